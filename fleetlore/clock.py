@@ -1,0 +1,25 @@
+"""Time as a dependency, so that tests decide what time it is (`fleetlore.testing.FakeClock`)."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> float:
+        """Wall time in seconds since the Unix epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)

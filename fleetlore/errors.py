@@ -1,0 +1,67 @@
+"""Every error that fleetlore raises on purpose.
+
+    FleetloreError
+    ├── ConfigError             a setting is missing, malformed or contradicts another
+    ├── InvalidEvent            send it to the dead letters; carries a reason
+    ├── BrokerUnavailable       the broker did not answer in time; try again
+    ├── StoreUnavailable        the vector store did not answer in time; try again
+    ├── AdapterRefused          keep the adapter you have; carries a reason
+    ├── ModelUnavailable        an optional package or a model file is missing
+    └── StackError              a child process of the embedded stack did not start or died
+
+Whatever else is raised is a bug.
+"""
+
+from __future__ import annotations
+
+
+class FleetloreError(Exception):
+    """Base of all errors below: catch it to catch them all."""
+
+
+class ConfigError(FleetloreError):
+    """A setting is missing, malformed or contradicts another."""
+
+
+class InvalidEvent(FleetloreError):
+    """Bytes or an event that can never be processed, however often they are tried.
+
+    Attributes:
+        reason: one of a bounded set of words (`not_json`, `missing_field`, …), fit for a metric label.
+        detail: what exactly was wrong, for a person.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class BrokerUnavailable(FleetloreError):
+    """The broker did not answer in time; the same call may succeed later."""
+
+
+class StoreUnavailable(FleetloreError):
+    """The vector store did not answer in time; the same call may succeed later."""
+
+
+class AdapterRefused(FleetloreError):
+    """An adapter version that must not be applied; the one in use stays.
+
+    Attributes:
+        reason: one of a bounded set of words (`tampered`, `foreign`, …), fit for a metric label.
+        detail: what exactly was wrong, for a person.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class ModelUnavailable(FleetloreError):
+    """An optional package or a model file is missing; the text says which extra brings it."""
+
+
+class StackError(FleetloreError):
+    """A child process of the embedded stack did not start or died."""

@@ -1,0 +1,192 @@
+"""Events: what agents say, as CloudEvents 1.0 whose `data` uses OpenTelemetry's GenAI attribute names.
+
+An `execute_tool` span therefore converts to an `outcome` and back without renaming. Every event has a tenant, an agent, a
+session and a `sequence` that grows by one within the session; its id is a hash of these four, so that an event sent twice
+is the same event.
+
+| kind | says |
+| --- | --- |
+| `session.started` | a session began: its goal and task |
+| `action` | a tool call is about to run (optional) |
+| `outcome` | a tool call ended; self-contained: tool, arguments, result or error, duration, advice given, adapter run |
+| `message` | what a person or the model said between calls |
+| `session.ended` | success, failure or unknown, and a reward where the environment gave one |
+| `feedback` | a later correction of the verdict; the agent is the one who gives it |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, get_args
+
+from fleetlore.errors import InvalidEvent
+
+Kind = Literal["session.started", "action", "outcome", "message", "session.ended", "feedback"]
+Outcome = Literal["success", "failure", "unknown"]
+
+TOOL = "gen_ai.tool.name"
+ARGUMENTS = "gen_ai.tool.call.arguments"
+RESULT = "gen_ai.tool.call.result"
+CALL_ID = "gen_ai.tool.call.id"
+ERROR_TYPE = "error.type"
+ERROR_MESSAGE = "error.message"
+DURATION = "fleetlore.duration_seconds"
+ADVICE = "fleetlore.advice"
+ADAPTER = "fleetlore.adapter"
+GOAL = "fleetlore.goal"
+TASK = "fleetlore.task"
+OUTCOME = "fleetlore.outcome"
+REWARD = "fleetlore.reward"
+ROLE = "fleetlore.role"
+CONTENT = "fleetlore.content"
+
+VERSION = "v1"
+MAX_SEQUENCE = 1_000_000
+MAX_ID_LENGTH = 256
+MAX_FUTURE_SECONDS = 300.0
+
+_TYPE_PREFIX = "ai.fleetlore."
+_TYPES: dict[str, Kind] = {f"{_TYPE_PREFIX}{kind}.{VERSION}": kind for kind in get_args(Kind)}
+_TYPE_OF: dict[Kind, str] = {kind: name for name, kind in _TYPES.items()}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_OUTCOMES = frozenset(get_args(Outcome))
+
+
+class Event(NamedTuple):
+    """One event. A named tuple, because tens of thousands a second are made and it is the cheapest immutable class.
+
+    Attributes:
+        time: when it happened, in seconds since the Unix epoch.
+        data: OpenTelemetry attribute names (the constants of this module) to JSON values.
+    """
+
+    kind: Kind
+    tenant: str
+    agent: str
+    session: str
+    sequence: int
+    time: float
+    data: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return event_id(self.tenant, self.agent, self.session, self.sequence)
+
+
+def event_id(tenant: str, agent: str, session: str, sequence: int) -> str:
+    """32 hex digits; the separator cannot occur in the parts, so different parts never give the same id."""
+    return blake2b(f"{tenant}\x1f{agent}\x1f{session}\x1f{sequence}".encode(), digest_size=16).hexdigest()
+
+
+def to_cloudevent(event: Event) -> dict[str, Any]:
+    """The event as a CloudEvent in JSON format (structured mode)."""
+    return {
+        "specversion": "1.0",
+        "id": event.id,
+        "source": f"/agents/{event.agent}",
+        "type": _TYPE_OF[event.kind],
+        "time": datetime.fromtimestamp(event.time, UTC).isoformat(),
+        "tenant": event.tenant,
+        "agent": event.agent,
+        "session": event.session,
+        "sequence": event.sequence,
+        "data": event.data,
+    }
+
+
+def parse_event(raw: object, tenant: str, now: float) -> Event:
+    """Check one decoded CloudEvent from a topic of `tenant`. Unknown attributes are ignored, so that writers may add some.
+
+    Args:
+        raw: what the JSON decoder gave.
+        tenant: whose topic it lay on; it decides, whatever the event claims.
+        now: wall time in seconds, to refuse events from the future (they would close other sessions as silent).
+
+    Raises:
+        InvalidEvent: with reason `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
+            `control_characters`, `foreign_tenant` or `future_time`.
+    """
+    if not isinstance(raw, dict):
+        raise InvalidEvent("wrong_shape", f"an event is a JSON object, not {type(raw).__name__}")
+    if raw.get("specversion") != "1.0":
+        raise InvalidEvent("unknown_version", f"specversion {raw.get('specversion')!r} is not '1.0'")
+    name = raw.get("type")
+    # A list or an object cannot be looked up: it would raise TypeError, and so would every retry.
+    kind = _TYPES.get(name) if type(name) is str else None
+    if kind is None:
+        raise _bad_type(name)
+    claimed = raw.get("tenant", tenant)
+    if claimed != tenant:
+        raise InvalidEvent("foreign_tenant", f"the event claims tenant {claimed!r} on a topic of {tenant!r}")
+    sequence = raw.get("sequence")
+    if type(sequence) is not int:
+        if sequence is None:
+            raise InvalidEvent("missing_field", "sequence")
+        raise InvalidEvent("bad_field", f"sequence {sequence!r} is not an integer")
+    if not 0 <= sequence <= MAX_SEQUENCE:
+        raise InvalidEvent("bad_field", f"sequence {sequence} is not in 0..{MAX_SEQUENCE}")
+    data = raw.get("data")
+    if not isinstance(data, dict):
+        raise InvalidEvent("missing_field" if data is None else "bad_field", "data must be a JSON object")
+    time = _time(raw.get("time"), now)
+    _check_data(kind, data)
+    return Event(kind, tenant, _name(raw, "agent"), _name(raw, "session"), sequence, time, data)
+
+
+def _bad_type(name: object) -> InvalidEvent:
+    if name is None:
+        return InvalidEvent("missing_field", "type")
+    if isinstance(name, str) and name.rpartition(".")[0] in {known.rpartition(".")[0] for known in _TYPES}:
+        return InvalidEvent("unknown_version", f"type {name!r}; this reader knows version {VERSION}")
+    return InvalidEvent("unknown_type", f"type {name!r}")
+
+
+def _name(raw: Mapping[str, Any], field: str) -> str:
+    value = raw.get(field)
+    if type(value) is not str or not value:
+        raise InvalidEvent("missing_field" if value in (None, "") else "bad_field", field)
+    if len(value) > MAX_ID_LENGTH:
+        raise InvalidEvent("bad_field", f"{field} is longer than {MAX_ID_LENGTH} characters")
+    # isprintable is a fast first look; it also refuses harmless characters such as a no-break space.
+    if not value.isprintable() and _CONTROL.search(value):
+        raise InvalidEvent("control_characters", field)
+    return value
+
+
+def _time(value: object, now: float) -> float:
+    if type(value) is not str:
+        raise InvalidEvent("missing_field" if value is None else "bad_field", "time must be an RFC 3339 string")
+    try:
+        parsed = datetime.fromisoformat(value)
+        if parsed.tzinfo is None:
+            raise ValueError("no offset from UTC")
+        time = parsed.timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InvalidEvent("bad_field", f"time {value[:64]!r}: {error}") from None
+    if time > now + MAX_FUTURE_SECONDS:
+        raise InvalidEvent("future_time", f"{value} is {time - now:.0f} s ahead")
+    return time
+
+
+def _check_data(kind: Kind, data: Mapping[str, Any]) -> None:
+    """What the stages rely on; all else in `data` is the sender's own."""
+    if kind == "outcome" or kind == "action":
+        _name(data, TOOL)
+        for field in (ERROR_TYPE, ERROR_MESSAGE):
+            value = data.get(field)
+            if value is not None and type(value) is not str:
+                raise InvalidEvent("bad_field", f"{field} must be a string")
+    elif kind == "session.ended" or kind == "feedback":
+        outcome = data.get(OUTCOME, "unknown")
+        if type(outcome) is not str or outcome not in _OUTCOMES:
+            raise InvalidEvent("bad_field", f"{OUTCOME} {outcome!r} is not one of {', '.join(sorted(_OUTCOMES))}")
+        reward = data.get(REWARD)
+        if reward is not None and type(reward) not in (int, float):
+            raise InvalidEvent("bad_field", f"{REWARD} must be a number")
+    for field in (GOAL, TASK, ROLE, CONTENT):
+        value = data.get(field)
+        if value is not None and type(value) is not str:
+            raise InvalidEvent("bad_field", f"{field} must be a string")

@@ -1,0 +1,352 @@
+"""Masks secrets before an event leaves the process.
+
+A mask names the kind, `[redacted:github_token]`, so that a reader of a failure still learns *that* a token was there.
+Two families of rules:
+
+- tokens with a form of their own (a vendor's prefix, a PEM block, a JWT);
+- values that are secret because of their name (`password=`, `"api_key": "..."`, `--token x`).
+
+The second family must not eat ordinary error text ("Unexpected token: <", "/etc/passwd: Permission denied"), because
+failure patterns are mined from that text: a value is masked only if it can be a secret (`_is_secret`).
+
+Most texts hold no secret. Each rule therefore names substrings without which it cannot match; a text with none of them
+costs one round of substring searches, and texts that repeat are answered from a cache.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+__all__ = ["KINDS", "redact", "redact_value"]
+
+_CACHED_CHARS = 2048  # longer texts hardly ever repeat, and a cache of them would hold tens of megabytes
+_MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would end as RecursionError in the agent
+_MAX_INT = 2**64  # the JSON encoder refuses larger integers
+
+Replace = Callable[[re.Match[str]], str]
+
+
+class _Rule(NamedTuple):
+    kind: str
+    needles: tuple[str, ...]  # one of them is in every (for a word: lower-cased) text that the rule matches
+    pattern: re.Pattern[str]
+    replace: Replace
+
+
+def _mask(kind: str) -> str:
+    return f"[redacted:{kind}]"
+
+
+def _form(kind: str, needles: str, pattern: str, *, folded: bool = False) -> _Rule:
+    """A secret with a form of its own: the group `secret`, or else the whole match, becomes the mask."""
+    compiled = re.compile(pattern, re.IGNORECASE if folded else 0)
+    mask = _mask(kind)
+    if "secret" not in compiled.groupindex:
+        return _Rule(kind, tuple(needles.split("|")), compiled, lambda _: mask)
+
+    def replace(match: re.Match[str]) -> str:
+        start, end = match.span("secret")
+        text, origin = match[0], match.start()
+        return text[: start - origin] + mask + text[end - origin :]
+
+    return _Rule(kind, tuple(needles.split("|")), compiled, replace)
+
+
+# --- values that are secret because of their name ---
+
+_PASSWORDS = r"passwords?|passwd|passphrase|passcode|pwd"
+_KEYS = (
+    r"secret|token|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key|encryption[_-]?key|signing[_-]?key"
+    r"|auth[_-]?key|x-amz-signature"
+)
+_VALUE = (
+    r"""(?:"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
+    r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&]))+))"""
+)
+# What stands in a secret's place in documentation, code and error texts.
+_FILLERS = (
+    "none null nil true false undefined unset empty required missing invalid incorrect wrong expired denied optional "
+    "str string bytes text int bool object any password passwd secret token key value rejected failed mismatch unknown "
+    "default prompt ask file env vault hidden masked"
+)
+_NOT_SECRET = frozenset(_FILLERS.split())
+_PLACEHOLDER = re.compile(
+    r"\$\{|\$\(|\{\{|%[(s]|\[redacted:|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|(?:[~.]*/[\w.-]+){2,}/?\Z"
+)
+_CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]|(?:os|env|process|self|cfg|config|settings|args|request|ctx)\.|<")
+_FOLDER = re.compile(r"[~/]|[A-Za-z]:")
+
+
+def _is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
+    """Whether a value found under a secret's name can be a secret.
+
+    A password may be any word; a token or key has the look of one: eight characters, no blank, a digit or mixed case.
+
+    Args:
+        bare: it is not quoted, so it may be code.
+        prose: it is a bare word after a colon with more words behind it: as likely a sentence as a password.
+    """
+    if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
+        return False
+    if bare and _CODE.match(value):
+        return False
+    has_digit = any(map(str.isdigit, value))
+    if password:
+        return not prose or has_digit or not value.rstrip(".!").isalpha()
+    mixed = not (value.islower() or value.isupper() or value.istitle())
+    return len(value) >= 8 and " " not in value and (has_digit or (mixed and len(value) >= 16))
+
+
+def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tuple[_Rule, _Rule]:
+    """A secret called by one of `names`: `name=value` in all its notations, and `--name value`."""
+    mask = _mask(kind)
+
+    def replace(match: re.Match[str]) -> str:
+        form = "bare"
+        for form in ("double", "single", "escaped", "bare"):
+            if match[form] is not None:
+                break
+        value = match[form]
+        bare = form == "bare"
+        prose = bare and ":" in match["sign"] and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
+        if match["name"].lower() == "pwd" and _FOLDER.match(value):
+            return match[0]  # the shell's working directory
+        if not _is_secret(value, password=password, bare=bare, prose=prose):
+            return match[0]
+        start, end = match.span(form)
+        return match[0][: start - match.start()] + mask + match[0][end - match.start() :]
+
+    # Not after a slash or dot: `/etc/passwd: Permission denied` is the commonest error text of all.
+    sign = r"""\\*["']?\s{0,4}(?P<sign>=>|[:=])\s{0,4}"""
+    assignment = re.compile(rf"(?<![/\\.])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
+    option = re.compile(rf"--(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign> +)(?!-){_VALUE}", re.IGNORECASE)
+    words = tuple(needles.split("|"))
+    return (
+        _Rule(kind, words, assignment, replace),
+        _Rule(kind, words, option, replace),
+    )
+
+
+def _basic_credentials(rule: _Rule) -> _Rule:
+    """`Basic dXNlcjpwYXNz` only where the word decodes to `user:password`: "basic authentication" is harmless."""
+
+    def replace(match: re.Match[str]) -> str:
+        try:
+            decoded = b64decode(match["secret"], validate=True)
+        except binascii.Error:
+            return match[0]
+        return rule.replace(match) if b":" in decoded else match[0]
+
+    return rule._replace(replace=replace)
+
+
+# Secrets with a form of their own, by a character that all of a group contain: most texts lack most of these characters,
+# and looking for one character is ten times cheaper than looking for a word. The second gate of the two largest groups is
+# what follows that character.
+_FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[_Rule, ...]], ...] = (
+    (
+        "K",
+        None,
+        (
+            _form(
+                "private_key",
+                "PRIVATE KEY",
+                r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+                r"(?:(?s:.{0,20000}?)-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+                r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)",  # cut off before its end
+            ),
+            _form("age_key", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}"),
+        ),
+    ),
+    (
+        "I",
+        None,
+        (
+            _form("aws_access_key", "AKIA|ASIA", r"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b"),
+            _form("google_api_key", "AIza", r"AIza[\w-]{35}"),
+        ),
+    ),
+    (
+        "_",
+        re.compile(r"_[A-Za-z0-9+/]{10}"),
+        (
+            _form("github_token", "gh", r"gh[pousr]_[A-Za-z0-9]{30,255}"),
+            _form("github_token", "github_pat_", r"github_pat_[A-Za-z0-9_]{22,255}"),
+            _form("stripe_key", "_live_|_test_", r"\b[srp]k_(?:live|test)_[A-Za-z0-9]{10,}"),
+            _form("stripe_key", "whsec_", r"whsec_[A-Za-z0-9+/=]{16,}"),
+            _form("huggingface_token", "hf_", r"\bhf_[A-Za-z0-9]{30,}"),
+            _form("npm_token", "npm_", r"\bnpm_[A-Za-z0-9]{36}"),
+            _form("digitalocean_token", "_v1_", r"\bdo[opr]_v1_[a-f0-9]{64}"),
+            _form("shopify_token", "shp", r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+            _form("groq_key", "gsk_", r"\bgsk_[A-Za-z0-9]{40,}"),
+            _form("grafana_token", "glsa_", r"glsa_[A-Za-z0-9]{32}_[a-fA-F0-9]{8}"),
+        ),
+    ),
+    (
+        "-",
+        re.compile(r"-[\w.-]{10}"),
+        (
+            _form("gitlab_token", "gl", r"gl(?:pat|dt|rt|ptt|cbt|soat|ft|agent|imt)-[\w.-]{20,}"),
+            _form("slack_token", "xox|xapp-", r"\bxox[a-z]-[A-Za-z0-9-]{10,}|\bxapp-\d-[A-Za-z0-9-]{10,}"),
+            _form("google_client_secret", "GOCSPX-", r"\bGOCSPX-[\w-]{20,}"),
+            _form("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{16,}"),
+            _form("openai_key", "sk-", r"\bsk-(?:[A-Za-z0-9]{20,}|(?:proj|svcacct|admin|None|or-v1)-[\w-]{20,})"),
+            _form("pypi_token", "pypi-AgE", r"pypi-AgE[\w-]{30,}"),
+        ),
+    ),
+    (
+        ".",
+        None,
+        (
+            _form("jwt", "eyJ", r"\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]{6,}"),
+            _form("google_oauth_token", "ya29.", r"\bya29\.[\w-]{20,}"),
+            _form("sendgrid_key", "SG.", r"\bSG\.[\w-]{16,32}\.[\w-]{16,64}"),
+            _form("vault_token", "hvs.|hvb.", r"\bhv[sb]\.[\w-]{24,}"),
+        ),
+    ),
+    (
+        ".com/",
+        None,
+        (
+            _form("slack_webhook", "hooks.slack.com/", r"(?<=hooks\.slack\.com/)[a-z]+/[\w/+-]{20,}"),
+            _form("discord_webhook", "/api/webhooks/", r"(?<=/api/webhooks/)\d{15,22}/[\w-]{40,}"),
+        ),
+    ),
+    ("dapi", None, (_form("databricks_token", "dapi", r"\bdapi[a-f0-9]{32}"),)),
+    (":AA", None, (_form("telegram_token", ":AA", r"\b\d{8,10}:AA[\w-]{33}"),)),
+    (
+        "@",
+        None,
+        (
+            _form(
+                "url_password",
+                "://",
+                r"://[^\s/@:\"'\\<>\[]{0,128}:(?P<secret>(?!\[redacted:|[$<*{])[^\s/\"'<>\\]{1,256}?)@(?=[\w.\[-])",
+            ),
+        ),
+    ),
+    ("sig=", None, (_form("sas_signature", "sig=", r"[?&;]sig=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
+    (
+        " -",
+        None,
+        (
+            _form(
+                "basic_auth",
+                "curl",
+                r"\bcurl\b[^\n|;]{0,500}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,128})",
+            ),
+            _form(
+                "password", "mysql", r"\bmysql\w*\b[^\n|;]{0,500}?\s-p(?P<secret>(?!\[redacted:|[$-])[^\s\"']{3,128})"
+            ),
+        ),
+    ),
+)
+
+# Secrets known by a word before them, in any case. They come last: a token with a form of its own is named by its vendor.
+_NAMED: tuple[_Rule, ...] = (
+    _form("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[\w.~+/-]*[\d._~+/])[\w.~+/-]{12,}=*)", folded=True),
+    _basic_credentials(_form("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})", folded=True)),
+    _form(
+        "cookie",
+        "cookie",
+        r"\bcookie[\"']?: ?[\"']?[\w.-]{1,64}=(?P<secret>(?!\[redacted:)[^\r\n\"']{8,})",
+        folded=True,
+    ),
+    *_named("aws_secret_key", "secret", r"secret[_-]?access[_-]?key"),
+    *_named("azure_key", "key", r"account[_-]?key|shared[_-]?access[_-]?key"),
+    *_named("password", "pass|pwd", _PASSWORDS, password=True),
+    *_named("secret", "secret|token|key|signature", _KEYS),
+)
+_WORDS = tuple(dict.fromkeys(needle for rule in _NAMED for needle in rule.needles))
+
+#: Every kind that a mask can name.
+KINDS: frozenset[str] = frozenset(rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *_NAMED))
+
+
+def redact(text: str) -> str:
+    """`text` with every secret masked; the same text, unchanged, where there is none. Idempotent."""
+    return _redact_cached(text) if len(text) <= _CACHED_CHARS else _redact(text)
+
+
+def _redact(text: str) -> str:
+    for character, shape, rules in _FORMS:
+        if character in text and (shape is None or shape.search(text)):
+            for rule in rules:
+                for needle in rule.needles:
+                    if needle in text:
+                        text = rule.pattern.sub(rule.replace, text)
+                        break
+    folded = text.lower()
+    for word in _WORDS:
+        if word in folded:
+            return _redact_named(text, folded)
+    return text
+
+
+def _redact_named(text: str, folded: str) -> str:
+    for rule in _NAMED:
+        if any(needle in folded for needle in rule.needles):
+            text = rule.pattern.sub(rule.replace, text)
+    return text
+
+
+_redact_cached = lru_cache(maxsize=8192)(_redact)
+
+_PASSWORD_KEY = re.compile(rf"(?:{_PASSWORDS})\Z", re.IGNORECASE)
+_SECRET_KEY = re.compile(rf"(?:{_KEYS}|account[_-]?key|authorization|cookie)\Z", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def _key(key: str) -> tuple[str, str | None]:
+    """A JSON key, masked, and the kind of what lies under it: "password", "secret" or None."""
+    if _PASSWORD_KEY.search(key):
+        return redact(key), "password"
+    return redact(key), "secret" if _SECRET_KEY.search(key) else None
+
+
+def redact_value(value: Any, _depth: int = 0) -> Any:
+    """A copy of `value` of nothing but JSON types, with every secret masked.
+
+    What JSON does not know becomes its `str`; so does nesting deeper than 64. Never raises: it runs inside the agent.
+    """
+    kind = type(value)
+    if kind is str:
+        return redact(value)
+    if value is None or kind is bool or kind is float:
+        return value
+    if kind is int:
+        return value if -_MAX_INT // 2 <= value < _MAX_INT else str(value)
+    if _depth >= _MAX_DEPTH:
+        return "[nested too deep]"
+    if isinstance(value, Mapping):
+        copy = {}
+        for key, member in value.items():
+            name, secret = _key(key if type(key) is str else _text(key))
+            masked = redact(member) if type(member) is str else redact_value(member, _depth + 1)
+            copy[name] = masked if secret is None else _under_secret_name(name, secret, masked)
+        return copy
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [redact_value(member, _depth + 1) for member in value]
+    return redact(_text(value))
+
+
+def _under_secret_name(name: str, kind: str, value: Any) -> Any:
+    if kind == "password" and type(value) is int:
+        return _mask(kind)
+    if type(value) is not str or "[redacted:" in value or (name.lower() == "pwd" and _FOLDER.match(value)):
+        return value
+    return _mask(kind) if _is_secret(value, password=kind == "password") else value
+
+
+def _text(value: Any) -> str:
+    try:
+        if isinstance(value, (bytes, bytearray)):
+            return value.decode("utf-8", "replace")
+        return str(value)
+    except Exception:  # a broken __str__ of the agent's own class must not break the agent's call
+        return f"<unprintable {type(value).__name__}>"

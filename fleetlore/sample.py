@@ -1,0 +1,124 @@
+"""Counting what sessions saw without ever counting twice: a bottom-k sample of sessions.
+
+A count that is incremented is wrong as soon as a record is processed twice. So a count is kept as a *set* of sessions,
+each with its own cumulative figures, and merging takes the union and the maximum: it commutes and repeating it changes
+nothing. So that the set stays small, only the `k` sessions with the smallest hashes are kept (a bottom-k or KMV sketch:
+Bar-Yossef et al. 2002; Cohen and Kaplan 2007). Below `k` sessions all figures are exact; above, sums are unbiased
+estimates with a relative standard error of about 1/sqrt(k - 2). Which sessions are kept depends on the set alone, never
+on the order of arrival, and calls and failures come from the same sessions, so that a rate never exceeds 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+K = 256
+_SPACE = 2**52  # hashes fit a JSON number exactly (an IEEE double has 53 bits)
+
+
+def stable_hash(text: str) -> int:
+    """52-bit hash of a text, equal in every process and on every machine."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 12
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one session saw, cumulative: merging takes the maximum of each figure (and the minimum of `first`)."""
+
+    agent: int
+    calls: int
+    failures: int
+    first: float
+    last: float
+
+    def merge(self, other: Seen) -> Seen:
+        return Seen(
+            max(self.agent, other.agent),
+            max(self.calls, other.calls),
+            max(self.failures, other.failures),
+            min(self.first, other.first),
+            max(self.last, other.last),
+        )
+
+
+@dataclass(slots=True)
+class SessionSample:
+    """A mergeable sample of the sessions that saw something.
+
+    Attributes:
+        k: how many sessions it keeps at the most.
+        seen: by session hash.
+    """
+
+    k: int = K
+    seen: dict[int, Seen] = field(default_factory=dict)
+
+    def add(self, session: int, seen: Seen) -> bool:
+        """Merge one session's figures in; say whether anything changed."""
+        old = self.seen.get(session)
+        if old is not None:
+            new = old.merge(seen)
+            if new == old:
+                return False
+            self.seen[session] = new
+            return True
+        if len(self.seen) >= self.k:
+            largest = max(self.seen)
+            if session > largest:
+                return False
+            del self.seen[largest]
+        self.seen[session] = seen
+        return True
+
+    def merge(self, other: SessionSample) -> bool:
+        """Merge another sample in; say whether anything changed."""
+        changed = False
+        for session, seen in other.seen.items():
+            changed |= self.add(session, seen)
+        return changed
+
+    @property
+    def _scale(self) -> float:
+        """How many sessions one kept session stands for: 1 while all are kept."""
+        if len(self.seen) < self.k:
+            return 1.0
+        return (self.k - 1) / (max(self.seen) / _SPACE) / self.k
+
+    @property
+    def sessions(self) -> int:
+        return round(len(self.seen) * self._scale)
+
+    @property
+    def agents(self) -> int:
+        """Distinct agents among the kept sessions: exact below `k` sessions, a lower bound above."""
+        return len({seen.agent for seen in self.seen.values()})
+
+    @property
+    def calls(self) -> int:
+        return round(sum(seen.calls for seen in self.seen.values()) * self._scale)
+
+    @property
+    def failures(self) -> int:
+        return round(sum(seen.failures for seen in self.seen.values()) * self._scale)
+
+    @property
+    def first(self) -> float:
+        return min((seen.first for seen in self.seen.values()), default=0.0)
+
+    @property
+    def last(self) -> float:
+        return max((seen.last for seen in self.seen.values()), default=0.0)
+
+    def to_rows(self) -> list[list[float]]:
+        """Rows (session, agent, calls, failures, first, last), sorted: equal samples give equal rows."""
+        return [[session, s.agent, s.calls, s.failures, s.first, s.last] for session, s in sorted(self.seen.items())]
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[list[float]], k: int = K) -> SessionSample:
+        seen = {
+            int(session): Seen(int(agent), int(calls), int(failures), first, last)
+            for session, agent, calls, failures, first, last in rows
+        }
+        return cls(k, seen)

@@ -1,0 +1,184 @@
+"""A closed session, compact, and the verdict on it: what the stages after the first hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import orjson
+
+MAX_TEXT = 2000
+
+# Of a digest: it fits a Milvus field (65,535 bytes) with room for what is kept beside it.
+DIGEST_BYTES = 60_000
+DIGEST_STEPS = 32
+DIGEST_TEXT = 300
+
+Ending = Literal["success", "failure", "unknown", "continued"]
+Label = Literal["success", "failure", "abstained"]
+Source = Literal["reward", "feedback", "rules", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One tool call that ended, or one message.
+
+    Attributes:
+        sequence: its place in the session.
+        role: `tool` for a call; else who spoke (`user`, `assistant`, …), with the text in `result`.
+        arguments: JSON or text, at most `MAX_TEXT` characters.
+        result: at most `MAX_TEXT` characters.
+        call: id of the kind of call (`fleetlore.patterns.call_id`); empty for a message.
+        family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class level.
+        transient: the failure is one that passes by itself.
+        advice: ids of the lore the agent was given before the call.
+        adapter: version of the adapter the agent ran.
+    """
+
+    sequence: int
+    role: str
+    tool: str = ""
+    arguments: str = ""
+    result: str = ""
+    error_type: str | None = None
+    error_message: str | None = None
+    duration_seconds: float | None = None
+    call: str = ""
+    family: str | None = None
+    pattern: str | None = None
+    exact: str | None = None
+    transient: bool = False
+    advice: tuple[str, ...] = ()
+    adapter: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.pattern is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
+
+    Attributes:
+        time: event time in seconds since the Unix epoch.
+        by: the agent or person who gave it.
+    """
+
+    session: str
+    label: Literal["success", "failure"]
+    time: float
+    by: str
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One session, or one part of a long one.
+
+    Attributes:
+        part: 0 for the first (and nearly always only) part.
+        started, ended: event times in seconds since the Unix epoch.
+        ending: what the session itself or its environment said; `continued` where it was closed without an end.
+        reward: where the environment gave one.
+        events: how many events it was made from.
+        missing: events that never arrived, by the gaps in the sequence.
+    """
+
+    tenant: str
+    session: str
+    agent: str
+    task: str
+    goal: str
+    started: float
+    ended: float
+    ending: Ending
+    reward: float | None = None
+    steps: tuple[Step, ...] = ()
+    part: int = 0
+    events: int = 0
+    missing: int = 0
+    feedback: Feedback | None = None
+
+    @property
+    def id(self) -> str:
+        """Id of its judgment: the session, and the part where there is more than one."""
+        return self.session if self.part == 0 else f"{self.session}#{self.part}"
+
+    @property
+    def calls(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.role == "tool")
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self)
+
+    def digest(self) -> Trajectory:
+        """The same session, short enough to keep: texts are clipped, and of many steps the first and the last ones stay."""
+        steps, text = DIGEST_STEPS, DIGEST_TEXT
+        # Counted in bytes, because a character has up to six of them in JSON, and a row that does not fit its field would
+        # be refused at every retry.
+        while len((short := self._clipped(steps, text)).to_json()) > DIGEST_BYTES and steps > 1:
+            steps, text = steps // 2, text // 2
+        return short
+
+    def _clipped(self, most: int, text: int) -> Trajectory:
+        steps = self.steps
+        if len(steps) > most:
+            steps = steps[: most // 4] + steps[-(most - most // 4) :]
+        short = tuple(
+            replace(
+                step,
+                arguments=step.arguments[:text],
+                result=step.result[:text],
+                error_message=step.error_message[:text] if step.error_message else step.error_message,
+            )
+            for step in steps
+        )
+        return replace(self, goal=self.goal[: 2 * text], steps=short)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Trajectory:
+        return cls.from_dict(orjson.loads(value))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Trajectory:
+        steps = tuple(Step(**{**step, "advice": tuple(step["advice"])}) for step in fields["steps"])
+        feedback = Feedback(**fields["feedback"]) if fields.get("feedback") else None
+        return cls(**{**fields, "steps": steps, "feedback": feedback})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a session succeeded, how sure that is, and who says so.
+
+    Attributes:
+        probability: of success, 0..1; .5 where the judge abstained.
+        version: of the judge, so that a better one can be replayed over the same log.
+    """
+
+    label: Label
+    probability: float
+    source: Source
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgment:
+    """A trajectory with its verdict."""
+
+    trajectory: Trajectory
+    verdict: Verdict
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Judgment:
+        return cls.from_dict(orjson.loads(value))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Judgment:
+        return cls(trajectory=Trajectory.from_dict(fields["trajectory"]), verdict=Verdict(**fields["verdict"]))

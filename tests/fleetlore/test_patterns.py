@@ -1,0 +1,268 @@
+"""Failure patterns: what is masked, what is kept, and that any text at all gives one."""
+
+from __future__ import annotations
+
+import json
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.patterns import (
+    MAX_TEMPLATE,
+    argument_shape,
+    arguments_text,
+    call_id,
+    failure_of,
+    pattern_id,
+    template,
+    tool_id,
+)
+
+# Texts that look like errors: words, numbers, codes, paths and quotes thrown together.
+pieces = st.sampled_from(
+    [
+        "error",
+        "404",
+        "HTTP",
+        "503",
+        "errno",
+        "2",
+        "exit",
+        "code",
+        "1",
+        "'users'",
+        '"id"',
+        "/usr/lib/x.py",
+        "0xdead",
+        "10.0.0.1:80",
+        "12:30:01",
+        "2026-01-01",
+        "-5",
+        "3.14",
+        "https://a.b/c?d=1",
+        "me@x.org",
+        "ValueError:",
+        "Traceback",
+        "(most",
+        "recent",
+        "call",
+        "last)",
+        "\n",
+        "<n>",
+        "<path>",
+        "status=500",
+        "code:",
+        "7",
+    ]
+)
+error_like = st.lists(pieces, max_size=12).map(" ".join)
+any_text = st.text(max_size=300) | error_like
+
+
+def test_three_levels_from_coarse_to_fine() -> None:
+    call = {"command": "cat /etc/hosts"}
+    first = failure_of("bash", call, "FileNotFoundError", "no file /a/b/c, line 3")
+    other_template = failure_of("bash", call, "FileNotFoundError", "no folder /a/b/c, line 3")
+    other_shape = failure_of("bash", {"path": "x"}, "FileNotFoundError", "no file /d/e/f, line 4")
+    assert first.family == other_template.family == other_shape.family
+    assert first.class_ != other_template.class_
+    assert first.class_ == other_shape.class_
+    assert first.exact != other_shape.exact
+    assert len({first.family, first.class_, first.exact}) == 3
+
+
+def test_another_tool_or_another_error_is_another_family() -> None:
+    base = failure_of("bash", "ls", "OSError", "x").family
+    assert failure_of("sh", "ls", "OSError", "x").family != base
+    assert failure_of("bash", "ls", "IOError", "x").family != base
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("cannot open /home/a/x.txt", "cannot open /srv/b/y.csv"),
+        ("cannot open C:\\a\\b.txt", "cannot open D:\\c\\d.txt"),
+        ("took 12 of 30 seconds", "took 7 of 9 seconds"),
+        ("took 1.5 s", "took 22,75 s"),
+        ("at 2026-01-01T10:00:00Z", "at 2025-12-31 23:59:59.123+02:00"),
+        ("at 10:00:00", "at 23:59:59.5"),
+        ("request 123e4567-e89b-12d3-a456-426614174000 failed", "request 00000000-0000-4000-8000-000000000000 failed"),
+        ("GET https://a.example/x?y=1 failed", "GET http://b.example:8080/ failed"),
+        ("no route to 10.0.0.1", "no route to 192.168.1.77:8080"),
+        ("object at 0x7f3a11", "object at 0xdeadbeef"),
+        ("commit 9fceb02d0ae5 is unknown", "commit 1a2b3c4d5e6f is unknown"),
+        ("mail to a.b@c.org bounced", "mail to x@y.example bounced"),
+        ("too   many\tblanks", "too many blanks"),
+        ("Permission Denied", "permission denied"),
+    ],
+)
+def test_what_varies_is_masked(one: str, other: str) -> None:
+    assert template(one) == template(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("HTTP 404", "HTTP 500"),
+        ("status code: 404", "status code: 403"),
+        ("failed with status=404", "failed with status=502"),
+        ("[Errno 2] no such file", "[Errno 13] no such file"),
+        ("exit code 1", "exit code 127"),
+        ("exit status 1", "exit status 2"),
+        ("killed by signal 9", "killed by signal 15"),
+        ("error 1045", "error 1146"),
+        ("no such column: 'name'", "no such column: 'title'"),
+        ('relation "users" does not exist', 'relation "orders" does not exist'),
+        ("no module named `yaml`", "no module named `toml`"),
+    ],
+)
+def test_what_says_which_failure_it_is_is_kept(one: str, other: str) -> None:
+    assert template(one) != template(other)
+
+
+@pytest.mark.parametrize(
+    ("error_type", "message", "expected"),
+    [
+        ("builtins.ValueError", "anything", "ValueError"),
+        ("_OTHER", "KeyError: 'x'", "KeyError"),
+        (None, "Traceback (most recent call last):\n  ...\nrequests.exceptions.ConnectTimeout: no", "ConnectTimeout"),
+        (None, "ValueError: a\n\nDuring handling:\nTypeError: b", "TypeError"),
+        (None, "HTTP 404 for /x", "http_404"),
+        (None, "HTTP/1.1 503", "http_503"),
+        (None, "status code: 429", "http_429"),
+        (None, "404 Not Found", "http_404"),
+        (None, "errno 13", "errno_13"),
+        (None, "command exited with code 127", "exit_127"),
+        (None, "returned non-zero exit status 2.", "exit_2"),
+        (None, "no such column: 'name'", "no_such_column"),
+        (None, "", "error"),
+        (None, "!!!", "error"),
+    ],
+)
+def test_the_error_class(error_type: str | None, message: str, expected: str) -> None:
+    assert failure_of("t", "", error_type, message).error_class == expected
+
+
+def test_of_a_traceback_the_last_line_counts_and_else_the_first_that_says_something() -> None:
+    text = "Traceback (most recent call last):\n  File \"x.py\", line 3\nKeyError: 'id'"
+    assert template(text) == "keyerror: 'id'"
+    assert template("\n\n  disk full \nmore about it\n") == "disk full"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "HTTP 503",
+        "status code 429",
+        "connection reset by peer",
+        "Read timed out.",
+        "rate limit exceeded",
+        "Too Many Requests",
+        "the service is temporarily unavailable, try again",
+        "502 Bad Gateway",
+        "model overloaded",
+    ],
+)
+def test_weather_is_transient(message: str) -> None:
+    assert failure_of("http", "", None, message).transient
+
+
+@pytest.mark.parametrize("message", ["HTTP 404", "permission denied", "no such file", "exit code 1", "429 apples"])
+def test_what_stays_is_not_transient(message: str) -> None:
+    assert not failure_of("http", "", None, message).transient
+
+
+def test_ids_are_hex_and_their_level_is_part_of_them() -> None:
+    failure = failure_of("bash", "ls", "OSError", "x")
+    ids = {failure.family, failure.class_, failure.exact, call_id("bash", "ls"), tool_id("bash")}
+    assert len(ids) == 5
+    assert all(len(each) == 32 and int(each, 16) >= 0 for each in ids)
+    assert pattern_id("a", "b", "c") != pattern_id("a", "bc")
+
+
+def test_ids_do_not_change_between_releases() -> None:
+    """What is stored must be found again: a change here needs a new `VERSION`."""
+    failure = failure_of("bash", {"command": "ls /x/y"}, "OSError", "no file /x/y: 3")
+    assert (failure.error_class, failure.template, failure.shape) == (
+        "OSError",
+        "no file <path>: <n>",
+        "command:text(ls)",
+    )
+    assert pattern_id("family", "bash", "OSError") == failure.family
+    assert pattern_id("class", "bash", "OSError", "no file <path>: <n>") == failure.class_
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=8), json_values, max_size=4), any_text)
+def test_agent_and_stream_agree_on_the_ids(arguments: dict[str, object], message: str) -> None:
+    """The agent has the arguments as an object; the stream reads them as an object or as text with keys in any order."""
+    assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
+    assert call_id("t", arguments) == call_id("t", orjson.dumps(arguments).decode())
+    assert failure_of("t", arguments, None, message) == failure_of("t", orjson.dumps(arguments).decode(), None, message)
+
+
+@given(any_text)
+def test_a_template_is_bounded_and_masking_it_again_changes_little(message: str) -> None:
+    once = template(message)
+    assert len(once) <= 2 * MAX_TEMPLATE  # casefold makes some characters longer
+    assert "\n" not in once
+    again = template(once)
+    assert template(again) == again or len(again) <= len(once)
+
+
+@given(any_text, any_text, st.none() | any_text, st.none() | any_text)
+def test_any_text_gives_a_pattern(tool: str, arguments: str, error_type: str | None, message: str | None) -> None:
+    failure = failure_of(tool, arguments, error_type, message)
+    assert failure == failure_of(tool, arguments, error_type, message)
+    assert len(failure.exact) == 32
+
+
+@given(json_values)
+def test_any_json_value_has_a_shape(value: object) -> None:
+    assert isinstance(argument_shape(value), str)
+    assert isinstance(argument_shape(json.dumps(value)), str)
+
+
+@given(st.text(st.sampled_from("a1./-:@~\\ 0x<>'\"`%"), max_size=8000))
+def test_masking_takes_no_time_that_grows_without_bound(message: str) -> None:
+    template(message)  # the time limit of the test is the assertion
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["/a" * 4000, "a." * 4000, "a@" * 4000, "1." * 4000, "0" * 8000, "-1" * 4000, "f" * 8000, "a:" * 4000, "~/" * 4000],
+)
+@pytest.mark.timeout(5)
+def test_masking_survives_texts_made_to_be_slow(message: str) -> None:
+    assert len(template(message)) <= MAX_TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ("", ""),
+        (None, ""),
+        ({}, ""),
+        ({"b": 1, "a": "x"}, "a:word,b:number"),
+        ({"flag": "--force=yes"}, "flag:--force"),
+        ({"path": "/a/b/c.txt"}, "path:path(.txt)"),
+        ({"url": "https://a.example/b"}, "url:url(a.example)"),
+        ({"sql": "SELECT 1 FROM x"}, "sql:text(select)"),
+        ({"on": True, "off": None}, "off:none,on:true"),
+        ({"many": ["a", "b"], "none": []}, "many:list[word],none:list[]"),
+        ({"inner": {"b": 1, "a": 2}}, "inner:{a,b}"),
+        ("ls -la /x", "text(ls)"),
+        ("{broken", "word"),
+        ([1, 2], "list[number]"),
+    ],
+)
+def test_a_shape_names_keys_and_coarse_classes_and_never_values(arguments: object, shape: str) -> None:
+    assert argument_shape(arguments) == shape
