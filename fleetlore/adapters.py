@@ -1,0 +1,213 @@
+"""Follows the adapter topics and keeps an agent's policy on the version its channel points to.
+
+A version is verified, folded and probed on the side; it is applied between two actions. Whatever is wrong with it is
+counted by reason and the version in use stays. No consumer group: every agent reads the compacted topics from the
+beginning, so a late joiner ends where the others are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.errors import AdapterRefused
+from fleetlore.inbox import AdapterInbox
+from fleetlore.manifest import CHANNEL, PublicKeys
+from fleetlore.policy import LoadedAdapter, Policy
+from fleetlore.topics import topic
+
+log = logging.getLogger(__name__)
+
+# Nobody waits for an adapter, and many agents may share one small broker: ask rarely.
+FETCH_WAIT_MS = 500
+METADATA_AGE_MS = 5_000
+LONGEST_BACKOFF_SECONDS = 10.0
+STOP_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    version: str
+    loaded: LoadedAdapter
+    load_seconds: float
+
+
+class AdapterSubscriber:
+    """Keeps `policy` on its channel's version, from `start()` to `close()`; survives broker outages.
+
+    Args:
+        idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
+
+    Attributes:
+        refused: how many records and versions were refused, by reason.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        tenant: str,
+        agent: str,
+        trusted: PublicKeys,
+        policy: Policy,
+        *,
+        idle: Callable[[], bool] = lambda: True,
+        channel: str = CHANNEL,
+        clock: Clock | None = None,
+    ) -> None:
+        self.policy = policy
+        self.refused: Counter[str] = Counter()
+        self._bootstrap = bootstrap
+        self._tenant = tenant
+        self._agent = agent
+        self._idle = idle
+        self._clock = clock or SystemClock()
+        self._inbox = AdapterInbox(tenant, trusted, channel)
+        self._pending: _Staged | None = None
+        self._acks: deque[dict[str, object]] = deque(maxlen=100)
+        self._caught_up = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> str | None:
+        """Version in use; None on the bare base."""
+        return self.policy.version
+
+    async def start(self) -> None:
+        """Begin to follow; returns at once, whether or not the broker answers."""
+        self._task = asyncio.create_task(self._follow(), name="fleetlore-adapters")
+
+    async def close(self) -> None:
+        """Stop following. The policy stays on the version it has."""
+        if self._task is not None:
+            self._task.cancel()
+            # A consumer on a broker that hangs may take its time to stop; an agent's exit must not wait for that.
+            await asyncio.wait([self._task], timeout=STOP_SECONDS)
+            self._task = None
+
+    async def caught_up(self, timeout_seconds: float) -> bool:
+        """Wait until all that the topics held at the start has been read and staged; False when the time is up."""
+        try:
+            await asyncio.wait_for(self._caught_up.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def apply_pending(self) -> bool:
+        """Apply the version that waits, if any. The caller promises that no action is open."""
+        staged, self._pending = self._pending, None
+        if staged is None:
+            return False
+        self.policy.apply(staged.loaded)
+        self._ack(staged.version, "applied", staged.load_seconds)
+        return True
+
+    async def take(self, name: str, key: bytes, value: bytes | None) -> None:
+        """One record of the topic `name` (`adapters.weights`, …): keep it, and stage what it completes."""
+        try:
+            self._inbox.take(name, key, value)
+        except AdapterRefused as refusal:
+            self._refuse(refusal, key.decode(errors="replace")[:100])
+        await self._stage()
+
+    async def _stage(self) -> None:
+        pointer = self._inbox.pointer
+        if pointer is None or pointer.version == self.version:
+            self._pending = None  # a pointer that went back to the version in use takes away what was waiting
+            return
+        if self._pending is not None and self._pending.version == pointer.version:
+            return
+        complete = self._inbox.complete()
+        if complete is None:
+            return
+        weights, manifest = complete
+        began = self._clock.monotonic()
+        try:
+            # On a thread: folding takes ~10 ms, which the agent's event loop should not feel.
+            loaded = await asyncio.to_thread(self.policy.prepare, weights, manifest)
+        except AdapterRefused as refusal:
+            self._inbox.reject(manifest.version)
+            self._refuse(refusal, manifest.version)
+            self._ack(manifest.version, refusal.reason, self._clock.monotonic() - began)
+            return
+        self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
+        if self._idle():
+            self.apply_pending()
+
+    def _refuse(self, refusal: AdapterRefused, what: str) -> None:
+        self.refused[refusal.reason] += 1
+        log.warning("adapter refused, %s stays: %s (%s)", self.version or "the base", refusal, what)
+
+    def _ack(self, version: str, result: str, load_seconds: float) -> None:
+        pointer = self._inbox.pointer
+        self._acks.append(
+            {
+                "agent": self._agent,
+                "version": version,
+                "epoch": pointer.epoch if pointer else 0,
+                "result": result,
+                "load_seconds": round(load_seconds, 6),
+                "time": self._clock.now(),
+            }
+        )
+
+    async def _follow(self) -> None:
+        backoff = 0.2
+        while True:
+            try:
+                await self._consume()
+            except (KafkaError, OSError) as error:
+                log.info("adapter topics unreachable, next try in %.1f s: %s", backoff, error)
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
+
+    async def _consume(self) -> None:
+        names = {
+            topic(self._tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests", "pointers")
+        }
+        consumer = AIOKafkaConsumer(
+            *names,
+            bootstrap_servers=self._bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            metadata_max_age_ms=METADATA_AGE_MS,
+        )
+        try:
+            await consumer.start()
+            ends: dict[TopicPartition, int] = {}
+            while True:
+                batches = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)
+                for partition, records in batches.items():
+                    for record in records:
+                        await self.take(names[partition.topic], record.key or b"", record.value)
+                if not self._caught_up.is_set():
+                    ends = ends or await consumer.end_offsets(consumer.assignment())
+                    positions = [await consumer.position(partition) >= end for partition, end in ends.items()]
+                    if positions and all(positions):
+                        self._caught_up.set()
+                await self._send_acks()
+        finally:
+            await consumer.stop()
+
+    async def _send_acks(self) -> None:
+        if not self._acks:
+            return
+        # A producer for the moment: acks are rare, and a standing connection per agent is not.
+        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, acks="all")
+        try:
+            await producer.start()
+            while self._acks:
+                await producer.send_and_wait(
+                    topic(self._tenant, "adapters.acks"), orjson.dumps(self._acks[0]), key=self._agent.encode()
+                )
+                self._acks.popleft()
+        finally:
+            await producer.stop()

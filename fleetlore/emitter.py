@@ -1,0 +1,337 @@
+"""Takes an agent's events to the broker without the agent ever waiting for it.
+
+`emit` encodes the event and puts it into a bounded buffer; a task in the background does the rest. One Kafka record holds
+up to 64 events of one *partition* (stream processors pay per record), picked by murmur2 of the session id as any Kafka
+client keyed by session would, so a session stays in order and on one partition. A partition has one record batch under
+way at a time: what follows it waits, so a retry cannot overtake anything.
+
+The broker may be unreachable at the start, die, or be slow: the buffer then fills, and once it is full `emit` refuses
+events and counts them. Delivery is at least once; an event sent twice is the same event by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from fleetlore.events import Event, to_cloudevent
+from fleetlore.quiet import quiet_client_logs
+from fleetlore.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
+from fleetlore.redaction import redact_value
+from fleetlore.topics import partition_for, topic
+
+__all__ = ["Emitter"]
+
+log = logging.getLogger(__name__)
+
+_HEADERS = list(BATCH_HEADERS)  # the client insists on a list
+
+_RECORDS_PER_BATCH = 3  # of at most MAX_BYTES, so that a batch stays under a broker's default limit of 1 MiB
+_BATCH_BYTES = _RECORDS_PER_BATCH * (MAX_BYTES + 1024)
+_REQUEST_TIMEOUT_SECONDS = 5.0
+_FIRST_BACKOFF_SECONDS = 0.1
+_LAST_BACKOFF_SECONDS = 2.0
+_STOP_SECONDS = 1.0
+
+
+class _Lane:
+    """What waits for one partition, oldest first; an entry leaves only once the broker has it."""
+
+    __slots__ = ("entries", "limit", "wake")
+
+    def __init__(self) -> None:
+        self.entries: deque[tuple[int, str, bytes]] = deque()
+        self.wake = asyncio.Event()
+        self.limit = MAX_EVENTS * _RECORDS_PER_BATCH  # events a batch; halved where the broker finds a batch too large
+
+
+class Emitter:
+    """Sends the events of one tenant. Use from one event loop.
+
+    Args:
+        bootstrap: Kafka bootstrap servers.
+        max_events, max_bytes: size of the buffer.
+        linger_seconds: how long an event may wait for others to share its record.
+
+    Attributes:
+        sent: events that the broker has acknowledged.
+        dropped: events that were refused because the buffer was full, or given up at `close`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        tenant: str,
+        *,
+        max_events: int = 10_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        linger_seconds: float = 0.025,
+    ) -> None:
+        self.sent = 0
+        self.dropped = 0
+        self._bootstrap = bootstrap
+        self._topic = topic(tenant, "events")
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._linger_seconds = linger_seconds
+        self._accepted = (
+            0  # number of the newest event in the buffer; entries carry theirs, so that flush knows its own
+        )
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self._unassigned = _Lane()  # before the partitions are known
+        self._lanes: list[_Lane] = []
+        self._flushes: list[tuple[int, asyncio.Event]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Events in the buffer."""
+        return self._waiting
+
+    async def start(self) -> None:
+        """Begin to deliver; returns at once, whether or not the broker answers."""
+        quiet_client_logs()
+        self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
+
+    def emit(self, event: Event) -> bool:
+        """Buffer an event, its secrets masked. Never blocks and never raises for the broker's sake.
+
+        Returns:
+            False where the buffer is full (or the emitter closed): the event is dropped and counted.
+        """
+        if self._closed or self._waiting >= self._max_events or self._waiting_bytes >= self._max_bytes:
+            self.dropped += 1
+            return False
+        value = encode_event(event)
+        self._accepted += 1
+        self._waiting += 1
+        self._waiting_bytes += len(value)
+        lanes = self._lanes
+        lane = lanes[partition_for(event.session, len(lanes))] if lanes else self._unassigned
+        lane.entries.append((self._accepted, event.session, value))
+        lane.wake.set()
+        return True
+
+    async def flush(self, timeout_seconds: float) -> bool:
+        """Wait until everything emitted so far has been acknowledged; False when the time is up."""
+        if self._waiting == 0:
+            return True
+        done = asyncio.Event()
+        flush = (self._accepted, done)
+        self._flushes.append(flush)
+        self._wake_all()
+        try:
+            await asyncio.wait_for(done.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        finally:
+            self._flushes.remove(flush)
+        return True
+
+    async def close(self, timeout_seconds: float = 2.0) -> None:
+        """Flush within the limit, then stop; what could not be delivered is counted as dropped. Never hangs."""
+        if self._closed:
+            return
+        if self._task is not None:
+            await self.flush(timeout_seconds)
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=3 * _STOP_SECONDS)
+        self.dropped += self._waiting
+        self._waiting = 0
+        for lane in (self._unassigned, *self._lanes):
+            lane.entries.clear()
+
+    # --- the background ---
+
+    async def _run(self) -> None:
+        backoff = _FIRST_BACKOFF_SECONDS
+        reported = False
+        while True:
+            before = self.sent
+            failure = await self._deliver()
+            if self.sent > before:
+                backoff, reported = _FIRST_BACKOFF_SECONDS, False
+            if not reported:  # once an outage: an agent's log is not the place for a broker's troubles
+                log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
+                reported = True
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
+
+    async def _deliver(self) -> Exception:
+        """Connect and send until something goes wrong; say what.
+
+        Each time with a new producer: one that has lost all the addresses it knew never asks the bootstrap servers again.
+        """
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            acks="all",
+            max_batch_size=_BATCH_BYTES,
+            max_request_size=_BATCH_BYTES,
+            request_timeout_ms=int(_REQUEST_TIMEOUT_SECONDS * 1000),
+        )
+        try:
+            await producer.start()
+            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                partitions = await producer.partitions_for(self._topic)
+            self._assign(len(partitions))
+            await self._send_lanes(producer)
+        except Exception as failure:  # whatever it was, the agent goes on and the next try is a new connection
+            return failure
+        finally:
+            await _stop(producer)
+        raise AssertionError("unreachable: lanes end only by failing")
+
+    async def _send_lanes(self, producer: Any) -> None:
+        senders = [
+            asyncio.create_task(self._send_lane(producer, partition, lane), name=f"fleetlore-emitter-{partition}")
+            for partition, lane in enumerate(self._lanes)
+        ]
+        try:
+            await asyncio.gather(*senders)  # they end only by failing
+        finally:
+            for sender in senders:
+                sender.cancel()
+            # Their batches are cancelled with them; the producer would else wait for a dead broker to take them.
+            await asyncio.gather(*senders, return_exceptions=True)
+
+    def _assign(self, partitions: int) -> None:
+        """Spread the buffer over the lanes; again when the number of partitions has changed."""
+        if len(self._lanes) == partitions:
+            return
+        entries = sorted(entry for lane in (self._unassigned, *self._lanes) for entry in lane.entries)
+        self._unassigned.entries.clear()
+        self._lanes = [_Lane() for _ in range(partitions)]
+        for entry in entries:
+            self._lanes[partition_for(entry[1], partitions)].entries.append(entry)
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for lane in self._lanes:
+            if lane.entries:
+                lane.wake.set()
+
+    async def _send_lane(self, producer: Any, partition: int, lane: _Lane) -> None:
+        if lane.entries:
+            lane.wake.set()
+        while True:
+            await lane.wake.wait()
+            if len(lane.entries) < MAX_EVENTS and not self._flushes:
+                await asyncio.sleep(self._linger_seconds)
+            lane.wake.clear()
+            while lane.entries:
+                await self._send_batch(producer, partition, lane)
+                if len(lane.entries) < MAX_EVENTS and not self._flushes:
+                    break
+            if lane.entries:
+                lane.wake.set()
+
+    async def _send_batch(self, producer: Any, partition: int, lane: _Lane) -> None:
+        batch = producer.create_batch()
+        count = 0
+        while count < min(len(lane.entries), lane.limit):
+            events = _one_record(lane.entries, count, lane.limit)
+            value = b"[" + b",".join(events) + b"]"
+            if batch.append(timestamp=None, key=None, value=value, headers=_HEADERS) is None:
+                break
+            count += len(events)
+        batch.close()
+        try:
+            await (await producer.send_batch(batch, self._topic, partition=partition))
+        except MessageSizeTooLargeError:
+            # The broker's limit is below ours. Halve the batch until a single event is the culprit.
+            if count > 1:
+                lane.limit = count // 2
+                return
+            self.dropped += 1
+            log.warning("the broker refuses an event of %d bytes; dropped", len(lane.entries[0][2]))
+        else:
+            self.sent += count
+        for _ in range(count):
+            self._waiting_bytes -= len(lane.entries.popleft()[2])
+        self._waiting -= count
+        self._end_flushes()
+
+    def _end_flushes(self) -> None:
+        if self._flushes:
+            oldest = min(
+                (lane.entries[0][0] for lane in (self._unassigned, *self._lanes) if lane.entries), default=None
+            )
+            for last, done in self._flushes:
+                if oldest is None or oldest > last:
+                    done.set()
+
+
+async def _stop(producer: Any) -> None:
+    with contextlib.suppress(TimeoutError, KafkaError, OSError):
+        try:
+            await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
+        except TimeoutError:
+            # It waits for answers that a broker that hangs will not give. Without connections it waits for nothing.
+            await asyncio.wait_for(producer.client.close(), _STOP_SECONDS)
+
+
+def _one_record(entries: deque[tuple[int, str, bytes]], start: int, limit: int) -> list[bytes]:
+    """Encoded events of the next record: at most 64, at most 256 KiB, but at least one."""
+    events: list[bytes] = []
+    size = 0
+    for index in range(start, min(len(entries), start + MAX_EVENTS, limit)):
+        value = entries[index][2]
+        size += len(value) + 1
+        if events and size + 1 > MAX_BYTES:
+            break
+        events.append(value)
+    return events
+
+
+# --- encoding ---
+
+
+def encode_event(event: Event) -> bytes:
+    """One CloudEvent in JSON, secrets masked, small enough for a record: longer texts are cut with a visible mark."""
+    data = redact_value(event.data)
+    value = _dump(event, data)
+    limit = MAX_BYTES // 2
+    while len(value) > MAX_BYTES - 2 and limit:  # 2 for the brackets of the record's array
+        limit //= 2
+        value = _dump(event, {name: _cut(member, limit) for name, member in data.items()})
+    return value
+
+
+def _dump(event: Event, data: dict[str, Any]) -> bytes:
+    cloudevent = to_cloudevent(event)
+    cloudevent["data"] = data
+    try:
+        return orjson.dumps(cloudevent)
+    except orjson.JSONEncodeError:  # lone surrogates, legal in a Python string and in no UTF-8
+        return orjson.dumps(_well_formed(cloudevent))
+
+
+def _well_formed(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_well_formed(name): _well_formed(member) for name, member in value.items()}
+    return [_well_formed(member) for member in value] if isinstance(value, list) else value
+
+
+def _cut(value: Any, limit: int) -> Any:
+    """Cut every text and collection in a JSON value to `limit`; structure stays, as a call's shape is its identity."""
+    if isinstance(value, str):
+        return value if len(value) <= limit else f"{value[:limit]}… [{len(value) - limit} characters cut]"
+    if isinstance(value, dict):
+        return {_cut(name, limit): _cut(member, limit) for name, member in list(value.items())[:limit]}
+    if isinstance(value, list):
+        kept = [_cut(member, limit) for member in value[:limit]]
+        return kept if len(value) <= limit else [*kept, f"… [{len(value) - limit} elements cut]"]
+    return value

@@ -1,0 +1,129 @@
+"""What has arrived on the three adapter topics, in whatever order, and which version that makes the one to run.
+
+The topics are read without any order between them: a pointer may come before its manifest, a manifest before its weights.
+So arrivals are only kept here, each checked on its own, and `complete()` says when a complete set is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import orjson
+
+from fleetlore.errors import AdapterRefused
+from fleetlore.manifest import (
+    ADAPTER,
+    CHANNEL,
+    MAX_WEIGHTS_BYTES,
+    AdapterManifest,
+    AdapterPointer,
+    PublicKeys,
+    verify_manifest,
+    verify_pointer,
+)
+
+KEPT_VERSIONS = 64
+
+
+class AdapterInbox:
+    """Weights by hash, manifests by version and the newest pointer of one tenant's channel."""
+
+    def __init__(self, tenant: str, trusted: PublicKeys, channel: str = CHANNEL) -> None:
+        self.tenant = tenant
+        self.channel = channel
+        self.pointer: AdapterPointer | None = None
+        self._trusted = trusted
+        self._weights: dict[str, bytes] = {}
+        self._manifests: dict[str, AdapterManifest] = {}
+        self._seen: set[tuple[int, str]] = set()
+        self._rejected: set[str] = set()
+
+    @property
+    def versions(self) -> dict[str, AdapterManifest]:
+        """Manifests of the versions whose weights are here too."""
+        return {version: m for version, m in self._manifests.items() if version in self._weights}
+
+    def take(self, name: str, key: bytes, value: bytes | None) -> None:
+        """One record of the topic `name` (`adapters.weights`, …). Raises AdapterRefused; nothing is kept then."""
+        if name == "adapters.weights":
+            self.take_weights(key, value)
+        elif name == "adapters.manifests":
+            self.take_manifest(key, value)
+        else:
+            self.take_pointer(value)
+
+    def take_weights(self, key: bytes, value: bytes | None) -> None:
+        """Keep weights whose key is their hash. Raises AdapterRefused (`oversized`, `truncated`, `tampered`)."""
+        version = key.decode(errors="replace")
+        if value is None:
+            self._weights.pop(version, None)
+            return
+        if len(value) > MAX_WEIGHTS_BYTES:
+            raise AdapterRefused("oversized", f"{len(value)} bytes of weights")
+        if hashlib.sha256(value).hexdigest() != version:
+            # Refused here, before they could take the place of the good weights under the same key.
+            raise AdapterRefused("truncated" if _is_cut(value) else "tampered", f"weights of {version[:12]}")
+        self._weights[version] = value
+        self._forget_oldest(self._weights)
+
+    def take_manifest(self, key: bytes, value: bytes | None) -> None:
+        """Keep a signed manifest of this tenant. Raises AdapterRefused."""
+        if value is None:
+            self._manifests.pop(key.decode(errors="replace").rpartition("/")[2], None)
+            return
+        manifest = verify_manifest(value, self._trusted)
+        if manifest.tenant != self.tenant:
+            raise AdapterRefused("foreign", f"manifest of tenant {manifest.tenant[:63]!r}")
+        if manifest.key != key:
+            raise AdapterRefused("tampered", "a manifest under the key of another")
+        if manifest.name == ADAPTER:
+            self._manifests[manifest.version] = manifest
+            self._forget_oldest(self._manifests)
+
+    def take_pointer(self, value: bytes | None) -> None:
+        """Follow a signed pointer of this channel if its epoch is newer. Raises AdapterRefused."""
+        if value is None:
+            return  # a channel is never emptied: a rollback is a newer pointer, so this can only be a mistake
+        pointer = verify_pointer(value, self._trusted)
+        if pointer.tenant != self.tenant:
+            raise AdapterRefused("foreign", f"pointer of tenant {pointer.tenant[:63]!r}")
+        if (pointer.name, pointer.channel) != (ADAPTER, self.channel):
+            return
+        mark = (pointer.epoch, pointer.version)
+        if mark in self._seen:
+            return  # read again after a reconnect
+        self._seen.add(mark)
+        if self.pointer is not None and pointer.epoch <= self.pointer.epoch:
+            raise AdapterRefused("stale", f"epoch {pointer.epoch} after {self.pointer.epoch}")
+        self.pointer = pointer
+
+    def complete(self) -> tuple[bytes, AdapterManifest] | None:
+        """Weights and manifest of the version the channel points to, once both are there; None if it was rejected."""
+        version = self.pointer.version if self.pointer else None
+        if version is None or version in self._rejected:
+            return None
+        weights, manifest = self._weights.get(version), self._manifests.get(version)
+        return (weights, manifest) if weights is not None and manifest is not None else None
+
+    def reject(self, version: str) -> None:
+        """Do not offer this version again: what it consists of cannot change."""
+        self._rejected.add(version)
+
+    def _forget_oldest(self, kept: dict[str, bytes] | dict[str, AdapterManifest]) -> None:
+        while len(kept) > KEPT_VERSIONS:
+            pointed = self.pointer.version if self.pointer else None
+            kept.pop(next(version for version in kept if version != pointed))
+
+
+def _is_cut(value: bytes) -> bool:
+    """Whether safetensors bytes end before their own header says they do."""
+    header = int.from_bytes(value[:8], "little")
+    if len(value) < 8 or len(value) < 8 + header < MAX_WEIGHTS_BYTES:
+        return True
+    try:
+        tensors = orjson.loads(value[8 : 8 + header])
+        return len(value) < 8 + header + max(
+            int(entry["data_offsets"][1]) for entry in tensors.values() if "dtype" in entry
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return False

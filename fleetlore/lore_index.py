@@ -1,0 +1,170 @@
+"""All lore of one tenant in memory, indexed by what an agent asks before a call. No network, no clock, no locks.
+
+Advice is asked for before every action, so everything it needs is found by one look-up and already ranked: each group
+keeps its few best at hand, and a change costs the writer, not the reader.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from heapq import nlargest
+from typing import Any, Generic, TypeVar
+
+from fleetlore.lore import MemoryItem, Pattern
+
+__all__ = ["LoreIndex"]
+
+Entry = TypeVar("Entry", bound=Pattern | MemoryItem)
+
+KEPT = 8  # more than an agent is ever told, so that some may be left out as its own
+
+
+class _Ranked(Generic[Entry]):
+    """Entries by id, with the best few at hand."""
+
+    __slots__ = ("best", "entries", "rank")
+
+    def __init__(self, rank: Callable[[Entry], Any]) -> None:
+        self.rank = rank
+        self.entries: dict[str, Entry] = {}
+        self.best: tuple[Entry, ...] = ()
+
+    def put(self, entry: Entry) -> None:
+        old = self.entries.get(entry.id)
+        self.entries[entry.id] = entry
+        if old is not None and self.rank(entry) < self.rank(old):
+            self._rerank()  # it may have to give way to one that is not at hand
+        else:
+            others = [each for each in self.best if each.id != entry.id]
+            self.best = tuple(nlargest(KEPT, [*others, entry], self.rank))
+
+    def drop(self, id: str) -> None:
+        if self.entries.pop(id, None) is not None:
+            self._rerank()
+
+    def _rerank(self) -> None:
+        self.best = tuple(nlargest(KEPT, self.entries.values(), self.rank))
+
+
+def _by_failures(pattern: Pattern) -> tuple[int, float, str]:
+    return pattern.failures, pattern.last_seen, pattern.id
+
+
+def _by_time(pattern: Pattern) -> tuple[float, str]:
+    return pattern.last_seen, pattern.id
+
+
+def _by_support(item: MemoryItem) -> tuple[int, int, float, str]:
+    return item.support, item.agents, item.last_seen, item.id
+
+
+class LoreIndex:
+    """Patterns and memory items by id, and what advice needs.
+
+    Attributes:
+        patterns, items: by id.
+    """
+
+    def __init__(self) -> None:
+        self.patterns: dict[str, Pattern] = {}
+        self.items: dict[str, MemoryItem] = {}
+        self._learned: dict[str, float] = {}
+        self._failures_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
+        self._weather_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
+        self._weather_of_tool: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_time))
+        self._recoveries: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_support))
+        self._lessons: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_support))
+        self._strategies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_support))
+
+    # --- what advice asks ---
+
+    def health(self, id: str) -> Pattern | None:
+        """The health row of a tool or of a kind of call."""
+        return self.patterns.get(id)
+
+    def failures_of_call(self, call: str) -> tuple[Pattern, ...]:
+        """Exact patterns that this kind of call met, the most frequent first; those that pass by themselves left out."""
+        return self._best(self._failures_of_call, call)
+
+    def weather_of_call(self, call: str) -> tuple[Pattern, ...]:
+        """Exact patterns of this kind of call that pass by themselves."""
+        return self._best(self._weather_of_call, call)
+
+    def weather_of_tool(self, tool: str) -> tuple[Pattern, ...]:
+        """Class-level patterns of this tool that pass by themselves, the latest first."""
+        return self._best(self._weather_of_tool, tool)
+
+    def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
+        """What helped against a class-level pattern, or where a kind of call had failed; the best backed first."""
+        return self._best(self._recoveries, key)
+
+    def lessons(self, key: str) -> tuple[MemoryItem, ...]:
+        """What never worked: by kind of call, or by tool where a lesson is not bound to one."""
+        return self._best(self._lessons, key)
+
+    def strategies(self, task: str) -> tuple[MemoryItem, ...]:
+        """What tells success from failure at a task."""
+        return self._best(self._strategies, task)
+
+    def learned_at(self, id: str) -> float | None:
+        """When (wall time, seconds) a pattern or item first became known here; None if it has not."""
+        return self._learned.get(id)
+
+    # --- what the replica puts ---
+
+    def put_pattern(self, pattern: Pattern, now: float) -> None:
+        """Add or replace a pattern or health row. `now`: wall time in seconds."""
+        self.patterns[pattern.id] = pattern
+        self._learned.setdefault(pattern.id, now)
+        for group in self._pattern_groups(pattern):
+            group.put(pattern)
+
+    def put_item(self, item: MemoryItem, now: float) -> None:
+        """Add or replace a memory item. `now`: wall time in seconds."""
+        old = self.items.get(item.id)
+        if old is not None and (old.pattern, old.call, old.tool, old.task) != (
+            item.pattern,
+            item.call,
+            item.tool,
+            item.task,
+        ):
+            self.forget_item(item.id)
+        self.items[item.id] = item
+        self._learned.setdefault(item.id, now)
+        for group in self._item_groups(item):
+            group.put(item)
+
+    def forget_pattern(self, id: str) -> None:
+        """Drop a pattern; unknown ids are fine."""
+        pattern = self.patterns.pop(id, None)
+        if pattern is not None:
+            for group in self._pattern_groups(pattern):
+                group.drop(id)
+
+    def forget_item(self, id: str) -> None:
+        """Drop a memory item; unknown ids are fine."""
+        item = self.items.pop(id, None)
+        if item is not None:
+            for group in self._item_groups(item):
+                group.drop(id)
+
+    def _pattern_groups(self, pattern: Pattern) -> list[_Ranked[Pattern]]:
+        # All of these follow from the id, so a newer version of a pattern is in the same groups.
+        if pattern.level == "exact" and pattern.call is not None:
+            return [(self._weather_of_call if pattern.transient else self._failures_of_call)[pattern.call]]
+        if pattern.level == "class" and pattern.transient:
+            return [self._weather_of_tool[pattern.tool]]
+        return []
+
+    def _item_groups(self, item: MemoryItem) -> list[_Ranked[MemoryItem]]:
+        if item.kind == "recovery":
+            return [self._recoveries[key] for key in (item.pattern, item.call) if key]
+        if item.kind == "lesson":
+            return [self._lessons[item.call or item.tool]]
+        return [self._strategies[item.task]] if item.task else []
+
+    @staticmethod
+    def _best(groups: dict[str, _Ranked[Entry]], key: str) -> tuple[Entry, ...]:
+        group = groups.get(key)  # not groups[key]: a question must not create a group
+        return group.best if group is not None else ()

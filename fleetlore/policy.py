@@ -1,0 +1,181 @@
+"""What an agent asks before it acts: how likely is each candidate to fail, given this session so far?
+
+The answer comes from the network of the adapter version in use. A version is prepared on the side (checked, folded into
+a copy of the base, probed) and then swapped by reference, so that no call ever mixes two versions. Loading in place
+would tear: a call on another thread would read half of the old weights and half of the new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from fleetlore.encoder import StaticEncoder, shared_encoder
+from fleetlore.errors import AdapterRefused
+from fleetlore.manifest import MAX_WEIGHTS_BYTES, AdapterManifest, Probe
+from fleetlore.network import (
+    LORA_TARGETS,
+    MAX_STEPS,
+    Base,
+    PolicyNetwork,
+    fold,
+    load_base,
+    probe_answers,
+    read_adapter,
+)
+
+PROBE_TOLERANCE = 1e-3
+MAX_TEXT = 400
+_PUNCTUATION = re.compile(r'[\s{}\[\]",:]+')
+
+
+class StepLike(Protocol):
+    """What the policy reads of a past step; `fleetlore.trajectory.Step` is one."""
+
+    @property
+    def tool(self) -> str: ...
+    @property
+    def arguments(self) -> Any: ...
+    @property
+    def error_type(self) -> str | None: ...
+    @property
+    def error_message(self) -> str | None: ...
+
+
+def goal_text(goal: str) -> str:
+    """The goal as the encoder sees it."""
+    return goal[:MAX_TEXT]
+
+
+def action_text(tool: str, arguments: Any) -> str:
+    """The call as the encoder sees it: the tool and its arguments as words, JSON's punctuation left out."""
+    text = _json(_parsed(arguments) if isinstance(arguments, str) else arguments)
+    return f"{tool} {_PUNCTUATION.sub(' ', text[: 2 * MAX_TEXT]).strip()}"[:MAX_TEXT].strip()
+
+
+def outcome_text(error_type: str | None, error_message: str | None) -> str:
+    """The outcome as the encoder sees it: `ok`, or the error's type and first line."""
+    if error_type is None and error_message is None:
+        return "ok"
+    first_line = next(iter((error_message or "").strip().splitlines()), "")
+    return " ".join(part for part in ("error", error_type, first_line) if part)[:MAX_TEXT]
+
+
+def session_texts(goal: str, steps: Sequence[StepLike]) -> list[str]:
+    """Texts of the tokens of a session in order: goal, action 1, outcome 1, …"""
+    texts = [goal_text(goal)]
+    for step in steps:
+        texts.append(action_text(step.tool, step.arguments))
+        texts.append(outcome_text(step.error_type, step.error_message))
+    return texts
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """A version that passed every check, ready to be swapped in."""
+
+    manifest: AdapterManifest | None
+    network: PolicyNetwork
+
+
+class Policy:
+    """Scores candidate actions under the version in use; starts on the bare base.
+
+    Raises ModelUnavailable when the `[policy]` extra or the packaged base is missing.
+    """
+
+    def __init__(self, base: Base | None = None, encoder: StaticEncoder | None = None) -> None:
+        self.base = base or load_base()
+        self.encoder = encoder or shared_encoder()
+        self._current = LoadedAdapter(None, self.base.network)
+        self._base_answers: dict[int, tuple[float, ...]] = {}
+
+    @property
+    def manifest(self) -> AdapterManifest | None:
+        return self._current.manifest
+
+    @property
+    def version(self) -> str | None:
+        """sha256 of the weights in use; None on the bare base."""
+        manifest = self._current.manifest
+        return manifest.version if manifest else None
+
+    def score(self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]) -> list[float | None]:
+        """P(fails) of each candidate (tool, arguments) as the next step after `steps`.
+
+        None where the policy abstains: the version in use has not learned that tool (on the bare base: any tool).
+        Never blocks on a network; ~2 ms for 8 candidates.
+        """
+        current = self._current
+        known = current.manifest.tools if current.manifest else ()
+        asked = [index for index, (tool, _) in enumerate(candidates) if tool in known]
+        scores: list[float | None] = [None] * len(candidates)
+        if not asked:
+            return scores
+        texts = session_texts(goal, steps[-(MAX_STEPS - 1) :])
+        actions = [action_text(*candidates[index]) for index in asked]
+        vectors = self.encoder.encode(texts + actions)
+        answers = current.network.risks(vectors[: len(texts)], vectors[len(texts) :])
+        for index, answer in zip(asked, answers, strict=True):
+            scores[index] = answer
+        return scores
+
+    def prepare(self, weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
+        """Check everything and fold; the version in use is not touched. ~10 ms, safe on another thread.
+
+        Raises AdapterRefused with the reason `tampered`, `oversized`, `foreign`, `structure`, `not_finite` or `probe`.
+        """
+        if len(weights) > MAX_WEIGHTS_BYTES:
+            raise AdapterRefused("oversized", f"{len(weights)} bytes")
+        if hashlib.sha256(weights).hexdigest() != manifest.version:
+            raise AdapterRefused("tampered", "the weights are not the ones the manifest names")
+        if manifest.base_sha256 != self.base.sha256:
+            raise AdapterRefused("foreign", "made for another base")
+        if manifest.encoder_sha256 != self.encoder.sha256:
+            raise AdapterRefused("foreign", f"made for another encoder ({manifest.encoder[:100]})")
+        if set(manifest.targets) != set(LORA_TARGETS) or not 1 <= manifest.rank <= 64:
+            raise AdapterRefused("structure", f"rank {manifest.rank}, targets {manifest.targets}")
+        tensors = read_adapter(weights, manifest.rank)
+        network = fold(self.base.network, tensors, manifest.scale)
+        self._check_probe(network, manifest.probe)
+        return LoadedAdapter(manifest, network)
+
+    def apply(self, loaded: LoadedAdapter) -> None:
+        """Put a prepared version into use: one assignment."""
+        self._current = loaded
+
+    def swap(self, weights: bytes, manifest: AdapterManifest) -> None:
+        """Prepare and apply. Raises AdapterRefused; the version in use then stays."""
+        self.apply(self.prepare(weights, manifest))
+
+    def _check_probe(self, network: PolicyNetwork, probe: Probe) -> None:
+        if probe.seed not in self._base_answers:
+            self._base_answers = {probe.seed: probe_answers(self.base.network, probe.seed)}
+        unadapted, expected = np.array(self._base_answers[probe.seed]), np.array(probe.expected)
+        answers = np.array(probe_answers(network, probe.seed))
+        if answers.shape != expected.shape or not bool((np.abs(answers - expected) <= PROBE_TOLERANCE).all()):
+            raise AdapterRefused("probe", "the folded network does not answer as its manifest says")
+        # An adapter without effect is the sign of a lost key prefix or of a path that skips it.
+        if bool((answers == unadapted).all()):
+            raise AdapterRefused("probe", "the adapter changes nothing")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text) if text[:1] in ("{", "[") else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _json(value: Any) -> str:
+    # The standard library's, because orjson raises on integers of more than 64 bits: an agent's arguments may hold any.
+    try:
+        return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

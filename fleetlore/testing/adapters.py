@@ -1,0 +1,62 @@
+"""Adapters for tests: random ones, signed and complete, without a trainer."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from fleetlore.encoder import shared_encoder
+from fleetlore.manifest import ADAPTER, CHANNEL, AdapterManifest, AdapterPointer, Probe
+from fleetlore.network import LORA_TARGETS, Base, adapter_shapes, fold, load_base, probe_answers, read_adapter
+
+RANK, ALPHA = 8, 16
+
+
+def random_weights(seed: int, size: float = 0.2) -> bytes:
+    """An adapter that changes the network without knowing anything."""
+    noise = torch.Generator().manual_seed(seed)
+    shapes = adapter_shapes(RANK)
+    return bytes(
+        safetensors.torch.save(
+            {name: (size * torch.randn(shape, generator=noise)).half() for name, shape in shapes.items()}
+        )
+    )
+
+
+def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **changes: Any) -> AdapterManifest:
+    """A truthful manifest of `weights`, then `changes`."""
+    base, encoder = base or load_base(), shared_encoder()
+    answers = probe_answers(fold(base.network, read_adapter(weights, RANK), ALPHA / RANK), seed=1)
+    manifest = AdapterManifest(
+        name=ADAPTER,
+        version=hashlib.sha256(weights).hexdigest(),
+        ordinal=1,
+        parent=None,
+        tenant=tenant,
+        base_sha256=base.sha256,
+        encoder=encoder.name,
+        encoder_sha256=encoder.sha256,
+        rank=RANK,
+        alpha=ALPHA,
+        targets=LORA_TARGETS,
+        tensors=dict(adapter_shapes(RANK)),
+        size_bytes=len(weights),
+        data=(),
+        sessions=32,
+        agents=4,
+        tools=("shell",),
+        metrics={},
+        probe=Probe(1, answers),
+        created=1_000.0,
+    )
+    return replace(manifest, **changes)
+
+
+def pointer_to(manifest: AdapterManifest, epoch: int, **changes: Any) -> AdapterPointer:
+    """A pointer of the stable channel to this version."""
+    pointer = AdapterPointer(ADAPTER, CHANNEL, manifest.tenant, manifest.version, epoch, "test", 1_000.0)
+    return replace(pointer, **changes)

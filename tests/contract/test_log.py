@@ -1,0 +1,233 @@
+"""What fleetlore relies on in a log, held by the in-memory double and by a real broker alike."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Protocol
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.testing import EmbeddedBroker, InMemoryLog, Record
+
+Headers = Iterable[tuple[str, bytes]]
+
+
+class Log(Protocol):
+    """The contract, in the words of the in-memory log, awaited."""
+
+    async def create_topic(self, topic: str, partitions: int) -> None: ...
+    async def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+    ) -> tuple[int, int]: ...
+    async def read(self, topic: str, partition: int, offset: int = 0) -> list[Record]: ...
+    async def end_offset(self, topic: str, partition: int) -> int: ...
+    async def commit(self, group: str, topic: str, partition: int, offset: int) -> None: ...
+    async def committed(self, group: str, topic: str, partition: int) -> int | None: ...
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self.log = InMemoryLog()
+
+    async def create_topic(self, topic: str, partitions: int) -> None:
+        self.log.create_topic(topic, partitions)
+
+    async def append(self, topic: str, value: bytes | None, **options: Any) -> tuple[int, int]:
+        record = self.log.append(topic, value, **options)
+        return record.partition, record.offset
+
+    async def read(self, topic: str, partition: int, offset: int = 0) -> list[Record]:
+        return self.log.read(topic, partition, offset)
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        return self.log.end_offset(topic, partition)
+
+    async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
+        self.log.commit(group, topic, partition, offset)
+
+    async def committed(self, group: str, topic: str, partition: int) -> int | None:
+        return self.log.committed(group, topic, partition)
+
+
+class Broker:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.producer = AIOKafkaProducer(bootstrap_servers=address, acks="all")
+
+    async def create_topic(self, topic: str, partitions: int) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(topic, partitions, 1)])
+        finally:
+            await admin.close()
+
+    async def append(self, topic: str, value: bytes | None, **options: Any) -> tuple[int, int]:
+        options["headers"] = list(options.get("headers", ()))
+        sent = await self.producer.send_and_wait(topic, value, **options)
+        return sent.partition, sent.offset
+
+    async def read(self, topic: str, partition: int, offset: int = 0) -> list[Record]:
+        part = TopicPartition(topic, partition)
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.address, fetch_max_wait_ms=50)
+        consumer.assign([part])
+        await consumer.start()
+        try:
+            end = (await consumer.end_offsets([part]))[part]
+            consumer.seek(part, offset)
+            records: list[Record] = []
+            while offset + len(records) < end:
+                batch = await consumer.getmany(part, timeout_ms=200)
+                records += [
+                    Record(topic, partition, r.offset, r.key, r.value, tuple(r.headers)) for r in batch.get(part, [])
+                ]
+            return records
+        finally:
+            await consumer.stop()
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        part = TopicPartition(topic, partition)
+        async with self._member(None, part) as consumer:
+            return int((await consumer.end_offsets([part]))[part])
+
+    async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
+        part = TopicPartition(topic, partition)
+        async with self._member(group, part) as consumer:
+            await consumer.commit({part: offset})
+
+    async def committed(self, group: str, topic: str, partition: int) -> int | None:
+        part = TopicPartition(topic, partition)
+        async with self._member(group, part) as consumer:
+            offset: int | None = await consumer.committed(part)
+            return offset
+
+    def _member(self, group: str | None, part: TopicPartition) -> _Member:
+        return _Member(self.address, group, part)
+
+
+class _Member:
+    """A consumer with one assigned partition; `commit` without joining the group."""
+
+    def __init__(self, address: str, group: str | None, part: TopicPartition) -> None:
+        self._consumer = AIOKafkaConsumer(bootstrap_servers=address, group_id=group, enable_auto_commit=False)
+        self._consumer.assign([part])
+
+    async def __aenter__(self) -> Any:
+        await self._consumer.start()
+        return self._consumer
+
+    async def __aexit__(self, *exit: object) -> None:
+        await self._consumer.stop()
+
+
+@pytest.fixture(params=["memory", "tansu"])
+async def log(request: pytest.FixtureRequest) -> AsyncIterator[Log]:
+    if request.param == "memory":
+        yield InMemory()
+        return
+    broker: EmbeddedBroker = request.getfixturevalue("broker")
+    real = Broker(broker.address)
+    await real.producer.start()
+    try:
+        yield real
+    finally:
+        await real.producer.stop()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def name(log: Log) -> str:
+    """A topic of three partitions."""
+    name = f"contract-{uuid.uuid4().hex}"
+    await log.create_topic(name, 3)
+    return name
+
+
+async def test_a_partition_keeps_the_order_of_its_records(log: Log, name: str) -> None:
+    offsets = [await log.append(name, b"%d" % n, partition=1) for n in range(5)]
+    assert offsets == [(1, n) for n in range(5)]
+    assert [record.value for record in await log.read(name, 1)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert await log.read(name, 0) == []
+
+
+async def test_reading_begins_at_any_offset(log: Log, name: str) -> None:
+    for n in range(4):
+        await log.append(name, b"%d" % n, partition=0)
+    assert [record.offset for record in await log.read(name, 0, 2)] == [2, 3]
+    assert await log.read(name, 0, 4) == []
+
+
+async def test_key_headers_and_tombstones_come_back_unchanged(log: Log, name: str) -> None:
+    await log.append(name, b"v", key=b"k", partition=0, headers=[("a", b"1"), ("a", b"\xff")])
+    await log.append(name, None, key=b"k", partition=0)
+    first, second = await log.read(name, 0)
+    assert (first.key, first.value, first.headers) == (b"k", b"v", (("a", b"1"), ("a", b"\xff")))
+    assert (second.key, second.value, second.headers) == (b"k", None, ())
+
+
+async def test_the_same_key_goes_to_the_same_partition_on_every_log(log: Log, name: str) -> None:
+    partitions = [
+        (await log.append(name, b"v", key=key))[0] for key in (b"a", b"session-1", b"session-2", b"session-1")
+    ]
+    assert partitions[1] == partitions[3]
+    reference = InMemoryLog(3)
+    assert partitions == [
+        reference.append("x", b"v", key=key).partition for key in (b"a", b"session-1", b"session-2", b"session-1")
+    ]
+
+
+async def test_the_end_offset_is_the_next_record(log: Log, name: str) -> None:
+    assert await log.end_offset(name, 2) == 0
+    await log.append(name, b"v", partition=2)
+    assert await log.end_offset(name, 2) == 1
+
+
+async def test_commits_belong_to_a_group_and_a_partition(log: Log, name: str) -> None:
+    for _ in range(3):
+        await log.append(name, b"v", partition=0)
+    group, other = f"g{uuid.uuid4().hex}", f"g{uuid.uuid4().hex}"
+    assert await log.committed(group, name, 0) is None
+    await log.commit(group, name, 0, 3)
+    assert await log.committed(group, name, 0) == 3
+    await log.commit(group, name, 0, 1)
+    assert await log.committed(group, name, 0) == 1
+    assert await log.committed(other, name, 0) is None
+    assert await log.committed(group, name, 1) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=3)), max_size=30))
+def test_the_compacted_view_is_the_last_value_of_each_key(writes: list[tuple[bytes, bytes | None]]) -> None:
+    log = InMemoryLog(3)
+    expected: dict[bytes, bytes | None] = {}
+    for key, value in writes:
+        log.append("t", value, key=key)
+        expected[key] = value
+    assert log.compacted("t") == {key: value for key, value in expected.items() if value is not None}
+    assert len(log.read_all("t")) == len(writes)
+
+
+def test_mistakes_are_refused() -> None:
+    log = InMemoryLog(2)
+    with pytest.raises(ValueError, match="key or a value"):
+        log.append("t", None)
+    with pytest.raises(ValueError, match="no partition 2"):
+        log.append("t", b"v", partition=2)
+    with pytest.raises(ValueError, match=r"not in 0\.\.0"):
+        log.commit("g", "t", 0, 1)
+    with pytest.raises(ValueError, match="not negative"):
+        log.read("t", 0, -1)
+    with pytest.raises(ValueError, match="at least one"):
+        log.create_topic("u", 0)
+    assert log.topics() == ["t"] and log.partitions("t") == 2

@@ -1,0 +1,112 @@
+"""The subscriber without a broker: what it stages, when it applies, what it counts. With one: tests/sinks/test_adapters.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fleetlore.adapters import AdapterSubscriber
+from fleetlore.manifest import AdapterManifest, SigningKey, public_keys
+from fleetlore.policy import Policy
+from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
+
+KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+TRUSTED = public_keys(KEY.public_base64)
+
+
+def version(seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
+    weights = random_weights(seed)
+    return weights, manifest_for(weights, "acme", **changes)
+
+
+async def deliver(subscriber: AdapterSubscriber, weights: bytes, manifest: AdapterManifest, epoch: int) -> None:
+    pointer = pointer_to(manifest, epoch)
+    await subscriber.take("adapters.pointers", pointer.key, KEY.sign(pointer))
+    await subscriber.take("adapters.manifests", manifest.key, KEY.sign(manifest))
+    await subscriber.take("adapters.weights", manifest.version.encode(), weights)
+
+
+@pytest.fixture
+def busy() -> list[bool]:
+    return [False]
+
+
+@pytest.fixture
+def subscriber(busy: list[bool]) -> AdapterSubscriber:
+    return AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, Policy(), idle=lambda: not busy[0])
+
+
+async def test_an_idle_agent_gets_it_at_once(subscriber: AdapterSubscriber) -> None:
+    weights, manifest = version(1)
+    await deliver(subscriber, weights, manifest, 1)
+    assert subscriber.version == manifest.version
+    assert subscriber._acks[0]["result"] == "applied"
+    assert subscriber._acks[0]["version"] == manifest.version
+
+
+async def test_a_busy_agent_gets_it_between_two_actions(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
+    busy[0] = True
+    await deliver(subscriber, *version(1), 1)
+    versions = [subscriber.version]
+    assert subscriber.apply_pending()
+    versions.append(subscriber.version)
+    assert not subscriber.apply_pending()
+    assert versions == [None, version(1)[1].version]
+
+
+async def test_only_the_newest_of_several_waiting_versions_is_applied(
+    subscriber: AdapterSubscriber, busy: list[bool]
+) -> None:
+    busy[0] = True
+    await deliver(subscriber, *version(1), 1)
+    await deliver(subscriber, *version(2), 2)
+    subscriber.apply_pending()
+    assert subscriber.version == version(2)[1].version
+
+
+async def test_a_rollback_while_a_version_waits_takes_it_away(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
+    await deliver(subscriber, *version(1), 1)
+    busy[0] = True
+    await deliver(subscriber, *version(2), 2)
+    await deliver(subscriber, *version(1), 3)
+    assert not subscriber.apply_pending()
+    assert subscriber.version == version(1)[1].version
+
+
+async def test_a_refused_version_is_counted_and_the_old_one_stays(subscriber: AdapterSubscriber) -> None:
+    await deliver(subscriber, *version(1), 1)
+    await deliver(subscriber, *version(2, base_sha256="0" * 64), 2)
+    assert subscriber.version == version(1)[1].version
+    assert subscriber.refused == {"foreign": 1}
+    assert subscriber._acks[-1]["result"] == "foreign"
+
+
+async def test_a_refused_version_is_tried_once(subscriber: AdapterSubscriber) -> None:
+    for _ in range(3):
+        await deliver(subscriber, *version(2, base_sha256="0" * 64), 2)
+    assert subscriber.refused == {"foreign": 1}
+
+
+async def test_after_a_refused_version_the_next_one_is_applied(subscriber: AdapterSubscriber) -> None:
+    await deliver(subscriber, *version(1, base_sha256="0" * 64), 1)
+    await deliver(subscriber, *version(2), 2)
+    assert subscriber.version == version(2)[1].version
+
+
+async def test_truncated_weights_are_counted(subscriber: AdapterSubscriber) -> None:
+    weights, manifest = version(1)
+    await deliver(subscriber, weights[:-9], manifest, 1)
+    assert subscriber.refused == {"truncated": 1}
+    assert subscriber.version is None
+
+
+async def test_closing_what_was_never_started_is_harmless(subscriber: AdapterSubscriber) -> None:
+    await subscriber.close()
+
+
+async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: AdapterSubscriber) -> None:
+    await subscriber.start()
+    assert not await subscriber.caught_up(0.3)
+    await subscriber.close()

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.lore import MemoryItem, Pattern
+from fleetlore.lore_index import KEPT, LoreIndex
+
+
+def exact(id: str, **fields: Any) -> Pattern:
+    values: dict[str, Any] = {
+        "tool": "sql",
+        "call": "call-1",
+        "parent": f"class-{id}",
+        "failures": 1,
+        "calls": 1,
+        "sessions": 1,
+    }
+    return Pattern(id=id, tenant="default", **({"level": "exact"} | values | fields))
+
+
+def recovery(id: str, **fields: Any) -> MemoryItem:
+    values: dict[str, Any] = {"kind": "recovery", "tool": "sql", "pattern": "class-1", "support": 1}
+    texts = {"title": id, "description": "d", "content": "c", "when": "w"}
+    return MemoryItem(id=id, tenant="default", **(values | texts | fields))
+
+
+def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
+    index = LoreIndex()
+    index.put_pattern(exact("p"), 1.0)
+    index.put_pattern(exact("w", transient=True), 1.0)
+    index.put_pattern(exact("wc", level="class", transient=True), 1.0)
+    index.put_pattern(Pattern(id="call-1", level="call", tenant="default", tool="sql", calls=9), 1.0)
+    index.put_item(recovery("r", call="call-1"), 1.0)
+    index.put_item(recovery("l", kind="lesson", call="call-1"), 1.0)
+    index.put_item(recovery("t", kind="lesson"), 1.0)
+    index.put_item(recovery("s", kind="strategy", task="refund"), 1.0)
+
+    assert [each.id for each in index.failures_of_call("call-1")] == ["p"]
+    assert [each.id for each in index.weather_of_call("call-1")] == ["w"]
+    assert [each.id for each in index.weather_of_tool("sql")] == ["wc"]
+    assert [each.id for each in index.recoveries("class-1")] == ["r"]
+    assert [each.id for each in index.recoveries("call-1")] == ["r"]
+    assert [each.id for each in index.lessons("call-1")] == ["l"]
+    assert [each.id for each in index.lessons("sql")] == ["t"]
+    assert [each.id for each in index.strategies("refund")] == ["s"]
+    assert index.health("call-1") is index.patterns["call-1"]
+    assert index.failures_of_call("unheard of") == ()
+
+
+def test_the_first_time_something_is_known_is_remembered() -> None:
+    index = LoreIndex()
+    assert index.learned_at("p") is None
+    index.put_pattern(exact("p"), 10.0)
+    index.put_pattern(exact("p", failures=2), 20.0)
+    assert index.learned_at("p") == 10.0
+
+
+def test_what_is_forgotten_is_advised_no_more() -> None:
+    index = LoreIndex()
+    for number in range(KEPT + 1):
+        index.put_item(recovery(f"r{number}", support=number), 1.0)
+    index.forget_item(f"r{KEPT}")
+    assert [each.id for each in index.recoveries("class-1")] == [f"r{n}" for n in reversed(range(KEPT))]
+    index.put_pattern(exact("p"), 1.0)
+    index.forget_pattern("p")
+    index.forget_pattern("never known")
+    index.forget_item("never known")
+    assert index.failures_of_call("call-1") == () and index.patterns == {}
+
+
+def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
+    index = LoreIndex()
+    index.put_item(recovery("r"), 1.0)
+    index.put_item(recovery("r", pattern="class-2"), 1.0)
+    assert index.recoveries("class-1") == ()
+    assert [each.id for each in index.recoveries("class-2")] == ["r"]
+
+
+writes = st.lists(st.tuples(st.integers(0, 15), st.none() | st.integers(0, 5)), max_size=80)
+
+
+@given(writes)
+def test_the_best_at_hand_are_the_best_of_all(changes: list[tuple[int, int | None]]) -> None:
+    index = LoreIndex()
+    supports: dict[str, int] = {}
+    for number, support in changes:
+        id = f"r{number:02}"
+        if support is None:
+            index.forget_item(id)
+            supports.pop(id, None)
+        else:
+            index.put_item(recovery(id, support=support), 1.0)
+            supports[id] = support
+    expected = sorted(supports, key=lambda id: (supports[id], id), reverse=True)[:KEPT]
+    assert [each.id for each in index.recoveries("class-1")] == expected

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.errors import AdapterRefused
+from fleetlore.manifest import AdapterManifest, Probe
+from fleetlore.network import read_adapter
+from fleetlore.policy import Policy, action_text, outcome_text, session_texts
+from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.trajectory import Step
+
+STEPS = [
+    Step(sequence=1, role="tool", tool="shell", arguments='{"cmd": "ls"}'),
+    Step(
+        sequence=2, role="tool", tool="shell", arguments='{"cmd": "rm"}', error_type="1", error_message="denied\nmore"
+    ),
+]
+CANDIDATES: list[tuple[str, Any]] = [("shell", {"cmd": "sudo rm"}), ("unknown", {}), ("shell", '{"cmd": "rm"}')]
+
+
+def adapter(seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
+    weights = random_weights(seed)
+    return weights, manifest_for(weights, "acme", **changes)
+
+
+def test_the_bare_base_abstains() -> None:
+    assert Policy().score(STEPS, "clean up", CANDIDATES) == [None, None, None]
+    assert Policy().version is None
+
+
+def test_it_scores_the_tools_it_has_learned_and_no_other() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    first, unknown, last = policy.score(STEPS, "clean up", CANDIDATES)
+    assert unknown is None
+    assert first is not None and last is not None
+    assert 0 < first < 1 and first != last
+
+
+def test_a_score_does_not_depend_on_its_neighbours() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    together = policy.score(STEPS, "clean up", CANDIDATES)
+    for candidate, expected in zip(CANDIDATES, together, strict=True):
+        assert policy.score(STEPS, "clean up", [candidate])[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_session_longer_than_the_network_reads_is_scored_by_its_end() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    assert policy.score(STEPS * 100, "g", CANDIDATES) == policy.score(STEPS * 50, "g", CANDIDATES)
+
+
+def test_no_candidates_no_scores() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    assert policy.score(STEPS, "g", []) == []
+
+
+def test_swapping_changes_the_version_and_the_scores() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    before = policy.score(STEPS, "g", CANDIDATES)
+    weights, manifest = adapter(2)
+    policy.swap(weights, manifest)
+    assert policy.version == manifest.version
+    assert policy.score(STEPS, "g", CANDIDATES) != before
+
+
+def nan_weights() -> bytes:
+    tensors = read_adapter(random_weights(1), 8)
+    next(iter(tensors.values()))[0, 0] = float("nan")
+    return bytes(safetensors.torch.save(tensors))
+
+
+def with_base_key() -> bytes:
+    tensors = read_adapter(random_weights(1), 8)
+    return bytes(safetensors.torch.save(tensors | {"base_model.model.last_norm.weight": torch.ones(128).half()}))
+
+
+def without_effect() -> bytes:
+    tensors = read_adapter(random_weights(1), 8)
+    return bytes(safetensors.torch.save({name: torch.zeros_like(tensor) for name, tensor in tensors.items()}))
+
+
+def truthful(weights: bytes, **changes: Any) -> tuple[bytes, AdapterManifest]:
+    _, manifest = adapter(1)
+    return weights, replace(manifest, version=hashlib.sha256(weights).hexdigest(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("weights", "manifest", "reason"),
+    [
+        (random_weights(2), adapter(1)[1], "tampered"),
+        (random_weights(1)[:-100], adapter(1)[1], "tampered"),
+        (b"x" * 600_000, adapter(1)[1], "oversized"),
+        (*adapter(1, base_sha256="0" * 64), "foreign"),
+        (*adapter(1, encoder_sha256="0" * 64), "foreign"),
+        (*adapter(1, rank=4), "structure"),
+        (*adapter(1, rank=0), "structure"),
+        (*adapter(1, targets=("q",)), "structure"),
+        (*truthful(b"not safetensors"), "structure"),
+        (*truthful(random_weights(1)[:-100]), "structure"),
+        (*truthful(with_base_key()), "structure"),
+        (*truthful(nan_weights()), "not_finite"),
+        (*adapter(1, alpha=32), "probe"),
+        (*adapter(1, probe=Probe(1, (0.5,))), "probe"),
+        (*truthful(random_weights(2)), "probe"),
+        (*truthful(without_effect(), probe=Probe(1, adapter(1)[1].probe.expected)), "probe"),
+    ],
+)
+def test_what_is_refused_leaves_the_old_version(weights: bytes, manifest: AdapterManifest, reason: str) -> None:
+    policy = Policy()
+    policy.swap(*adapter(9))
+    before = policy.version, policy.score(STEPS, "g", CANDIDATES)
+    with pytest.raises(AdapterRefused) as refused:
+        policy.swap(weights, manifest)
+    assert refused.value.reason == reason
+    assert (policy.version, policy.score(STEPS, "g", CANDIDATES)) == before
+
+
+def test_an_adapter_without_effect_is_refused_though_its_probe_agrees() -> None:
+    weights = without_effect()
+    with pytest.raises(AdapterRefused, match="changes nothing"):
+        Policy().swap(weights, manifest_for(weights, "acme"))
+
+
+def test_no_call_ever_mixes_two_versions() -> None:
+    policy = Policy()
+    loaded = [policy.prepare(*adapter(seed)) for seed in (1, 2)]
+    expected = set()
+    for version in loaded:
+        policy.apply(version)
+        expected.add(tuple(policy.score(STEPS, "g", CANDIDATES)))
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.wait(0.0005):
+            for version in loaded:
+                policy.apply(version)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        seen = {tuple(policy.score(STEPS, "g", CANDIDATES)) for _ in range(200)}
+    finally:
+        done.set()
+        swapping.join()
+    assert seen <= expected
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())))
+def test_arguments_read_alike_as_object_and_as_json(arguments: dict[str, Any]) -> None:
+    assert action_text("t", arguments) == action_text("t", json.dumps(arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments", [None, 2**90, {1: 2, "a": 3}, object(), [float("nan")], "{broken", "[" * 100_000, b"x"]
+)
+def test_any_arguments_have_a_text(arguments: Any) -> None:
+    assert action_text("tool", arguments).startswith("tool")
+
+
+def test_texts_of_a_session() -> None:
+    assert session_texts("goal", STEPS) == ["goal", "shell cmd ls", "ok", "shell cmd rm", "error 1 denied"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "text"),
+    [(None, None, "ok"), ("E", None, "error E"), (None, "  \n", "error"), ("", "a\nb", "error a")],
+)
+def test_texts_of_outcomes(kind: str | None, message: str | None, text: str) -> None:
+    assert outcome_text(kind, message) == text
