@@ -1,0 +1,151 @@
+"""What all commands print with, and the options they share.
+
+On a terminal a table is drawn by rich; elsewhere it is plain aligned text that nothing cuts, so that `grep` and `awk` see all
+of it; with `--json` it is one JSON document in ASCII. Texts that agents wrote are made safe first: an error message must not
+be able to clear somebody's screen or turn the rest of a line around.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.topics import check_tenant
+
+T = TypeVar("T")
+
+# Control characters, marks that change the direction of writing, line separators and halves of surrogate pairs.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_SPACES = re.compile(r"[\t\r\n]+")
+
+
+def safe(text: str) -> str:
+    """The text on one line, with what could steer a terminal written as an escape."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", _SPACES.sub(" ", text))
+
+
+def safe_lines(text: str) -> str:
+    """The same for a text whose lines are to be kept."""
+    return "\n".join(safe(line) for line in text.splitlines())
+
+
+def moment(seconds: float) -> str:
+    """A time for people, in UTC; a dash where it is not known."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds > 0 else "-"
+    except (OverflowError, ValueError, OSError):
+        return "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        fold: on a terminal, the column that gives way: it is folded where the others need the room.
+    """
+
+    name: str
+    align: Literal["left", "right"] = "left"
+    fold: bool = False
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], console: Console | None = None) -> None:
+    """Print rows of texts, made safe here."""
+    console = console or Console(highlight=False)
+    cells = [[safe(cell) for cell in row] for row in rows]
+    if not console.is_terminal:
+        typer.echo(_plain(columns, cells), file=console.file)
+        return
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(
+            column.name, justify=column.align, no_wrap=not column.fold, overflow="fold" if column.fold else "ellipsis"
+        )
+    for row in cells:
+        # Text, not str: brackets in an error message are no markup.
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def _plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned by the cells a character takes on a terminal: a Chinese character takes two."""
+    lines = [[column.name for column in columns], *rows]
+    widths = [max(cell_len(line[place]) for line in lines) for place in range(len(columns))]
+    return "\n".join(
+        "  ".join(
+            " " * (width - cell_len(cell)) + cell if column.align == "right" else cell + " " * (width - cell_len(cell))
+            for column, cell, width in zip(columns, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document))
+
+
+def _broker(value: str | None) -> str | None:
+    for server in (value or "").split(",") if value is not None else ():
+        host, colon, port = server.strip().rpartition(":")
+        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+            raise typer.BadParameter(f"{server!r} is not HOST:PORT")
+    return value
+
+
+def _tenant(value: str) -> str:
+    try:
+        return check_tenant(value)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--broker", metavar="HOST:PORT", help="Kafka bootstrap servers; FLEETLORE_BROKER otherwise.", callback=_broker
+    ),
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Folder of a stack started with `fleetlore up --data DIR`.")
+]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose lore.", callback=_tenant)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the broker.")
+]
+
+
+def connection(broker: str | None, data: Path | None) -> Settings:
+    """Settings for the world that the options name: `--broker` over the stack in `--data` over the environment.
+
+    Raises:
+        ConfigError: no stack has run on the folder, or a variable is malformed.
+    """
+    return Settings.from_env(broker=broker) if data is None else Settings.from_data_dir(data, broker=broker)
+
+
+def ask(question: Coroutine[Any, Any, T]) -> T:
+    """Run a question to the broker and return its answer.
+
+    What goes wrong is raised and told in one line; the log of the clients below, which would tell it again and again, is off.
+    """
+    for name in ("aiokafka", "fleetlore"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    return asyncio.run(question)
