@@ -1,0 +1,1 @@
+"""What is learned: judge, distiller, trainer, gate."""

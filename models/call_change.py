@@ -1,0 +1,180 @@
+"""How one call differs from another: is the later one a repair of the earlier one, and what was changed?
+
+Texts are compared as bags of tokens (words and single marks), JSON objects by their keys and values. `distance` is cheap, for
+it is asked of every pair of calls; `in_words` is asked of the one pair that was chosen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+MAX_TOKENS = 300
+# Share of their words that two calls must have in common to be attempts at the same thing; a change that is too long to
+# say in words must be the smaller part of the call, or the two are different programs.
+RELATED = 0.5
+CLOSELY_RELATED = 0.65
+
+# A flag, a decimal and an operator are one token each: "-a → -v" says more than "a → v".
+_TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
+_DIGITS = re.compile(r"\d+")
+_IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text taken apart. `words` leaves the marks out: they are in nearly every call and would make all calls alike."""
+
+    tokens: tuple[str, ...]
+    bag: Counter[str]
+    words: Counter[str]
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> _Text:
+    tokens = tuple(_TOKEN.findall(text)[:MAX_TOKENS])
+    bag = Counter(tokens)
+    words = Counter({token: count for token, count in bag.items() if token[-1].isalnum() or token[-1] == "_"})
+    return _Text(tokens, bag, words)
+
+
+@lru_cache(maxsize=4096)
+def _values(arguments: str) -> dict[str, Any] | None:
+    if not arguments.startswith("{"):
+        return None
+    try:
+        value = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def distance(failed: str, worked: str) -> int | None:
+    """How much was changed from one call of a tool to another: tokens removed and added; 0 for the same call.
+
+    None where the later call is no second attempt at the same thing: where they have less than half of their words in common
+    (another call altogether), or differ in numbers and ids only (the same call about another thing: nothing that the next
+    agent could use).
+
+    Args:
+        failed, worked: arguments as JSON or text.
+    """
+    if failed == worked:
+        return 0
+    old_values, new_values = _values(failed), _values(worked)
+    if old_values is not None and new_values is not None:
+        return _object_distance(old_values, new_values)
+    old, new = _parsed(failed), _parsed(worked)
+    if _overlap(old, new) < RELATED or _masked(failed) == _masked(worked):
+        return None
+    return _edited(old, new)
+
+
+def in_words(failed: str, worked: str) -> str | None:
+    """The change in words, e.g. "`cars` → `cars_data`".
+
+    Returns:
+        an empty text where the change is too long to say but small beside the call; None where it is the larger part of it.
+    """
+    old_values, new_values = _values(failed), _values(worked)
+    if old_values is not None and new_values is not None:
+        return _joined([_value_change(key, old_values, new_values) for key in _changed(old_values, new_values)])
+    old, new = _parsed(failed), _parsed(worked)
+    words = []
+    for removed, added in _edits(old.tokens, new.tokens):
+        gone, came = _spaced(removed, failed), _spaced(added, worked)
+        words.append(f"`{gone}` → `{came}`" if gone and came else f"add `{came}`" if came else f"drop `{gone}`")
+    said = _joined(words)
+    return said if said or _overlap(old, new) >= CLOSELY_RELATED else None
+
+
+def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | None:
+    changed = _changed(old, new)
+    if not changed:
+        return 0  # the same call in another spelling of JSON
+    shared = old.keys() & new.keys()
+    alike = sum(_value_overlap(old[key], new[key]) for key in shared)
+    keys = len(old.keys() | new.keys())
+    if keys > 1 and alike / keys < RELATED:
+        return None
+    if all(key in shared and _only_another(key, old[key], new[key]) for key in changed):
+        return None
+    return sum(_edited(_parsed(_text(old.get(key, ""))), _parsed(_text(new.get(key, "")))) for key in changed)
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    keys = sorted(old.keys() | new.keys())
+    return [key for key in keys if (key in old) != (key in new) or old[key] != new[key]]
+
+
+def _value_change(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    if key not in old:
+        return f"add `{key}={_text(new[key])}`"
+    if key not in new:
+        return f"drop `{key}={_text(old[key])}`"
+    return f"`{key}={_text(old[key])}` → `{key}={_text(new[key])}`"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _value_overlap(old: Any, new: Any) -> float:
+    return 1.0 if old == new else _overlap(_parsed(_text(old)), _parsed(_text(new)))
+
+
+def _only_another(key: str, old: Any, new: Any) -> bool:
+    """The value names another thing instead of asking for something else: a number that is no id is a setting."""
+    if isinstance(old, str) and isinstance(new, str):
+        return _masked(old) == _masked(new)
+    return _IDENTITY.search(key) is not None
+
+
+def _masked(text: str) -> str:
+    return _DIGITS.sub("0", text)
+
+
+def _overlap(old: _Text, new: _Text) -> float:
+    """Dice coefficient of the two bags of words."""
+    total = old.words.total() + new.words.total()
+    return 2 * _common(old.words, new.words) / total if total else 1.0
+
+
+def _edited(old: _Text, new: _Text) -> int:
+    """Tokens removed and added; at least 1, for a change of order only is a change too."""
+    return max(1, old.bag.total() + new.bag.total() - 2 * _common(old.bag, new.bag))
+
+
+def _common(first: Counter[str], second: Counter[str]) -> int:
+    if len(first) > len(second):
+        first, second = second, first
+    return sum(min(count, second[token]) for token, count in first.items() if token in second)
+
+
+def _edits(old: tuple[str, ...], new: tuple[str, ...]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Runs of tokens (removed, added), each distinct run once, in order."""
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    runs = [(old[a:b], new[c:d]) for tag, a, b, c, d in matcher.get_opcodes() if tag != "equal"]
+    return list(dict.fromkeys(runs))
+
+
+def _spaced(tokens: tuple[str, ...], text: str) -> str:
+    """The tokens as they were written: with a space between two only where joining them is not how the text has it."""
+    out = ""
+    for token in tokens:
+        joined = f"{out[-1:]}{token}" in text and not (out[-1:].isalnum() and token[0].isalnum())
+        out += token if joined or not out else f" {token}"
+    return out
+
+
+def _joined(words: list[str]) -> str:
+    """The parts of a change in one line; nothing where that would be longer than anybody reads."""
+    text = ", ".join(dict.fromkeys(words))
+    return text if len(words) <= 3 and len(text) <= 160 else ""

@@ -1,0 +1,179 @@
+"""The mergeable state behind one memory item.
+
+Contributions arrive in any order, more than once, and through several workers over time. So the state is a join-semilattice:
+merging commutes, associates and repeats without effect, and the item that comes out depends on the *set* of contributions
+alone. A session that is judged again (a correction came) replaces what it contributed before. The state stays small: it keeps
+a bounded sample of sessions for the counts (bottom-k by hash, as in `fleetlore.sample`) and a few best examples of each side.
+What is exact: everything up to `SAMPLED_SESSIONS` sessions, but for a correction of a session that was one of more than
+`EXAMPLES` on its side, which leaves a gap among the examples until the log is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import orjson
+
+from fleetlore.lore import MemoryItem
+from fleetlore.sample import stable_hash
+from models.candidate import Candidate, Side
+from models.contrast import contrast
+
+SAMPLED_SESSIONS = 64
+EXAMPLES = 3
+
+_HASHES = 2**52  # of fleetlore.sample.stable_hash
+
+
+class Contributor(NamedTuple):
+    """What the newest verdict on one session says; the greater one of two counts."""
+
+    revision: tuple[int, float]
+    side: Side
+    agent: int
+    seen: float
+
+
+@dataclass(slots=True)
+class ItemState:
+    """All that is known about one memory item. Single writer per item id.
+
+    Attributes:
+        contributors: by hash of the session; at most `SAMPLED_SESSIONS`, those with the smallest hashes.
+        examples: of each side at most `EXAMPLES`, best first, one a session.
+        last_seen: event time of the newest contribution, in seconds since the Unix epoch.
+    """
+
+    contributors: dict[int, Contributor] = field(default_factory=dict)
+    examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
+    last_seen: float = 0.0
+
+    @classmethod
+    def empty(cls) -> ItemState:
+        return cls()
+
+    def merge(self, other: ItemState | Candidate) -> bool:
+        """Merge a contribution or another state of the same item in; say whether anything changed.
+
+        Raises:
+            ValueError: `other` belongs to another item.
+        """
+        if self.item_id and other.item_id and other.item_id != self.item_id:
+            raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
+        if isinstance(other, Candidate):
+            contributor = Contributor(other.revision, other.side, stable_hash(other.agent), other.seen)
+            changed = self._count({stable_hash(other.session): contributor})
+            return self._show((other,), other.seen) or changed
+        changed = self._count(other.contributors)
+        return self._show([each for side in other.examples.values() for each in side], other.last_seen) or changed
+
+    def _count(self, contributors: dict[int, Contributor]) -> bool:
+        changed = False
+        for session, contributor in contributors.items():
+            known = self.contributors.get(session)
+            if known is None and len(self.contributors) >= SAMPLED_SESSIONS:
+                largest = max(self.contributors)
+                if session > largest:
+                    continue
+                del self.contributors[largest]
+            if known is None or contributor > known:
+                self.contributors[session] = contributor
+                changed = True
+        return changed
+
+    def _show(self, examples: Iterable[Candidate], last_seen: float) -> bool:
+        before = self.examples, self.last_seen
+        newest: dict[str, Candidate] = {}
+        for each in (*(each for side in self.examples.values() for each in side), *examples):
+            known = newest.get(each.session)
+            if known is None or _precedence(each) < _precedence(known):
+                newest[each.session] = each
+        shown: dict[Side, list[Candidate]] = {}
+        for each in sorted(newest.values(), key=lambda each: (each.rank, each.session)):
+            counted = self.contributors.get(stable_hash(each.session))
+            if counted is None or (counted.revision, counted.side) == (each.revision, each.side):
+                shown.setdefault(each.side, []).append(each)
+        self.examples = {side: tuple(candidates[:EXAMPLES]) for side, candidates in shown.items()}
+        self.last_seen = max(self.last_seen, last_seen)
+        return before != (self.examples, self.last_seen)
+
+    @property
+    def item_id(self) -> str:
+        """Id of the item; empty before the first contribution."""
+        return next((side[0].item_id for side in self.examples.values()), "")
+
+    def to_item(self) -> MemoryItem | None:
+        """The item as agents read it.
+
+        None as long as a strategy has no failed or no succeeded session, and where corrections have left a lesson without a
+        failed one: an item that was there before is to be withdrawn then.
+        """
+        success, failure = self.examples.get("success"), self.examples.get("failure")
+        backing: tuple[tuple[Candidate, ...], ...]
+        if success and failure and success[0].kind == "strategy":
+            backing, content = (success, failure), contrast(success[0], failure[0])
+        elif success and success[0].kind == "recovery":
+            backing, content = (success,), success[0].content
+        elif failure and failure[0].kind == "lesson":
+            backing, content = (failure,), failure[0].content
+        else:
+            return None
+        best = backing[0][0]
+        counted = [each for each in self.contributors.values() if each.side in {side[0].side for side in backing}]
+        return MemoryItem(
+            id=best.item_id,
+            tenant=best.tenant,
+            kind=best.kind,
+            title=best.title,
+            description=" ".join(side[0].description for side in backing),
+            content=content,
+            when=best.when,
+            tool=best.tool,
+            pattern=best.pattern,
+            call=best.call,
+            task=best.task,
+            remedy=best.remedy,
+            support=round(len(counted) * self._scale),
+            agents=len({each.agent for each in counted}),
+            sessions=tuple(sorted(example.session for side in backing for example in side)),
+            last_seen=self.last_seen,
+            version=best.version,
+        )
+
+    @property
+    def _scale(self) -> float:
+        """How many sessions one kept session stands for: 1 while all are kept."""
+        if len(self.contributors) < SAMPLED_SESSIONS:
+            return 1.0
+        return (SAMPLED_SESSIONS - 1) / (max(self.contributors) / _HASHES) / SAMPLED_SESSIONS
+
+    def to_json(self) -> bytes:
+        """Equal states give equal bytes."""
+        return orjson.dumps(
+            {
+                "contributors": [[session, *each] for session, each in sorted(self.contributors.items())],
+                "examples": self.examples,
+                "last_seen": self.last_seen,
+            },
+            option=orjson.OPT_SORT_KEYS,
+        )
+
+    @classmethod
+    def from_json(cls, value: bytes) -> ItemState:
+        fields = orjson.loads(value)
+        return cls(
+            {
+                session: Contributor((events, corrected), side, agent, seen)
+                for session, (events, corrected), side, agent, seen in fields["contributors"]
+            },
+            {side: tuple(map(Candidate.from_dict, examples)) for side, examples in fields["examples"].items()},
+            fields["last_seen"],
+        )
+
+
+def _precedence(candidate: Candidate) -> tuple[object, ...]:
+    """Lower comes first; a total order, so that two different contributions of one session never tie."""
+    events, corrected = candidate.revision
+    return -events, -corrected, candidate.side == "failure", candidate.rank, candidate.to_json()

@@ -1,0 +1,174 @@
+"""Contrastive LoRA updates of the procedural memory over its frozen base.
+
+Loss: BCE on every step and on the session's end, a supervised contrast over *what went wrong with which tool* (Khosla et
+al. 2020; plain success against failure makes worse signatures than no contrast at all), and on rehearsed sessions the
+squared distance to the published version's logits (Hinton et al. 2015), which is what keeps old tools known.
+An update is a pure function of the adapter, the episodes and the seed: AdamW starts fresh in each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import safetensors.torch
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from torch import Tensor
+from torch.nn import functional
+
+from fleetlore.network import LORA_TARGETS, Base, PolicyNetwork, Reading, fold, read_adapter
+from models.episodes import UNLABELLED, Batch, Episode, collate
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerConfig:
+    """How to learn. `new_sessions` and `replayed_sessions` are the halves of a batch."""
+
+    rank: int = 8
+    alpha: int = 16
+    learning_rate: float = 1e-3
+    steps: int = 8
+    new_sessions: int = 32
+    replayed_sessions: int = 32
+    contrast_weight: float = 1.0
+    distillation_weight: float = 0.1
+    temperature: float = 0.1
+    clip_norm: float = 1.0
+    seed: int = 0
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Means over the steps of one update."""
+
+    step: float
+    session: float
+    contrast: float
+    distillation: float
+
+
+class ContrastiveTrainer:
+    """One lineage of adapters over one base. Not thread-safe."""
+
+    def __init__(self, base: Base, config: TrainerConfig | None = None) -> None:
+        self.base = base
+        self.config = config or TrainerConfig()
+        # torch's own generator is global: forked, so that a trainer neither disturbs nor depends on its surroundings.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            lora = LoraConfig(
+                r=self.config.rank, lora_alpha=self.config.alpha, target_modules=list(LORA_TARGETS), lora_dropout=0.0
+            )
+            # Built through bytes: peft wraps modules in place, and the base is shared.
+            network = PolicyNetwork()
+            network.load_state_dict(base.network.state_dict())
+            self._model = get_peft_model(network, lora)
+        self._parameters = [p for p in self._model.parameters() if p.requires_grad]
+        self._teacher: PolicyNetwork | None = None
+
+    def resume(self, weights: bytes) -> None:
+        """Continue from a published version, which is from now on what rehearsed sessions are held to.
+
+        Raises AdapterRefused when the bytes are not such an adapter.
+        """
+        tensors = read_adapter(weights, self.config.rank)
+        set_peft_model_state_dict(self._model, {name: tensor.float() for name, tensor in tensors.items()})
+        self._teacher = fold(self.base.network, tensors, self.config.scale)
+
+    def weights(self) -> bytes:
+        """The adapter as it would be published: safetensors, half precision. Equal adapters give equal bytes."""
+        tensors = get_peft_model_state_dict(self._model)
+        return bytes(
+            safetensors.torch.save({name: tensors[name].detach().half().contiguous() for name in sorted(tensors)})
+        )
+
+    def folded(self, weights: bytes) -> PolicyNetwork:
+        """The network of an adapter of this lineage."""
+        return fold(self.base.network, read_adapter(weights, self.config.rank), self.config.scale)
+
+    def update(self, new: Sequence[Episode], replayed: Sequence[Episode]) -> Losses:
+        """A few AdamW steps on new and rehearsed episodes together. The order of either does not matter."""
+        ordered = sorted(new, key=lambda episode: episode.key)
+        rehearsed = sorted(replayed, key=lambda episode: episode.key)
+        batch = collate([*ordered, *rehearsed])
+        taught = self._teach(batch, len(ordered)) if rehearsed and self._teacher else None
+        optimizer = torch.optim.AdamW(self._parameters, lr=self.config.learning_rate, weight_decay=0.0)
+        totals = torch.zeros(4)
+        self._model.train()
+        for _ in range(self.config.steps):
+            reading = self._model(batch.vectors)
+            losses = batch_losses(reading, batch, self.config.temperature)
+            distillation = self._distance(reading, batch, taught, len(ordered))
+            loss = (
+                losses[0]
+                + losses[1]
+                + self.config.contrast_weight * losses[2]
+                + self.config.distillation_weight * distillation
+            )
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(self._parameters, self.config.clip_norm)
+            optimizer.step()
+            totals += torch.stack([*losses, distillation]).detach()
+        self._model.eval()
+        return Losses(*(totals / self.config.steps).tolist())
+
+    def _teach(self, batch: Batch, new: int) -> tuple[Tensor, Tensor]:
+        assert self._teacher is not None
+        with torch.inference_mode():
+            reading = self._teacher(batch.vectors[new:])
+        return reading.step.clone(), reading.session.clone()
+
+    def _distance(self, reading: Reading, batch: Batch, taught: tuple[Tensor, Tensor] | None, new: int) -> Tensor:
+        if taught is None:
+            return torch.zeros(())
+        real = _real_steps(batch)[new:]
+        step = (reading.step[new:, 1::2] - taught[0][:, 1::2])[real]
+        session = (reading.session[new:, 2::2] - taught[1][:, 2::2])[real]
+        return step.square().mean() + session.square().mean()
+
+
+def batch_losses(reading: Reading, batch: Batch, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses of the steps, of the sessions' ends and of the contrast; each 0 where the batch has no label for it."""
+    labelled = batch.failed != UNLABELLED
+    if bool(labelled.any()):
+        step = functional.binary_cross_entropy_with_logits(
+            reading.step[:, 1::2][labelled], batch.failed[labelled].float()
+        )
+    else:
+        step = torch.zeros(())
+    real = _real_steps(batch)
+    ends = batch.session_failed.unsqueeze(1).expand_as(real)[real]
+    session = functional.binary_cross_entropy_with_logits(reading.session[:, 2::2][real], ends)
+    contrasted = batch.contrast != UNLABELLED
+    contrast = supervised_contrast(reading.signature[:, 1::2][contrasted], batch.contrast[contrasted], temperature)
+    return step, session, contrast
+
+
+def supervised_contrast(signatures: Tensor, classes: Tensor, temperature: float) -> Tensor:
+    """SupCon (Khosla et al. 2020, L_out): signatures (n, d) of length 1, classes (n,). 0 when no two share a class."""
+    others = ~torch.eye(len(classes), dtype=torch.bool)
+    alike = (classes.unsqueeze(0) == classes.unsqueeze(1)) & others
+    anchors = alike.any(dim=1)
+    if not bool(anchors.any()):
+        return signatures.sum() * 0.0
+    similarity = (signatures @ signatures.T) / temperature
+    log_share = similarity - torch.logsumexp(similarity.masked_fill(~others, float("-inf")), dim=1, keepdim=True)
+    positive = log_share.masked_fill(~alike, 0.0).sum(dim=1)[anchors] / alike.sum(dim=1)[anchors]
+    return -positive.mean()
+
+
+def version_of(weights: bytes) -> str:
+    """A version is named by its weights."""
+    return hashlib.sha256(weights).hexdigest()
+
+
+def _real_steps(batch: Batch) -> Tensor:
+    """(b, s): True where a step is one, False where it is padding."""
+    return torch.arange(batch.failed.shape[1]).unsqueeze(0) < batch.length.unsqueeze(1)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import safetensors.torch
+import torch
+
+from fleetlore.encoder import shared_encoder
+from fleetlore.network import adapter_shapes, load_base, read_adapter
+from fleetlore.testing.adapters import random_weights
+from models.episodes import Episode
+from models.gate import GateConfig, PromotionGate, spectral_norm
+from models.pretrain import world_episodes
+from models.trainer import ContrastiveTrainer
+
+
+@cache
+def held_out() -> list[Episode]:
+    return world_episodes(shared_encoder(), 0, 60, seed=5)
+
+
+@cache
+def learned() -> bytes:
+    trainer = ContrastiveTrainer(load_base())
+    episodes = world_episodes(shared_encoder(), 0, 128)
+    for start in range(0, 128, 32):
+        trainer.update(episodes[start : start + 32], [])
+    return trainer.weights()
+
+
+def gate(**bars: float) -> PromotionGate:
+    return PromotionGate(load_base().network, 8, 2.0, GateConfig(**bars))  # type: ignore[arg-type]
+
+
+def test_what_learned_something_passes() -> None:
+    report = gate().decide(learned(), None, held_out(), 1)
+    assert report.passed
+    assert report.figures["auroc"] > report.figures["running_auroc"]
+    assert report.tools
+
+
+def test_what_knows_nothing_does_not_replace_what_does() -> None:
+    assert gate().decide(random_weights(1, size=0.1), learned(), held_out(), 1).reason == "cross_entropy"
+
+
+def test_a_version_that_overlooks_failures_is_refused() -> None:
+    """Its overall error may fall while it calls failures safe, so recall has a bar of its own."""
+    safe = {name: t.clone() for name, t in read_adapter(learned(), 8).items()}
+    report = gate(cross_entropy_margin=9, balanced_accuracy_margin=9, recall_margin=-0.5).decide(
+        bytes(safetensors.torch.save(safe)), learned(), held_out(), 1
+    )
+    assert report.reason == "recall"
+
+
+def test_the_version_itself_is_not_worse_than_itself() -> None:
+    assert gate().decide(learned(), learned(), held_out(), 1).passed
+
+
+def test_a_first_version_must_rank_at_least_as_well_as_the_bare_base() -> None:
+    assert gate(cross_entropy_margin=9).decide(random_weights(1, size=0.1), None, held_out(), 1).reason == "auroc"
+
+
+def test_too_few_sessions_decide_nothing() -> None:
+    report = gate().decide(learned(), None, held_out()[:3], 1)
+    assert report.reason == "too_few"
+    assert gate().decide(learned(), None, [], 1).reason == "too_few"
+
+
+def test_what_changes_nothing_is_refused() -> None:
+    idle = {name: torch.zeros(shape).half() for name, shape in adapter_shapes(8).items()}
+    assert gate().decide(bytes(safetensors.torch.save(idle)), None, held_out(), 1).reason == "no_effect"
+
+
+def test_a_huge_change_is_refused() -> None:
+    assert gate().decide(random_weights(1, size=2.0), None, held_out(), 1).reason == "spectral_norm"
+
+
+def test_what_is_not_finite_is_refused() -> None:
+    broken = read_adapter(learned(), 8)
+    next(iter(broken.values()))[0, 0] = float("nan")
+    assert gate().decide(bytes(safetensors.torch.save(broken)), None, held_out(), 1).reason == "not_finite"
+
+
+def test_what_is_no_adapter_is_refused() -> None:
+    assert gate().decide(b"junk", None, held_out(), 1).reason == "structure"
+
+
+def test_a_tool_is_judged_only_with_evidence() -> None:
+    tools = gate(tool_steps=1, tool_auroc=0.0).decide(learned(), None, held_out(), 1).tools
+    assert set(gate(tool_steps=30).decide(learned(), None, held_out(), 1).tools) < set(tools)
+    assert gate(tool_steps=10_000).decide(learned(), None, held_out(), 1).tools == ()
+
+
+def test_the_spectral_norm_is_the_dense_one() -> None:
+    tensors = read_adapter(random_weights(3), 8)
+    dense = max(
+        float(torch.linalg.matrix_norm(2.0 * tensors[name.replace("_A", "_B")].float() @ tensors[name].float(), ord=2))
+        for name in tensors
+        if "lora_A" in name
+    )
+    assert spectral_norm(tensors, 2.0) == pytest.approx(dense, rel=1e-4)

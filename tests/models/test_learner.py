@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from fleetlore.encoder import shared_encoder
+from fleetlore.network import load_base
+from fleetlore.policy import Policy
+from fleetlore.trajectory import Judgment, Verdict
+from models.episodes import episodes_of
+from models.gate import GateConfig
+from models.learner import Cadence, Learner
+from models.pretrain import world_judgments
+from models.trainer import TrainerConfig
+
+
+@cache
+def judgments() -> list[Judgment]:
+    return list(world_judgments(0, 150))
+
+
+def learner(**cadence: float) -> Learner:
+    return Learner(
+        "default",
+        load_base(),
+        shared_encoder(),
+        TrainerConfig(steps=2),
+        Cadence(**cadence),  # type: ignore[arg-type]
+        GateConfig(minimum_steps=20, minimum_failures=3, balanced_accuracy_margin=1.0, auroc_margin=1.0),
+    )
+
+
+def offer(to: Learner, some: list[Judgment], now: float = 0.0) -> int:
+    return sum(to.offer(judgment, now) for judgment in some)
+
+
+def learned(to: Learner, some: list[Judgment]) -> Learner:
+    for judgment in some:
+        to.offer(judgment, 0.0)
+        if to.update_due(0.0):
+            to.update(0.0)
+    return to
+
+
+def test_a_full_batch_is_due_at_once() -> None:
+    ready = learner()
+    offer(ready, judgments()[:30])
+    assert not ready.update_due(0.0)
+    offer(ready, judgments()[30:60])
+    assert ready.update_due(0.0)
+
+
+def test_a_small_fleet_waits_for_its_patience_only() -> None:
+    small = learner(smallest_update=8, patience_seconds=2.0)
+    offer(small, judgments()[:15], now=100.0)
+    assert not small.update_due(101.9)
+    assert small.update_due(102.0)
+
+
+def test_too_few_sessions_are_never_due() -> None:
+    few = learner(smallest_update=8)
+    offer(few, judgments()[:5])
+    assert not few.update_due(1e9)
+
+
+def test_a_session_is_taken_once() -> None:
+    once = learner()
+    assert offer(once, judgments()[:10]) == 10
+    waiting = once.waiting
+    assert offer(once, judgments()[:10]) == 0
+    assert once.waiting == waiting
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        Verdict(label="abstained", probability=0.5, source="none", version="1"),
+        Verdict(label="success", probability=0.7, source="rules", version="1"),
+        Verdict(label="failure", probability=0.3, source="rules", version="1"),
+    ],
+)
+def test_what_is_unsure_is_not_learned(verdict: Verdict) -> None:
+    assert offer(learner(), [replace(judgments()[0], verdict=verdict)]) == 0
+
+
+def test_an_unsure_verdict_that_becomes_sure_is_learned() -> None:
+    patient = learner()
+    unsure = Verdict(label="abstained", probability=0.5, source="none", version="1")
+    offer(patient, [replace(judgments()[0], verdict=unsure)])
+    assert offer(patient, judgments()[:1]) == 1
+
+
+def test_held_out_sessions_never_wait_to_be_learned() -> None:
+    fair = learner()
+    offer(fair, judgments())
+    held = {j.trajectory.id for j in judgments() if episodes_of(j, shared_encoder())[0].held_out}
+    assert held and not held & set(fair.waiting)
+
+
+def test_the_same_judgments_give_the_same_adapter() -> None:
+    hashes = {learned(learner(), judgments()).candidate().weights for _ in range(2)}
+    assert len(hashes) == 1
+
+
+def test_repeated_judgments_change_nothing() -> None:
+    repeated = [judgment for judgment in judgments() for _ in range(2)]
+    assert learned(learner(), repeated).candidate().weights == learned(learner(), judgments()).candidate().weights
+
+
+def test_a_candidate_is_due_after_some_updates_or_when_it_is_quiet() -> None:
+    busy = learner(updates_per_candidate=2, patience_seconds=2.0)
+    assert not busy.candidate_due(1e9)
+    learned(busy, judgments()[:45])
+    assert not busy.candidate_due(1.0)
+    assert busy.candidate_due(2.0)
+    learned(busy, judgments()[45:100])
+    assert busy.candidate_due(1.0)
+
+
+def test_a_passed_candidate_is_loadable_by_an_agent() -> None:
+    source = learned(learner(), judgments())
+    candidate = source.candidate()
+    assert candidate.report.passed
+    manifest = source.manifest(candidate, 1, (), 5.0)
+    policy = Policy()
+    policy.swap(candidate.weights, manifest)
+    assert policy.version == manifest.version
+    assert manifest.parent is None
+    assert manifest.sessions > 60 and manifest.agents > 5
+
+
+def test_the_next_version_names_its_parent() -> None:
+    source = learned(learner(), judgments()[:75])
+    first = source.candidate()
+    manifest = source.manifest(first, 1, (), 5.0)
+    source.resume(first.weights, manifest)
+    learned(source, judgments()[75:])
+    assert source.manifest(source.candidate(), 2, (), 6.0).parent == manifest.version
+
+
+def test_a_candidate_that_stays_refused_is_dropped_and_its_sessions_stay_for_rehearsal() -> None:
+    strict = Learner(
+        "default",
+        load_base(),
+        shared_encoder(),
+        TrainerConfig(steps=2),
+        Cadence(refusals_until_dropped=2),
+        GateConfig(minimum_steps=1, minimum_failures=1, cross_entropy_margin=-99),
+    )
+    learned(strict, judgments())
+    first, second = strict.candidate(), strict.candidate()
+    assert (first.report.reason, first.dropped) == ("cross_entropy", False)
+    assert second.weights == first.weights
+    assert second.dropped
+    assert len(strict._replay) > 30
+    untrained = Learner("default", load_base(), shared_encoder(), TrainerConfig(steps=2))
+    assert strict._trainer.weights() == untrained._trainer.weights()
+
+
+def test_an_unsound_candidate_is_dropped_at_once() -> None:
+    tight = Learner("default", load_base(), shared_encoder(), gate=GateConfig(smallest_spectral_bound=0.0))
+    learned(tight, judgments()[:60])
+    candidate = tight.candidate()
+    assert (candidate.report.reason, candidate.dropped) == ("spectral_norm", True)
+
+
+def test_recalled_sessions_are_rehearsed_but_not_learned_again() -> None:
+    restarted = learner()
+    for judgment in judgments()[:40]:
+        restarted.recall(judgment)
+    assert restarted.waiting == ()
+    assert offer(restarted, judgments()[:40]) == 0
+    assert len(restarted._replay) > 20

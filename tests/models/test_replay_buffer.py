@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.episodes import Episode
+from models.replay_buffer import ReplayBuffer
+
+
+def episode(number: int, tool: str = "t", failed: bool = False) -> Episode:
+    return Episode(
+        key=f"{number:032x}",
+        agent="a",
+        vectors=np.zeros((3, 256), dtype=np.float16),
+        failed=np.array([int(failed)], dtype=np.int8),
+        contrast=("c",),
+        tools=(tool,),
+        session_failed=failed,
+    )
+
+
+EPISODES = [episode(n, f"tool-{n % 3}", n % 4 == 0) for n in range(60)]
+
+
+@given(st.permutations(EPISODES), st.lists(st.sampled_from(EPISODES), max_size=5), st.integers(1, 59))
+def test_content_and_draws_do_not_depend_on_order_repeats_or_batches(
+    order: list[Episode], repeats: list[Episode], cut: int
+) -> None:
+    expected = ReplayBuffer(24)
+    expected.add(EPISODES)
+    buffer = ReplayBuffer(24)
+    buffer.add(order[:cut])
+    buffer.add(repeats)
+    buffer.add(order[cut:])
+    assert [e.key for e in buffer.all()] == [e.key for e in expected.all()]
+    assert [e.key for e in buffer.draw(10, 3)] == [e.key for e in expected.draw(10, 3)]
+
+
+def test_it_never_grows_past_its_capacity() -> None:
+    buffer = ReplayBuffer(50)
+    buffer.add(episode(n) for n in range(1000))
+    assert len(buffer) == 50
+
+
+def test_a_rare_failure_is_drawn_as_often_as_a_common_success() -> None:
+    buffer = ReplayBuffer(100)
+    buffer.add(episode(n) for n in range(500))
+    buffer.add(episode(1000 + n, failed=True) for n in range(5))
+    assert sum(e.session_failed for e in buffer.draw(10, 0)) == 5
+
+
+def test_a_flood_of_one_tool_does_not_wash_out_another() -> None:
+    buffer = ReplayBuffer(20)
+    buffer.add(episode(n, "rare") for n in range(8))
+    for start in range(0, 2000, 100):
+        buffer.add(episode(100 + start + n, "common") for n in range(100))
+    assert sum(e.tools == ("rare",) for e in buffer.all()) == 8
+
+
+def test_draws_hold_no_episode_twice_and_differ_by_seed() -> None:
+    buffer = ReplayBuffer(60)
+    buffer.add(EPISODES)
+    drawn = [[e.key for e in buffer.draw(20, seed)] for seed in range(5)]
+    assert all(len(set(keys)) == 20 for keys in drawn)
+    assert len({tuple(keys) for keys in drawn}) == 5
+
+
+def test_an_empty_buffer_gives_nothing() -> None:
+    assert ReplayBuffer(10).draw(5, 0) == []
