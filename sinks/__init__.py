@@ -1,0 +1,1 @@
+"""Where results land: Milvus, topics, dead letters, metrics."""

@@ -1,0 +1,188 @@
+"""Publishes adapter versions: weights, then manifest, then pointer, each acknowledged before the next.
+
+So an agent that sees a pointer can find what it points to, and a publisher that dies in between leaves a version that
+nobody runs. Publishing the same version again changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import TracebackType
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from fleetlore.adapter_listing import read_to_end
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
+from fleetlore.inbox import AdapterInbox
+from fleetlore.manifest import (
+    ADAPTER,
+    CHANNEL,
+    AdapterManifest,
+    AdapterPointer,
+    SigningKey,
+    public_keys,
+    verify_pointer,
+)
+from fleetlore.topics import topic
+from sinks.adapter_store import AdapterStore
+from sinks.signing import create_signing_key, load_signing_key
+
+KEPT_VERSIONS = 32
+ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
+
+
+class AdapterPublisher:
+    """Writes the adapter topics, and the store where there is one. An async context manager.
+
+    Every method raises BrokerUnavailable when the broker does not acknowledge within `timeout_seconds`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        key: SigningKey,
+        store: AdapterStore | None = None,
+        *,
+        clock: Clock | None = None,
+        timeout_seconds: float = 20.0,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._key = key
+        self._trusted = public_keys(key.public_base64)
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._timeout_seconds = timeout_seconds
+        self._producer: AIOKafkaProducer | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings, clock: Clock | None = None) -> AdapterPublisher:
+        """With the key and the store that the settings name. Raises ConfigError when there is no key."""
+        if not settings.signing_key:
+            raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
+        store = AdapterStore(settings.adapters_dir) if settings.adapters_dir else None
+        return cls(settings.broker, load_signing_key(settings.signing_key), store, clock=clock)
+
+    @classmethod
+    async def refill_topics(cls, settings: Settings, tenant: str) -> int:
+        """Give the broker of `settings` what its store holds; returns the number of versions sent."""
+        async with cls.from_settings(settings) as publisher:
+            return await publisher.refill(tenant)
+
+    async def __aenter__(self) -> AdapterPublisher:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap, acks="all", request_timeout_ms=int(self._timeout_seconds * 1000)
+        )
+        try:
+            await producer.start()
+        except (KafkaError, OSError) as error:
+            await producer.stop()
+            raise BrokerUnavailable(f"{self._bootstrap}: {error!r}") from error
+        self._producer = producer
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._producer is not None:
+            await self._producer.stop()
+            self._producer = None
+
+    async def published(self, tenant: str) -> AdapterInbox:
+        """What the topics and the store hold, verified with the own key: the newest pointer and what it points to."""
+        inbox = await self._on_topics(tenant)
+        if self._store is not None:
+            for version, (weights, manifest) in self._store.versions(tenant).items():
+                _offer(inbox, "adapters.weights", version.encode(), weights)
+                _offer(inbox, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
+            _offer(inbox, "adapters.pointers", f"{ADAPTER}/{CHANNEL}".encode(), self._store.pointer(tenant))
+        return inbox
+
+    async def publish(self, weights: bytes, manifest: AdapterManifest, reason: str = "promoted") -> AdapterPointer:
+        """Make a version known and point the channel to it."""
+        signed = self._key.sign(manifest)
+        if self._store is not None:
+            self._store.save(manifest.tenant, manifest.version, weights, signed)
+        await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
+        await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
+        inbox = await self.published(manifest.tenant)
+        pointer = await self._point(inbox, manifest.version, reason)
+        await self._forget_old(inbox, keep={manifest.version, manifest.parent})
+        return pointer
+
+    async def rollback(self, tenant: str, version: str, reason: str = "rollback") -> AdapterPointer:
+        """Point the channel to an older version, given by its hash or the beginning of it.
+
+        Raises ConfigError when no such version, or more than one, is published.
+        """
+        inbox = await self.published(tenant)
+        matching = [known for known in inbox.versions if known.startswith(version)]
+        if len(matching) != 1:
+            raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
+        return await self._point(inbox, matching[0], reason)
+
+    async def refill(self, tenant: str) -> int:
+        """Send a broker what the store holds and it has lost; returns the number of versions sent."""
+        if self._store is None:
+            return 0
+        there = await self._on_topics(tenant)
+        missing = {v: files for v, files in self._store.versions(tenant).items() if v not in there.versions}
+        for version, (weights, manifest) in missing.items():
+            await self._send(tenant, "adapters.weights", version.encode(), weights)
+            await self._send(tenant, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
+        signed = self._store.pointer(tenant)
+        if signed is not None:
+            pointer = verify_pointer(signed, self._trusted)
+            # An older pointer must not become the newest record: compaction would keep it and drop the right one.
+            if there.pointer is None or there.pointer.epoch < pointer.epoch:
+                await self._send(tenant, "adapters.pointers", pointer.key, signed)
+        return len(missing)
+
+    async def _on_topics(self, tenant: str) -> AdapterInbox:
+        inbox = AdapterInbox(tenant, self._trusted)
+        names = {topic(tenant, name): name for name in ADAPTER_TOPICS}
+        for record in await read_to_end(self._bootstrap, names, self._timeout_seconds):
+            _offer(inbox, names[record.topic], record.key or b"", record.value)
+        return inbox
+
+    async def _point(self, inbox: AdapterInbox, version: str, reason: str) -> AdapterPointer:
+        # The epoch is read afresh: a rollback may have been made by another process since the last publication.
+        epoch = inbox.pointer.epoch + 1 if inbox.pointer else 1
+        pointer = AdapterPointer(ADAPTER, CHANNEL, inbox.tenant, version, epoch, reason, self._clock.now())
+        signed = self._key.sign(pointer)
+        await self._send(inbox.tenant, "adapters.pointers", pointer.key, signed)
+        if self._store is not None:
+            self._store.point(inbox.tenant, signed)
+        return pointer
+
+    async def _forget_old(self, inbox: AdapterInbox, keep: set[str | None]) -> None:
+        """Compaction never drops a key by itself, and every version is a key of its own."""
+        manifests = sorted(inbox.versions.values(), key=lambda manifest: manifest.ordinal)
+        for manifest in manifests[:-KEPT_VERSIONS]:
+            if manifest.version not in keep:
+                await self._send(inbox.tenant, "adapters.manifests", manifest.key, None)
+                await self._send(inbox.tenant, "adapters.weights", manifest.version.encode(), None)
+                if self._store is not None:
+                    self._store.drop(inbox.tenant, manifest.version)
+
+    async def _send(self, tenant: str, name: str, key: bytes, value: bytes | None) -> None:
+        if self._producer is None:
+            raise RuntimeError("use `async with AdapterPublisher(...)`")
+        try:
+            await self._producer.send_and_wait(topic(tenant, name), value, key=key)
+        except (KafkaError, OSError) as error:
+            raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
+
+
+def ensure_signing_key(file: str | Path) -> str:
+    """Make the signing key if it is missing; returns the public key in base64, which agents must trust."""
+    return create_signing_key(file).public_base64
+
+
+def _offer(inbox: AdapterInbox, name: str, key: bytes, value: bytes | None) -> None:
+    # What every agent would refuse is no version of ours: it does not count.
+    with contextlib.suppress(AdapterRefused):
+        inbox.take(name, key, value)

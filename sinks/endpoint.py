@@ -1,0 +1,161 @@
+"""The HTTP endpoint of a role: /metrics, /livez, /readyz and /version.
+
+It runs in a thread of its own, so that it still answers while the event loop is blocked: that is when its answer
+matters. Liveness looks at this process alone. Were it to ask for the broker or Milvus, an outage there would restart
+every worker at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import PackageNotFoundError, version
+from threading import Lock, Thread
+from types import TracebackType
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.errors import ConfigError
+
+STALL_SECONDS = 60.0
+BEAT_SECONDS = 5.0
+
+
+def package_version() -> str:
+    """Version of the installed package; `unknown` in a source tree that is not installed."""
+    try:
+        return version("fleetlore")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Health:
+    """What a role knows about itself; written by the role, read by the endpoint.
+
+    `parts` are what the role waits for before it is ready, as `("broker", "milvus")`; with none it is ready at once.
+    """
+
+    def __init__(self, *parts: str, clock: Clock | None = None, stall_seconds: float = STALL_SECONDS) -> None:
+        self._clock = clock or SystemClock()
+        self._stall_seconds = stall_seconds
+        self._waiting = dict.fromkeys(parts, "not started")
+        self._fatal: str | None = None
+        self._last_beat: float | None = None
+        self._lock = Lock()
+
+    def beat(self) -> None:
+        """The event loop ticks. After the first beat, silence for `stall_seconds` means that the process is stuck."""
+        self._last_beat = self._clock.monotonic()
+
+    async def keep_beating(self) -> None:
+        """Beat until cancelled: a task beside the role's own work, which may wait for longer than a stall lasts."""
+        while True:
+            self.beat()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def fail(self, reason: str) -> None:
+        """The role has met an error that it cannot survive."""
+        self._fatal = reason
+
+    def ready(self, part: str) -> None:
+        """One of the parts works now."""
+        with self._lock:
+            self._waiting.pop(part, None)
+
+    def unready(self, part: str, reason: str) -> None:
+        """One of the parts stopped working, or the role drains before its end."""
+        with self._lock:
+            self._waiting[part] = reason
+
+    def dead(self) -> str | None:
+        """Why the process should be restarted, or None."""
+        if self._fatal is not None:
+            return self._fatal
+        if self._last_beat is not None:
+            silent_seconds = self._clock.monotonic() - self._last_beat
+            if silent_seconds > self._stall_seconds:
+                return f"the event loop has been silent for {silent_seconds:.0f} s"
+        return None
+
+    def waiting(self) -> str | None:
+        """What the role waits for, or None when it is ready."""
+        with self._lock:
+            waits = [f"{part}: {reason}" for part, reason in self._waiting.items()]
+        return "; ".join(waits) or None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def __init__(self, registry: CollectorRegistry, health: Health, role: str, *args: object) -> None:
+        self._registry, self._health, self._role = registry, health, role
+        super().__init__(*args)  # type: ignore[arg-type]  # socketserver passes (socket, address, server)
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+            self._answer(HTTPStatus.OK, encode(self._registry), content_type)
+        elif path == "/livez":
+            self._probe(self._health.dead())
+        elif path == "/readyz":
+            self._probe(self._health.dead() or self._health.waiting())
+        elif path == "/version":
+            facts = {"version": package_version(), "python": platform.python_version(), "role": self._role}
+            self._answer(HTTPStatus.OK, json.dumps(facts).encode(), "application/json")
+        else:
+            self._text(HTTPStatus.NOT_FOUND, "not found; try /metrics, /livez, /readyz or /version")
+
+    def _probe(self, problem: str | None) -> None:
+        self._text(HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE, problem or "ok")
+
+    def _text(self, status: HTTPStatus, text: str) -> None:
+        self._answer(status, (text + "\n").encode(), "text/plain; charset=utf-8")
+
+    def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: a scrape every few seconds would bury the log of the role."""
+
+
+class Endpoint:
+    """The running server. Close it, or use it as a context manager."""
+
+    def __init__(self, registry: CollectorRegistry, health: Health, role: str, host: str, port: int) -> None:
+        try:
+            self._server = ThreadingHTTPServer((host, port), partial(_Handler, registry, health, role))
+        except OSError as error:
+            raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+        self.health = health
+        self.host = host
+        self.port: int = self._server.server_address[1]
+        self._thread = Thread(target=self._server.serve_forever, args=(0.05,), name="fleetlore-metrics", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """The address without a path, as `http://127.0.0.1:9464`."""
+        return f"http://{self.host}:{self.port}"
+
+    def close(self) -> None:
+        """Stop the server and free its port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

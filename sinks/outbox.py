@@ -1,0 +1,137 @@
+"""Producing to Kafka: one shared producer, whole batches, and nothing counts as sent before the broker has acknowledged it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.topics import TOPICS, partition_for, topic
+
+COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
+MAX_RECORD_BYTES = 512 * 1024
+MAX_REQUEST_BYTES = 1_000_000  # Kafka's default limit for a message is 1 MiB
+DELIVERY_SECONDS = 30.0
+
+# It logs every attempt to reach a broker that is away; the caller decides what is worth saying.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+
+class Value(Protocol):
+    """A value for a topic; `key` picks the partition, and on a compacted topic is the record's key."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class Outbox:
+    """Sends values and dead letters. Start it before use."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._producer: AIOKafkaProducer | None = None
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            BrokerUnavailable: nobody answers there.
+        """
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            acks="all",
+            max_request_size=MAX_REQUEST_BYTES,
+            max_batch_size=MAX_REQUEST_BYTES,
+            request_timeout_ms=int(DELIVERY_SECONDS * 1000),
+        )
+        try:
+            await producer.start()
+        except KafkaError as error:
+            await producer.stop()
+            raise BrokerUnavailable(f"no Kafka broker at {self._bootstrap}: {error}") from error
+        self._producer = producer
+
+    async def stop(self) -> None:
+        if self._producer is not None:
+            # Everything of worth was awaited already; a broker that is away must not hold the exit up.
+            await asyncio.wait_for(self._producer.stop(), DELIVERY_SECONDS)
+            self._producer = None
+
+    async def deliver(self, values: Sequence[Value]) -> None:
+        """Send values and wait for every acknowledgement.
+
+        On a compacted topic each is a record of its own; elsewhere those of one partition share records, as JSON arrays,
+        because a reader pays per record.
+
+        Raises:
+            BrokerUnavailable: at least one was not acknowledged; send all of them again.
+        """
+        records: list[tuple[str, int | None, bytes | None, bytes | None]] = []
+        shared: dict[tuple[str, int], list[bytes]] = {}
+        try:
+            for value in values:
+                name = topic(value.tenant, value.topic)
+                partition = partition_for(value.key, await self._partitions(name))
+                if value.topic in COMPACTED:
+                    records.append((name, partition, value.key.encode(), value.value))
+                elif value.value is not None:
+                    shared.setdefault((name, partition), []).append(value.value)
+            for (name, partition), parts in shared.items():
+                records.extend((name, partition, None, array) for array in json_arrays(parts))
+            await self._send(records)
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
+
+    async def bury(self, name: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+        """Send one dead letter and wait for its acknowledgement.
+
+        Raises:
+            BrokerUnavailable: it was not acknowledged.
+        """
+        try:
+            await self._started().send_and_wait(name, value, key=key, headers=headers)
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a dead letter: {error!r}") from error
+
+    async def _send(self, records: Iterable[tuple[str, int | None, bytes | None, bytes | None]]) -> None:
+        producer = self._started()
+        futures = [
+            await producer.send(name, value, key=key, partition=partition) for name, partition, key, value in records
+        ]
+        if futures:
+            await asyncio.wait_for(asyncio.gather(*futures), DELIVERY_SECONDS)
+
+    async def _partitions(self, name: str) -> int:
+        producer = self._started()
+        known = producer.client.cluster.partitions_for_topic(name)
+        return len(known or await producer.partitions_for(name))
+
+    def _started(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            raise BrokerUnavailable("the outbox has not been started")
+        return self._producer
+
+
+def json_arrays(parts: Sequence[bytes]) -> Iterable[bytes]:
+    """Pack JSON values into as few arrays as the record size allows, in order, without decoding them again."""
+    chunk: list[bytes] = []
+    size = 0
+    for part in parts:
+        if chunk and size + len(part) > MAX_RECORD_BYTES:
+            yield b"[" + b",".join(chunk) + b"]"
+            chunk, size = [], 0
+        chunk.append(part)
+        size += len(part) + 1
+    if chunk:
+        yield b"[" + b",".join(chunk) + b"]"

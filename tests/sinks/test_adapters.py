@@ -1,0 +1,218 @@
+"""Publisher and subscribers on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from fleetlore.adapter_listing import read_adapters
+from fleetlore.adapters import AdapterSubscriber
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable, ConfigError
+from fleetlore.manifest import AdapterManifest, public_keys
+from fleetlore.policy import Policy
+from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.testing.broker import EmbeddedBroker
+from fleetlore.topics import topic
+from sinks import adapters as module
+from sinks.adapter_store import AdapterStore
+from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher
+from sinks.signing import create_signing_key
+
+MakeTopics = Callable[..., Awaitable[None]]
+Follow = Callable[..., Awaitable[AdapterSubscriber]]
+
+
+@pytest.fixture
+async def publisher(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path
+) -> AsyncIterator[AdapterPublisher]:
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=2)
+    key = create_signing_key(tmp_path / "key")
+    async with AdapterPublisher(broker.address, key, AdapterStore(tmp_path / "store")) as running:
+        yield running
+
+
+@pytest.fixture
+async def follow(broker: EmbeddedBroker, tenant: str, tmp_path: Path) -> AsyncIterator[Follow]:
+    trusted = public_keys(create_signing_key(tmp_path / "key").public_base64)
+    running: list[AdapterSubscriber] = []
+
+    async def start(agent: str = "a1") -> AdapterSubscriber:
+        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, Policy())
+        await subscriber.start()
+        running.append(subscriber)
+        assert await subscriber.caught_up(20)
+        return subscriber
+
+    yield start
+    for subscriber in running:
+        await subscriber.close()
+
+
+def version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, AdapterManifest]:
+    weights = random_weights(seed)
+    return weights, manifest_for(weights, tenant, ordinal=ordinal, created=float(ordinal))
+
+
+async def until(check: Callable[[], bool], seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not check():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_published_version_reaches_who_is_there_and_who_comes_late(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    early = await follow("early")
+    weights, manifest = version(tenant, 1)
+    await publisher.publish(weights, manifest)
+    await until(lambda: early.version == manifest.version)
+    late = await follow("late")
+    assert late.version == manifest.version
+    assert early.refused == late.refused == {}
+
+
+async def test_a_late_joiner_gets_the_newest_of_many(publisher: AdapterPublisher, follow: Follow, tenant: str) -> None:
+    for number in range(1, 5):
+        await publisher.publish(*version(tenant, number, number))
+    late = await follow()
+    assert late.version == version(tenant, 4)[1].version
+    assert late.refused == {}
+
+
+async def test_a_rollback_changes_the_bytes_that_agents_run(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    first, second = version(tenant, 1), version(tenant, 2, 2)
+    await publisher.publish(*first)
+    await publisher.publish(*second)
+    agent = await follow()
+    assert agent.version == second[1].version
+    pointer = await publisher.rollback(tenant, first[1].version[:12])
+    assert pointer.epoch == 3
+    await until(lambda: agent.version == first[1].version)
+    assert (await follow("late")).version == first[1].version
+
+
+@pytest.mark.parametrize("start", ["ffffffffffff", ""])
+async def test_a_rollback_to_no_or_any_version_is_refused(publisher: AdapterPublisher, tenant: str, start: str) -> None:
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    with pytest.raises(ConfigError):
+        await publisher.rollback(tenant, start)
+
+
+async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_stays(
+    publisher: AdapterPublisher, follow: Follow, broker: EmbeddedBroker, tenant: str, tmp_path: Path
+) -> None:
+    await publisher.publish(*version(tenant, 1))
+    agent = await follow()
+    stranger = AdapterPublisher(broker.address, create_signing_key(tmp_path / "other"))
+    async with stranger:
+        await stranger.publish(*version(tenant, 2, 2))
+    weights, manifest = version(tenant, 3, 3)
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
+    await producer.start()
+    for damaged in (weights[:-50], weights[:-1] + b"\x01"):
+        await producer.send_and_wait(topic(tenant, "adapters.weights"), damaged, key=manifest.version.encode())
+    await producer.stop()
+    await until(lambda: sum(agent.refused.values()) == 4)
+    assert agent.refused == {"unknown_key": 2, "truncated": 1, "tampered": 1}
+    assert agent.version == version(tenant, 1)[1].version
+
+
+async def test_agents_acknowledge_what_they_run(
+    publisher: AdapterPublisher, follow: Follow, broker: EmbeddedBroker, tenant: str
+) -> None:
+    _, manifest = version(tenant, 1)
+    await publisher.publish(*version(tenant, 1))
+    await follow("a1")
+    await follow("a2")
+    async with asyncio.timeout(20):
+        while len((listing := await read_adapters(broker.address, tenant)).acks) < 2:
+            await asyncio.sleep(0.1)
+    assert {ack["agent"] for ack in listing.acks} == {"a1", "a2"}
+    assert {(ack["version"], ack["result"], ack["epoch"]) for ack in listing.acks} == {(manifest.version, "applied", 1)}
+    assert all(0 < ack["load_seconds"] < 5 for ack in listing.acks)
+
+
+async def test_a_listing_shows_versions_in_order_and_the_newest_pointer(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str
+) -> None:
+    for number in (1, 2):
+        await publisher.publish(*version(tenant, number, number))
+    listing = await read_adapters(broker.address, tenant)
+    assert [manifest["ordinal"] for manifest in listing.manifests] == [1, 2]
+    assert [(p["channel"], p["epoch"]) for p in listing.pointers] == [("stable", 2)]
+
+
+async def test_a_listing_of_topics_that_do_not_exist_is_empty(broker: EmbeddedBroker, tenant: str) -> None:
+    assert (await read_adapters(broker.address, tenant)).manifests == ()
+
+
+async def test_a_listing_without_a_broker_says_so() -> None:
+    with pytest.raises(BrokerUnavailable):
+        await read_adapters("127.0.0.1:1", "default", timeout_seconds=1.0)
+
+
+async def test_a_broker_that_lost_everything_is_refilled(
+    own_broker: EmbeddedBroker, make_topics: MakeTopics, tenant: str, tmp_path: Path
+) -> None:
+    own_broker.start()
+    await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS)
+    create_signing_key(tmp_path / "key")
+    settings = Settings(
+        broker=own_broker.address, signing_key=str(tmp_path / "key"), adapters_dir=str(tmp_path / "store")
+    )
+    first, second = version(tenant, 1), version(tenant, 2, 2)
+    async with AdapterPublisher.from_settings(settings) as publisher:
+        await publisher.publish(*first)
+        await publisher.publish(*second)
+        await publisher.rollback(tenant, first[1].version)
+    own_broker.kill()
+    own_broker.start()
+    await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS)
+    assert await AdapterPublisher.refill_topics(settings, tenant) == 2
+    assert await AdapterPublisher.refill_topics(settings, tenant) == 0
+    listing = await read_adapters(own_broker.address, tenant)
+    assert [(p["version"], p["epoch"]) for p in listing.pointers] == [(first[1].version, 3)]
+    assert len(listing.manifests) == 2
+
+
+async def test_a_stale_store_never_moves_the_channel_back(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path
+) -> None:
+    await publisher.publish(*version(tenant, 1))
+    elsewhere = AdapterPublisher(broker.address, create_signing_key(tmp_path / "key"))
+    async with elsewhere:
+        await elsewhere.publish(*version(tenant, 2, 2))
+    await publisher.refill(tenant)
+    listing = await read_adapters(broker.address, tenant)
+    assert [p["version"] for p in listing.pointers] == [version(tenant, 2)[1].version]
+
+
+async def test_old_versions_are_forgotten(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_VERSIONS", 2)
+    for number in range(1, 5):
+        await publisher.publish(*version(tenant, number, number))
+    assert len(AdapterStore(tmp_path / "store").versions(tenant)) == 2
+    assert len((await publisher.published(tenant)).versions) == 2
+    assert (await follow()).version == version(tenant, 4)[1].version
+
+
+async def test_no_broker_is_an_error_with_a_name(tmp_path: Path) -> None:
+    with pytest.raises(BrokerUnavailable):
+        async with AdapterPublisher("127.0.0.1:1", create_signing_key(tmp_path / "key")):
+            pass
+
+
+def test_publishing_needs_a_key() -> None:
+    with pytest.raises(ConfigError, match="SIGNING_KEY"):
+        AdapterPublisher.from_settings(Settings())

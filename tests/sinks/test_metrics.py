@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import Counter, Histogram
+
+from sinks.endpoint import package_version
+from sinks.metrics import CATALOGUE, LABELS, PREFIX, Metrics
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("worker")
+
+
+def test_every_line_follows_the_conventions() -> None:
+    names = [spec.name for spec in CATALOGUE]
+    assert len(names) == len(set(names))
+    for spec in CATALOGUE:
+        assert re.fullmatch(PREFIX + r"[a-z][a-z0-9_]*[a-z0-9]", spec.name)
+        assert (spec.metric is Counter) == spec.name.endswith("_total"), spec.name
+        assert (spec.metric is Histogram) == bool(spec.buckets), spec.name
+        assert list(spec.buckets) == sorted(set(spec.buckets)), spec.name
+        if spec.metric is Histogram:
+            assert spec.name.endswith("_seconds"), spec.name
+        assert spec.help.endswith("."), spec.name
+        assert not re.search(r"_(milliseconds|ms|us|minutes|percent|kb|mb)(_|$)", spec.name), spec.name
+
+
+def test_every_label_is_documented_and_used() -> None:
+    assert {label for spec in CATALOGUE for label in spec.labels} == set(LABELS)
+    # An agent, a session or an adapter's hash as a label makes series without bound.
+    assert not {"agent", "session", "tool", "pattern", "error", "hash", "offset"} & set(LABELS)
+
+
+def test_only_the_catalogue_and_the_process_are_exported(metrics: Metrics) -> None:
+    exported = {family.name for family in metrics.registry.collect()}
+    catalogue = {spec.name.removesuffix("_total") for spec in CATALOGUE}
+    assert catalogue <= exported
+    assert all(name.startswith("process_") for name in exported - catalogue)
+
+
+def test_no_metric_is_made_outside_the_catalogue() -> None:
+    """No other module may make a metric of prometheus_client: the dashboard and the alerts would not know it."""
+    makes_one = re.compile(
+        r"^\s*(from|import) prometheus_client\b(?!\.exposition).*\b(Counter|Gauge|Histogram|Summary)\b"
+    )
+    modules = [path for floor in ("fleetlore", "models", "sinks", "streams") for path in (ROOT / floor).rglob("*.py")]
+    makers = {
+        str(path.relative_to(ROOT))
+        for path in modules
+        if any(makes_one.match(line) for line in path.read_text().splitlines())
+    }
+    assert makers == {"sinks/metrics.py"}
+
+
+def test_series_are_counted_apart_and_cached(metrics: Metrics) -> None:
+    metrics.dead_letters("not_json").inc(3)
+    metrics.dead_letters("missing_field").inc()
+    metrics.stage_duration("sessions").observe(0.012)
+    assert metrics.dead_letters("not_json") is metrics.dead_letters("not_json")
+    value = metrics.registry.get_sample_value
+    assert value("fleetlore_dead_letters_total", {"reason": "not_json"}) == 3
+    assert value("fleetlore_dead_letters_total", {"reason": "missing_field"}) == 1
+    assert value("fleetlore_stage_duration_seconds_count", {"stage": "sessions"}) == 1
+    assert value("fleetlore_stage_duration_seconds_bucket", {"stage": "sessions", "le": "0.01"}) == 0
+    assert value("fleetlore_stage_duration_seconds_bucket", {"stage": "sessions", "le": "0.025"}) == 1
+
+
+def test_a_metric_without_labels_is_called_without_values(metrics: Metrics) -> None:
+    metrics.open_sessions().set(7)
+    assert metrics.registry.get_sample_value("fleetlore_open_sessions") == 7
+
+
+@pytest.mark.parametrize("values", [(), ("a", "b")])
+def test_a_wrong_number_of_labels_is_refused(metrics: Metrics, values: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="reason"):
+        metrics.dead_letters(*values)
+
+
+def test_a_removed_series_is_gone_and_can_come_back(metrics: Metrics) -> None:
+    labels = {"topic": "fleetlore.default.events", "partition": "3"}
+    metrics.consumer_lag("fleetlore.default.events", 3).set(41)
+    metrics.consumer_lag.remove("fleetlore.default.events", 3)
+    metrics.consumer_lag.remove("fleetlore.default.events", 3)
+    assert metrics.registry.get_sample_value("fleetlore_consumer_lag_records", labels) is None
+    metrics.consumer_lag("fleetlore.default.events", 3).set(2)
+    assert metrics.registry.get_sample_value("fleetlore_consumer_lag_records", labels) == 2
+
+
+def test_one_adapter_version_is_shown_at_a_time(metrics: Metrics) -> None:
+    metrics.show_adapter("failure", "aa11")
+    metrics.show_adapter("failure", "bb22")
+    value = metrics.registry.get_sample_value
+    assert value("fleetlore_adapter_info", {"adapter": "failure", "version": "aa11"}) is None
+    assert value("fleetlore_adapter_info", {"adapter": "failure", "version": "bb22"}) == 1
+
+
+def test_two_roles_in_one_process_do_not_collide(metrics: Metrics) -> None:
+    trainer = Metrics("trainer")
+    trainer.rebalances().inc()
+    assert metrics.registry.get_sample_value("fleetlore_rebalances_total") == 0
+    build = {
+        sample.labels["role"]
+        for family in trainer.registry.collect()
+        for sample in family.samples
+        if family.name == "fleetlore_build_info"
+    }
+    assert build == {"trainer"}
+
+
+def test_a_class_attribute_is_the_line_of_the_catalogue() -> None:
+    assert Metrics.dead_letters.name == "fleetlore_dead_letters_total"
+    assert Metrics.dead_letters.kind == "counter"
+    assert Metrics.open_sessions.kind == "gauge"
+    assert Metrics.open_sessions in CATALOGUE
+
+
+def test_the_build_is_shown(metrics: Metrics) -> None:
+    families = {family.name: family for family in metrics.registry.collect()}
+    (sample,) = families["fleetlore_build_info"].samples
+    assert sample.value == 1
+    assert (sample.labels["version"], sample.labels["role"]) == (package_version(), "worker")

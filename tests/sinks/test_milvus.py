@@ -1,0 +1,151 @@
+"""The store on a real Milvus Lite server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fleetlore.encoder import StaticEncoder
+from fleetlore.errors import ConfigError, StoreUnavailable
+from fleetlore.testing.broker import free_port
+from sinks.metrics import Metrics
+from sinks.milvus import COLLECTIONS, MAX_ROWS_PER_CALL, MilvusStore, row_id
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def encoder() -> StaticEncoder:
+    return StaticEncoder()
+
+
+@pytest.fixture
+async def store(milvus: str, encoder: StaticEncoder) -> AsyncIterator[MilvusStore]:
+    made = MilvusStore(milvus, "", encoder, Metrics("test"))
+    await made.open()
+    yield made
+    await made.close()
+
+
+def item(tenant: str, id: str, text: str = "a text", **columns: Any) -> dict[str, Any]:
+    return {"id": row_id(tenant, id), "tenant": tenant, "body": f'{{"id":"{id}"}}', "text": text, **columns}
+
+
+async def all_rows(store: MilvusStore, collection: str, tenant: str, *fields: str) -> dict[str, dict[str, Any]]:
+    return {row["id"]: row async for row in store.rows(collection, tenant, *fields)}
+
+
+async def test_writing_twice_changes_nothing(store: MilvusStore, tenant: str) -> None:
+    rows = [item(tenant, str(n), state=f"state {n}") for n in range(5)]
+    await store.upsert("items", rows)
+    first = await all_rows(store, "items", tenant, "body", "state")
+    await store.upsert("items", rows)
+    await store.upsert("items", rows[:2])
+    assert await all_rows(store, "items", tenant, "body", "state") == first
+    assert len(first) == 5
+
+
+async def test_the_newest_version_of_a_row_counts_and_is_found_at_once(store: MilvusStore, tenant: str) -> None:
+    for version in range(3):
+        await store.upsert("items", [item(tenant, "1", state=str(version))])
+        found = await store.get("items", [row_id(tenant, "1")], "state")
+        assert found[row_id(tenant, "1")]["state"] == str(version)
+
+
+async def test_of_two_rows_with_one_id_in_a_batch_the_last_wins(store: MilvusStore, tenant: str) -> None:
+    await store.upsert("items", [item(tenant, "1", state="old"), item(tenant, "2"), item(tenant, "1", state="new")])
+    found = await all_rows(store, "items", tenant, "state")
+    assert {id: row["state"] for id, row in found.items()} == {row_id(tenant, "1"): "new", row_id(tenant, "2"): ""}
+
+
+async def test_unknown_ids_are_left_out(store: MilvusStore, tenant: str) -> None:
+    await store.upsert("items", [item(tenant, "1")])
+    assert set(await store.get("items", [row_id(tenant, "1"), row_id(tenant, "none")], "body")) == {row_id(tenant, "1")}
+    assert await store.get("items", [], "body") == {}
+
+
+async def test_tenants_see_their_own_rows_and_no_other(store: MilvusStore, tenant: str) -> None:
+    other = f"{tenant}-2"
+    await store.upsert(
+        "items", [item(tenant, "1", "disk full"), item(other, "1", "disk full"), item(other, "2", "disk full")]
+    )
+    assert set(await all_rows(store, "items", tenant)) == {row_id(tenant, "1")}
+    assert set(await all_rows(store, "items", other)) == {row_id(other, "1"), row_id(other, "2")}
+    assert len(await store.search("items", tenant, "disk full", 10)) == 1
+
+
+async def test_search_gives_the_nearest_text_first(store: MilvusStore, tenant: str) -> None:
+    texts = {"disk": "no space left on device", "sql": "no such column in the table", "net": "connection refused"}
+    await store.upsert(
+        "items", [item(tenant, id, text, tool="bash" if id == "disk" else "x") for id, text in texts.items()]
+    )
+    hits = await store.search("items", tenant, "the table has no such column", 2)
+    assert hits[0][1] == b'{"id":"sql"}'
+    assert len(hits) == 2
+    assert 1.001 > hits[0][0] > hits[1][0]
+    assert [body for _, body in await store.search("items", tenant, "table", 5, 'tool == "bash"')] == [b'{"id":"disk"}']
+
+
+@pytest.mark.parametrize("collection", [each.name for each in COLLECTIONS])
+async def test_every_column_takes_any_text_of_any_length(store: MilvusStore, tenant: str, collection: str) -> None:
+    [columns] = [each.columns for each in COLLECTIONS if each.name == collection]
+    long = {name: "語" * 3000 for name, _ in columns}
+    await store.upsert(collection, [item(tenant, "語" * 256, "", **long), item(tenant, "none", **dict.fromkeys(long))])
+    rows = await all_rows(store, collection, tenant, *long)
+    assert len(rows) == 2
+    longest = rows[row_id(tenant, "語" * 256)]
+    assert all(len(longest[name].encode()) <= length and longest[name].strip("語") == "" for name, length in columns)
+
+
+async def test_more_rows_than_one_call_takes(store: MilvusStore, tenant: str) -> None:
+    count = MAX_ROWS_PER_CALL + 7
+    await store.upsert("patterns", [item(tenant, f"{n:05}") for n in range(count)])
+    assert len(await all_rows(store, "patterns", tenant)) == count
+    ids = [row_id(tenant, f"{n:05}") for n in range(count)]
+    assert set(await store.get("patterns", ids, "body")) == set(ids)
+
+
+async def test_opening_again_keeps_everything(
+    store: MilvusStore, milvus: str, encoder: StaticEncoder, tenant: str
+) -> None:
+    await store.upsert("items", [item(tenant, "1")])
+    again = MilvusStore(milvus, "", encoder, Metrics("test"))
+    await again.open()
+    try:
+        assert len(await all_rows(again, "items", tenant)) == 1
+    finally:
+        await again.close()
+
+
+async def test_a_store_made_with_another_encoder_is_refused(store: MilvusStore, milvus: str, tenant: str) -> None:
+    class Other(StaticEncoder):
+        name = "another"
+
+    other = MilvusStore(milvus, "", Other(), Metrics("test"))
+    try:
+        with pytest.raises(ConfigError, match="another"):
+            await other.open()
+    finally:
+        await other.close()
+
+
+async def test_a_store_that_is_away_is_unavailable(encoder: StaticEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.milvus.TIMEOUT_SECONDS", 1.0)
+    store = MilvusStore(f"http://127.0.0.1:{free_port()}", "", encoder, Metrics("test"))
+    for attempt in (store.open(), store.upsert("items", [item("a", "1")]), store.get("items", ["a/1"], "body")):
+        with pytest.raises(StoreUnavailable, match="Milvus"):
+            await attempt
+    await store.close()
+
+
+async def test_what_was_written_is_counted(
+    milvus: str, encoder: StaticEncoder, store: MilvusStore, tenant: str
+) -> None:
+    metrics = Metrics("test")
+    counting = MilvusStore(milvus, "", encoder, metrics)
+    await counting.upsert("items", [item(tenant, "1"), item(tenant, "2"), item(tenant, "2")])
+    await counting.close()
+    assert metrics.registry.get_sample_value("fleetlore_sink_rows_total", {"collection": "items"}) == 2
+    assert metrics.registry.get_sample_value("fleetlore_sink_duration_seconds_count", {"collection": "items"}) == 1
