@@ -1,0 +1,87 @@
+"""Stage 5: candidates → memory items, in Milvus and on the compacted topic `items`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fleetlore.lore import MemoryItem
+from fleetlore.topics import tenant_of
+from models.candidate import Candidate
+from models.item_state import ItemState
+from sinks.metrics import Metrics
+from sinks.milvus import row_id
+from streams.decode import decode_values
+from streams.merging import MergedStates
+from streams.stage import Effects, Outgoing, Record, TopicPartition
+from streams.store import Store
+
+
+class ItemsStage:
+    """See the module."""
+
+    name = "items"
+    reads = "candidates"
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._states: MergedStates[ItemState] = MergedStates(
+            store, "items", lambda row: ItemState.from_json(row["state"].encode())
+        )
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        effects = Effects()
+        candidates = [
+            (tenant_of(record.topic), candidate)
+            for record, candidate in decode_values(batch, Candidate.from_dict, effects)
+        ]
+        states = await self._states.load({(tenant, candidate.item_id) for tenant, candidate in candidates})
+        changed: dict[tuple[str, str], ItemState] = {}
+        existed: set[tuple[str, str]] = set()
+        for tenant, candidate in candidates:
+            key = (tenant, candidate.item_id)
+            state = states.get(key)
+            if state is None:
+                state = states[key] = ItemState.empty()
+                self._states.remember(tenant, candidate.item_id, state)
+            if key not in changed and state.to_item() is not None:
+                existed.add(key)
+            if state.merge(candidate):
+                changed[key] = state
+        for (tenant, id), state in changed.items():
+            item = state.to_item()
+            if item is not None:
+                effects.outgoing.append(Outgoing(tenant, "items", id, item.to_json()))
+                self._metrics.items(item.kind).inc()
+            elif (tenant, id) in existed:
+                # The verdicts behind it were corrected: agents must not go on learning from them.
+                effects.outgoing.append(Outgoing(tenant, "items", id, None))
+            effects.rows.setdefault("items", []).append(_row(tenant, id, state, item))
+        return effects
+
+    def committable(self, tp: TopicPartition, next_offset: int) -> int:
+        return next_offset
+
+    def forget(self) -> None:
+        self._states.forget()
+
+
+def _row(tenant: str, id: str, state: ItemState, item: MemoryItem | None) -> dict[str, Any]:
+    """An item that still lacks a side is stored for its state, with an empty body: it is no item yet."""
+    row: dict[str, Any] = {
+        "id": row_id(tenant, id),
+        "tenant": tenant,
+        "state": state.to_json().decode(),
+        "body": "",
+        "text": "",
+    }
+    if item is not None:
+        row |= {
+            "kind": item.kind,
+            "tool": item.tool,
+            "pattern": item.pattern,
+            "task": item.task,
+            "body": item.to_json().decode(),
+            "text": f"{item.title}\n{item.description}\n{item.when}",
+        }
+    return row

@@ -1,0 +1,65 @@
+"""Observations: what one session has seen of one tool, kind of call or failure pattern, cumulative.
+
+Cumulative, because a figure that is merged by maximum stays right however often the record is processed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from fleetlore.lore import Level
+from fleetlore.patterns import Failure, tool_id
+from fleetlore.sample import Seen
+
+
+class Subject(NamedTuple):
+    """What was observed: the identity of a row on the `patterns` topic."""
+
+    id: str
+    level: Level
+    tool: str
+    error_class: str = ""
+    template: str = ""
+    shape: str = ""
+    parent: str | None = None
+    call: str | None = None
+    transient: bool = False
+
+
+class Observation(NamedTuple):
+    """A subject, the session that saw it (a hash, `fleetlore.sample.stable_hash`) and the session's figures."""
+
+    subject: Subject
+    session: int
+    seen: Seen
+
+    def to_json(self) -> bytes:
+        s = self.seen
+        return orjson.dumps([[*self.subject], self.session, s.agent, s.calls, s.failures, s.first, s.last])
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Observation:
+        subject, session, *seen = row
+        return cls(Subject(*subject), session, Seen(*seen))
+
+
+def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
+    """What every call says something about: the health of its tool and of its kind."""
+    return (
+        Subject(tool_id(tool), "tool", tool),
+        Subject(call, "call", tool, shape=shape, parent=tool_id(tool)),
+    )
+
+
+def subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
+    """What a failed call says something about besides: its pattern at three levels."""
+    tool, error_class, transient = failure.tool, failure.error_class, failure.transient
+    return (
+        Subject(failure.family, "family", tool, error_class, transient=transient),
+        Subject(failure.class_, "class", tool, error_class, failure.template, "", failure.family, None, transient),
+        Subject(
+            failure.exact, "exact", tool, error_class, failure.template, failure.shape, failure.class_, call, transient
+        ),
+    )

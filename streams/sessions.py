@@ -1,0 +1,198 @@
+"""Stage 1: events → observations, trajectories.
+
+Sessions are put together from their events, and what they have seen of tools and failures goes out with every batch, so
+that other agents need not wait for a session's end. No state is kept outside: the commit of a partition never passes the
+first event of a session that is still open, so after a crash the log gives every open session back, whole. That is bounded
+by event time and by distance in the log, never by the clock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fleetlore.clock import Clock
+from fleetlore.errors import InvalidEvent
+from fleetlore.events import OUTCOME, Event, parse_event
+from fleetlore.records import decode_record
+from fleetlore.topics import tenant_of
+from fleetlore.trajectory import Feedback
+from sinks.metrics import Metrics
+from streams.decode import dead_letter
+from streams.session import PART_EVENTS, OpenSession
+from streams.stage import Effects, Outgoing, Record, TopicPartition
+
+# A session that lies further back than this many records is closed as continued, so that a restart never has more to redo.
+MAX_OPEN_RECORDS = 100_000
+# Closed sessions that are remembered, so that what arrives twice or late is told from what is new.
+REMEMBERED_SESSIONS = 2_000
+
+Key = tuple[str, int]  # session, part
+
+
+@dataclass(slots=True)
+class Partition:
+    """What is known of one partition of `events`.
+
+    Attributes:
+        open: sessions whose first event has been seen, oldest first event first.
+        headless: the others. They hold no commit back: see `OpenSession.headless`.
+        closed: the last ones, oldest first.
+        newest_time: the largest event time seen: the partition's own clock.
+    """
+
+    open: dict[Key, OpenSession] = field(default_factory=dict)
+    headless: dict[Key, OpenSession] = field(default_factory=dict)
+    closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
+    newest_time: float = 0.0
+    swept_time: float = 0.0
+
+    def find(self, key: Key) -> OpenSession | None:
+        return self.open.get(key) or self.headless.get(key) or self.closed.get(key)
+
+    def place(self, key: Key, session: OpenSession) -> None:
+        """File a session by whether its first event is known."""
+        if session.headless:
+            self.headless[key] = session
+            return
+        if self.headless.pop(key, None) is not None:
+            self.open[key] = session
+            # Its first record lies further back than those of sessions filed before it.
+            self.open = dict(sorted(self.open.items(), key=lambda item: item[1].first_offset))
+        else:
+            self.open[key] = session
+
+
+class SessionsStage:
+    """See the module."""
+
+    name = "sessions"
+    reads = "events"
+
+    def __init__(self, clock: Clock, metrics: Metrics, silent_seconds: float) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._silent_seconds = silent_seconds
+        self._partitions: dict[TopicPartition, Partition] = {}
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        effects = Effects()
+        now = self._clock.now()
+        touched: dict[tuple[str, Key], OpenSession] = {}
+        for record in batch:
+            partition = self._partitions.setdefault(record.tp, Partition())
+            tenant = tenant_of(record.topic)
+            for event, raw in self._events(record, tenant, now, effects):
+                try:
+                    self._take(event, raw, record, partition, touched, effects)
+                except InvalidEvent as error:
+                    effects.dead_letters.append(dead_letter(record, error, raw))
+                    effects.processed -= 1
+            self._close_stale(partition, record.offset, effects)
+        for session in touched.values():
+            for observation in session.take_observations():
+                effects.outgoing.append(
+                    Outgoing(session.tenant, "observations", observation.subject.id, observation.to_json())
+                )
+        self._metrics.open_sessions().set(sum(len(each.open) for each in self._partitions.values()))
+        return effects
+
+    def committable(self, tp: TopicPartition, next_offset: int) -> int:
+        partition = self._partitions.get(tp)
+        oldest = next(iter(partition.open.values()), None) if partition else None
+        return next_offset if oldest is None else min(oldest.first_offset, next_offset)
+
+    def forget(self) -> None:
+        self._partitions.clear()
+
+    def _events(self, record: Record, tenant: str, now: float, effects: Effects) -> list[tuple[Event, object]]:
+        """The good events of a record; the bad ones become dead letters."""
+        try:
+            decoded = decode_record(record.value, record.headers)
+        except InvalidEvent as error:
+            effects.dead_letters.append(dead_letter(record, error))
+            return []
+        self._metrics.received_events(record.topic).inc(len(decoded))
+        good: list[tuple[Event, object]] = []
+        single = len(decoded) == 1
+        for raw in decoded:
+            try:
+                if isinstance(raw, InvalidEvent):
+                    raise raw
+                good.append((parse_event(raw, tenant, now), raw))
+            except InvalidEvent as error:
+                effects.dead_letters.append(dead_letter(record, error, None if single or raw is error else raw))
+        effects.processed += len(good)
+        return good
+
+    def _take(
+        self,
+        event: Event,
+        raw: object,
+        record: Record,
+        partition: Partition,
+        touched: dict[tuple[str, Key], OpenSession],
+        effects: Effects,
+    ) -> None:
+        if event.kind == "feedback":
+            self._hand_on_feedback(event, effects)
+            return
+        key = (event.session, event.sequence // PART_EVENTS)
+        session = partition.find(key)
+        if session is None:
+            session = OpenSession(
+                event.tenant, event.session, event.agent, key[1], record.offset, event.time, event.time
+            )
+        elif session.agent != event.agent:
+            raise InvalidEvent(
+                "foreign_agent", f"session {event.session!r} is {session.agent!r}'s, not {event.agent!r}'s"
+            )
+        if not session.add(event):
+            self._metrics.duplicate_events().inc()
+            return
+        if not session.follows(event.sequence):
+            error = InvalidEvent("sequence_gap", f"{event.sequence} came without {event.sequence - 1}")
+            session.suspects[event.sequence] = dead_letter(record, error, raw)
+        partition.newest_time = max(partition.newest_time, event.time)
+        touched[event.tenant, key] = session
+        if key not in partition.closed:
+            partition.place(key, session)
+        if session.complete:
+            self._close(partition, key, session, effects)
+
+    def _hand_on_feedback(self, event: Event, effects: Effects) -> None:
+        label = event.data.get(OUTCOME)
+        if label == "success" or label == "failure":
+            feedback = Feedback(session=event.session, label=label, time=event.time, by=event.agent)
+            effects.outgoing.append(Outgoing(event.tenant, "trajectories", event.session, feedback.to_json()))
+
+    def _close(self, partition: Partition, key: Key, session: OpenSession, effects: Effects) -> None:
+        """Hand a session on. One that was closed before is handed on again, for it has learned of another event."""
+        partition.open.pop(key, None)
+        partition.headless.pop(key, None)
+        partition.closed[key] = session
+        while len(partition.closed) > REMEMBERED_SESSIONS:
+            partition.closed.popitem(last=False)
+        if session.headless:
+            return
+        trajectory, jumped = session.close()
+        effects.dead_letters.extend(jumped)
+        effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, trajectory.to_json()))
+        self._metrics.sessions_closed(trajectory.ending).inc()
+
+    def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
+        """Close what holds the commit back for too long: by distance in the log, and by the partition's own clock."""
+        while partition.open:
+            key, oldest = next(iter(partition.open.items()))
+            if offset - oldest.first_offset <= MAX_OPEN_RECORDS:
+                break
+            self._close(partition, key, oldest, effects)
+        # Looking at all open sessions for every record would cost more than the records do.
+        if partition.newest_time - partition.swept_time > self._silent_seconds / 8:
+            partition.swept_time = partition.newest_time
+            limit = partition.newest_time - self._silent_seconds
+            for sessions in (partition.open, partition.headless):
+                for key, session in list(sessions.items()):
+                    if session.last_time < limit:
+                        self._close(partition, key, session, effects)

@@ -1,0 +1,259 @@
+"""The role `trainer`: judgments in, signed adapter versions out. Run one per tenant.
+
+Offsets are committed only after a version is published, or after its candidate was dropped and its sessions stay in the
+log for the replay buffer; never past a session that waits to be learned. So a trainer that is killed continues from the
+last published version and learns again what no version holds yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import orjson
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import CommitFailedError
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.manifest import ADAPTER, DataRange
+from fleetlore.topics import tenant_of, topic
+from fleetlore.trajectory import Judgment
+from sinks.adapters import AdapterPublisher
+from sinks.endpoint import Health
+from sinks.metrics import Metrics
+
+if TYPE_CHECKING:
+    from models.learner import Cadence, Candidate, Learner
+    from models.trainer import TrainerConfig
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 200
+RECALLED_RECORDS = 2_000
+MOST_WAITING = 256
+PUBLISH_ATTEMPTS = 6
+NICENESS = 10
+
+
+async def run_trainer(
+    settings: Settings, *, cadence: Cadence | None = None, config: TrainerConfig | None = None, niceness: int = NICENESS
+) -> None:
+    """Train until SIGTERM or SIGINT, then return.
+
+    Raises ConfigError without a signing key, ModelUnavailable without the base, BrokerUnavailable when the broker stays
+    away while a version is published.
+    """
+    # Learning can wait; the workers on the same cores cannot. That begins with importing torch and peft, which takes
+    # seconds of CPU, so neither is imported before this line.
+    os.nice(niceness)
+    import torch
+
+    from fleetlore.encoder import shared_encoder
+    from fleetlore.network import load_base
+    from models.learner import Learner
+
+    torch.set_num_threads(1)  # more of them would spin while others need the cores
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    metrics, health = Metrics("trainer"), Health("broker")
+    base, encoder = load_base(), shared_encoder()
+    learners = {tenant: Learner(tenant, base, encoder, config, cadence) for tenant in settings.tenants}
+    endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
+    try:
+        async with AdapterPublisher.from_settings(settings) as publisher:
+            await TrainerRole(settings, learners, publisher, metrics, health).run(stop)
+    finally:
+        endpoint.close()
+
+
+class TrainerRole:
+    """Moves judgments into the learners and their adapters out to the fleet."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        learners: dict[str, Learner],
+        publisher: AdapterPublisher,
+        metrics: Metrics,
+        health: Health,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._learners = learners
+        self._publisher = publisher
+        self._metrics = metrics
+        self._health = health
+        self._clock = clock or SystemClock()
+        self._ordinals = dict.fromkeys(learners, 0)
+        self._offered_from: dict[TopicPartition, int] = {}
+        self._read_to: dict[TopicPartition, int] = {}
+        self._waiting: dict[tuple[str, str], tuple[TopicPartition, int]] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Read, learn and publish until `stop` is set."""
+        consumer = AIOKafkaConsumer(
+            *(topic(tenant, "judgments") for tenant in self._learners),
+            bootstrap_servers=self._settings.broker,
+            group_id=f"{self._settings.group}.trainer",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=self._settings.fetch_wait_ms,
+            session_timeout_ms=int(self._settings.session_timeout_seconds * 1000),
+            heartbeat_interval_ms=int(min(3.0, self._settings.session_timeout_seconds / 6) * 1000),
+        )
+        await consumer.start()
+        try:
+            for tenant in self._learners:
+                await self._resume(tenant)
+            while not consumer.assignment() and not stop.is_set():
+                await asyncio.sleep(0.05)
+            await self._recall(consumer)
+            self._health.ready("broker")
+            while not stop.is_set():
+                self._health.beat()
+                room = max(len(learner.waiting) for learner in self._learners.values()) < MOST_WAITING
+                for records in (await consumer.getmany(timeout_ms=POLL_MS)).values() if room else ():
+                    self._take(records)
+                for tenant in self._learners:
+                    await self._learn(tenant, consumer)
+        finally:
+            await consumer.stop()
+
+    async def _resume(self, tenant: str) -> None:
+        """Continue from what the channel points to."""
+        published = await self._publisher.published(tenant)
+        self._ordinals[tenant] = max((m.ordinal for m in published.versions.values()), default=0)
+        running = published.complete()
+        if running is not None:
+            self._learners[tenant].resume(*running)
+            self._metrics.show_adapter(ADAPTER, running[1].version)
+            log.info("tenant %s continues from adapter %d (%s)", tenant, running[1].ordinal, running[1].version[:12])
+
+    async def _recall(self, consumer: AIOKafkaConsumer) -> None:
+        """Fill the buffers again with the sessions just before the committed offsets."""
+        committed = {partition: await consumer.committed(partition) for partition in consumer.assignment()}
+        until = {partition: offset for partition, offset in committed.items() if offset}
+        if not until:
+            return
+        reader = AIOKafkaConsumer(bootstrap_servers=self._settings.broker, enable_auto_commit=False)
+        await reader.start()
+        try:
+            reader.assign(list(until))
+            for partition, begin in (await reader.beginning_offsets(list(until))).items():
+                reader.seek(partition, max(begin, until[partition] - RECALLED_RECORDS))
+            while unread := [p for p, end in until.items() if await reader.position(p) < end]:
+                for partition, records in (await reader.getmany(*unread, timeout_ms=POLL_MS)).items():
+                    for record in records:
+                        if record.offset < until[partition]:
+                            for judgment in judgments_of(record):
+                                self._learners[tenant_of(record.topic)].recall(judgment)
+        finally:
+            await reader.stop()
+
+    def _take(self, records: Iterable[ConsumerRecord]) -> None:
+        for record in records:
+            partition = TopicPartition(record.topic, record.partition)
+            tenant = tenant_of(record.topic)
+            self._metrics.received_records(record.topic).inc()
+            self._offered_from.setdefault(partition, record.offset)
+            for judgment in judgments_of(record):
+                self._metrics.trainer_sessions().inc()
+                if self._learners[tenant].offer(judgment, self._clock.monotonic()):
+                    self._waiting[tenant, judgment.trajectory.id] = (partition, record.offset)
+            self._read_to[partition] = record.offset + 1
+
+    async def _learn(self, tenant: str, consumer: AIOKafkaConsumer) -> None:
+        learner = self._learners[tenant]
+        if learner.update_due(self._clock.monotonic()):
+            began = self._clock.monotonic()
+            # On a thread, so that the consumer's heartbeats go on.
+            losses = await asyncio.to_thread(learner.update, began)
+            steps = learner.config.steps
+            self._metrics.trainer_updates().inc(steps)
+            self._metrics.trainer_step_duration().observe((self._clock.monotonic() - began) / steps)
+            log.info("tenant %s: %s", tenant, losses)
+        if learner.candidate_due(self._clock.monotonic()):
+            candidate = await asyncio.to_thread(learner.candidate)
+            self._metrics.gate_decisions(candidate.report.reason).inc()
+            log.info("tenant %s: the gate says %s %s", tenant, candidate.report.reason, candidate.report.figures)
+            if candidate.report.passed:
+                await self._publish(tenant, candidate)
+            if candidate.report.passed or candidate.dropped:
+                await self._commit(tenant, consumer)
+
+    async def _publish(self, tenant: str, candidate: Candidate) -> None:
+        learner = self._learners[tenant]
+        published = await self._publisher.published(tenant)
+        running = learner.running[1].version if learner.running else None
+        pointed = published.complete()
+        if pointed is not None and pointed[1].version != running:
+            # Someone rolled the channel back: a child of the version that was withdrawn must not undo that.
+            log.warning(
+                "tenant %s: the channel was moved to %s, the candidate is dropped", tenant, pointed[1].version[:12]
+            )
+            learner.resume(*pointed)
+            return
+        self._ordinals[tenant] = max((self._ordinals[tenant], *(m.ordinal for m in published.versions.values()))) + 1
+        manifest = learner.manifest(candidate, self._ordinals[tenant], self._data(tenant), self._clock.now())
+        for attempt in range(PUBLISH_ATTEMPTS):
+            try:
+                await self._publisher.publish(candidate.weights, manifest)
+                break
+            except BrokerUnavailable:
+                self._metrics.adapters_published("broker_unavailable").inc()
+                if attempt == PUBLISH_ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(2**attempt / 4)
+        learner.resume(candidate.weights, manifest)
+        self._offered_from = {p: o for p, o in self._offered_from.items() if tenant_of(p.topic) != tenant}
+        self._metrics.adapters_published("ok").inc()
+        self._metrics.show_adapter(ADAPTER, manifest.version)
+        log.info("tenant %s: adapter %d (%s) is published", tenant, manifest.ordinal, manifest.version[:12])
+
+    def _data(self, tenant: str) -> tuple[DataRange, ...]:
+        starts = sorted(item for item in self._offered_from.items() if tenant_of(item[0].topic) == tenant)
+        return tuple(DataRange(p.topic, p.partition, start, self._read_to[p]) for p, start in starts)
+
+    async def _commit(self, tenant: str, consumer: AIOKafkaConsumer) -> None:
+        """Commit what was read, up to the first session of each partition that still waits."""
+        waiting = {(tenant, session) for session in self._learners[tenant].waiting}
+        self._waiting = {key: place for key, place in self._waiting.items() if key[0] != tenant or key in waiting}
+        offsets = {p: offset for p, offset in self._read_to.items() if tenant_of(p.topic) == tenant}
+        for partition, offset in self._waiting.values():
+            if partition in offsets:
+                offsets[partition] = min(offsets[partition], offset)
+        mine = {p: offset for p, offset in offsets.items() if p in consumer.assignment()}
+        if not mine:
+            return
+        try:
+            await consumer.commit(mine)
+        except CommitFailedError:  # the partitions moved: their new owner reads from the old offsets
+            self._metrics.commits("failed").inc()
+        else:
+            self._metrics.commits("ok").inc()
+            self._metrics.last_commit().set(self._clock.now())
+
+
+def judgments_of(record: ConsumerRecord) -> list[Judgment]:
+    """The judgments of a record: a JSON array of them, or one. What is none is left out: the stage before made it, and a
+    trainer must not stop for it."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        value = orjson.loads(record.value or b"null")
+        judgments = []
+        for entry in value if isinstance(value, list) else [value]:
+            try:
+                judgments.append(Judgment.from_dict(entry))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                log.warning("no judgment in %s[%d]@%d: %r", record.topic, record.partition, record.offset, error)
+        return judgments
+    log.warning("no JSON in %s[%d]@%d", record.topic, record.partition, record.offset)
+    return []

@@ -1,0 +1,86 @@
+"""A Faust worker that reads one topic through the seam and commits what it is told on its standard input.
+
+`python seam_worker.py BOOTSTRAP TOPIC GROUP FETCH_WAIT_MS`; input lines are `commit PARTITION OFFSET`; output lines are JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from typing import Any
+
+import faust
+
+from streams import faust_seam
+from streams.stage import TopicPartition
+
+SESSION_TIMEOUT_SECONDS = 6.0
+
+
+# Faust's worker writes escape sequences to a standard output of its own accord; the answers keep theirs.
+ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
+def say(**fields: Any) -> None:
+    print(json.dumps(fields), file=ANSWERS, flush=True)
+
+
+class SeamApp(faust.App):  # type: ignore[misc]
+    fetch_wait_ms = 0
+
+    def _new_transport(self) -> Any:
+        return faust_seam.transport(self, self.fetch_wait_ms)
+
+
+def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
+    SeamApp.fetch_wait_ms = int(fetch_wait_ms)
+    app = SeamApp(
+        group,
+        broker=[f"kafka://{bootstrap}"],
+        broker_session_timeout=SESSION_TIMEOUT_SECONDS,
+        broker_heartbeat_interval=1.0,
+        broker_rebalance_timeout=SESSION_TIMEOUT_SECONDS,
+        # Were Faust to commit anything by itself, it would do so within this time.
+        broker_commit_interval=0.1,
+        broker_commit_every=1,
+        consumer_auto_offset_reset="earliest",
+        stream_wait_empty=False,
+        store="memory://",
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        web_enabled=False,
+        worker_redirect_stdouts=False,
+    )
+    source = app.topic(
+        topic, value_type=bytes, key_type=bytes, value_serializer="raw", key_serializer="raw", acks=False
+    )
+
+    @app.agent(source)
+    async def read(stream: Any) -> None:
+        async for events in stream.take_events(16, within=0.02):
+            for record in faust_seam.current(app, events):
+                say(partition=record.partition, offset=record.offset, value=record.value.decode())
+
+    @app.on_partitions_assigned.connect(weak=False)
+    async def assigned(app: Any, assigned: set[Any], **_: Any) -> None:
+        fetcher = app.consumer._thread._consumer._fetcher
+        say(assigned=sorted(tp.partition for tp in assigned), fetch_wait_ms=fetcher._fetch_max_wait_ms)
+
+    @app.task
+    async def obey() -> None:
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            _, partition, offset = line.split()
+            done = await faust_seam.commit(app, {TopicPartition(topic, int(partition)): int(offset)})
+            say(committed=done)
+
+    faust.Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False).execute_from_commandline()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

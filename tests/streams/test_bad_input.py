@@ -1,0 +1,230 @@
+"""Bad input stops nothing: it ends in the dead letters with a reason, and what lies beside it is processed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+
+import orjson
+import pytest
+
+from fleetlore import events as ev
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.events import Event, to_cloudevent
+from fleetlore.topics import topic
+from sinks.dead_letters import MAX_VALUE_BYTES
+
+# `MemoryPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
+Pipeline = Any
+Change = Callable[[dict[str, Any]], Any]
+
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+TEN_MEGABYTES = 10 * 1024 * 1024
+
+
+def changed(**changes: Any) -> Change:
+    return lambda event: {name: value for name, value in {**event, **changes}.items() if value is not ...}
+
+
+def with_data(**data: Any) -> Change:
+    return lambda event: {**event, "data": {**event["data"], **data}}
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+# What is wrong with one event of a record that holds good ones too, and the reason it must get.
+BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
+    "a number": (lambda event: 7, "wrong_shape"),
+    "a text": (lambda event: "hello", "wrong_shape"),
+    "a list": (lambda event: [event], "wrong_shape"),
+    "null": (lambda event: None, "wrong_shape"),
+    "JSON of something else": (lambda event: {"hello": "world"}, "unknown_version"),
+    "no session": (changed(session=...), "missing_field"),
+    "no sequence": (changed(sequence=...), "missing_field"),
+    "no data": (changed(data=...), "missing_field"),
+    "no tool": (changed(data={}), "missing_field"),
+    "no type": (changed(type=...), "missing_field"),
+    "a type that is a list": (changed(type=[]), "unknown_type"),
+    "an end that is an object": (
+        changed(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: {"success": True}}),
+        "bad_field",
+    ),
+    "an unknown type": (changed(type="ai.fleetlore.party.v1"), "unknown_type"),
+    "an unknown version of a type": (changed(type="ai.fleetlore.outcome.v9"), "unknown_version"),
+    "an unknown specversion": (changed(specversion="2.0"), "unknown_version"),
+    "a time in the future": (changed(time="2999-01-01T00:00:00Z"), "future_time"),
+    "a time that is none": (changed(time="tomorrow"), "bad_field"),
+    "control characters in the session": (changed(session="s\u0000\u001b[31m"), "control_characters"),
+    "control characters in the agent": (changed(agent="a\nb"), "control_characters"),
+    "control characters in the tool": (with_data(**{ev.TOOL: "ba\u0007sh"}), "control_characters"),
+    "another tenant": (changed(tenant="somebody-else"), "foreign_tenant"),
+    "a tenant with a separator": (changed(tenant="acme.events"), "foreign_tenant"),
+    # They come in the place of the next good event, which must still be taken after them.
+    "arguments nested too deeply": (
+        changed(sequence=2, data={ev.TOOL: "bash", ev.ARGUMENTS: nested(400)}),
+        "bad_field",
+    ),
+    "a result nested too deeply": (changed(sequence=2, data={ev.TOOL: "bash", ev.RESULT: nested(400)}), "bad_field"),
+    "another agent in this session": (changed(agent="somebody-else"), "foreign_agent"),
+    "an event that is too large": (with_data(**{ev.RESULT: "x" * 300_000}), "too_large"),
+    "a sequence that jumps": (changed(sequence=40), "sequence_gap"),
+    "a negative sequence": (changed(sequence=-1), "bad_field"),
+    "a sequence that is too large": (changed(sequence=10**30), "bad_field"),
+}
+
+
+async def send_beside_good_ones(pipeline: Pipeline, bad: list[Change]) -> None:
+    """One record: a session of four events, and after its first two the bad ones."""
+    good = [to_cloudevent(event) for event in pipeline.story.session("good", RIGHT, RIGHT)]
+    events = [*good[:2], *(change(dict(good[1])) for change in bad), *good[2:]]
+    value = b"[" + b",".join(_dumps(each) for each in events) + b"]"
+    await pipeline.send_raw(value, key=b"good")
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # nested too deeply, or too large a number, for orjson to write: any other client can
+        return json.dumps(value).encode()
+
+
+async def assert_good_session_is_known(pipeline: Pipeline) -> None:
+    judgments = {row["session"]: (row["label"], row["events"]) for row in await pipeline.bodies("judgments")}
+    assert judgments == {"good": ("success", 4)}
+    [tool] = [row for row in await pipeline.bodies("patterns") if row["level"] == "tool"]
+    assert tool["calls"] >= 2
+
+
+@pytest.mark.parametrize("name", sorted(BESIDE_GOOD_ONES))
+async def test_a_bad_event_beside_good_ones(memory_pipeline: Callable[..., Pipeline], name: str) -> None:
+    change, reason = BESIDE_GOOD_ONES[name]
+    pipeline = memory_pipeline()
+    await send_beside_good_ones(pipeline, [change])
+    await pipeline.drain()
+    await assert_good_session_is_known(pipeline)
+    [(headers, value)] = await pipeline.dead_letters()
+    assert headers["dlq.reason"] == reason
+    assert headers["dlq.topic"] == topic(pipeline.tenant, "events")
+    assert headers["dlq.stage"] == "sessions"
+    assert headers["dlq.offset"] == "0"
+    assert headers["dlq.detail"]
+    assert value
+    assert await pipeline.metric("fleetlore_dead_letters_total", reason=reason) == 1
+    assert await pipeline.metric("fleetlore_processed_events_total", stage="sessions") >= 4
+    assert all(committed == end for committed, end in pipeline.committed("events").values())
+
+
+@pytest.mark.timeout(150)
+async def test_all_bad_events_at_once_on_a_real_worker(broker_pipeline: Pipeline) -> None:
+    """The same events as above, in one record, through broker, worker and Milvus."""
+    pipeline = broker_pipeline
+    expected = sorted(reason for _, reason in BESIDE_GOOD_ONES.values())
+    before = {reason: await pipeline.metric("fleetlore_dead_letters_total", reason=reason) for reason in set(expected)}
+    await send_beside_good_ones(pipeline, [change for change, _ in BESIDE_GOOD_ONES.values()])
+    await pipeline.drain()
+    await assert_good_session_is_known(pipeline)
+    letters = await pipeline.dead_letters()
+    assert sorted(headers["dlq.reason"] for headers, _ in letters) == expected
+    for reason, count in before.items():
+        counted = await pipeline.metric("fleetlore_dead_letters_total", reason=reason)
+        assert counted - count == expected.count(reason)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        pytest.param(b"hello", "not_json", id="no JSON"),
+        pytest.param(b"\xff\xfe\x00", "not_json", id="no text"),
+        pytest.param(b'[{"specversion": "1.0"', "not_json", id="JSON that is cut"),
+        pytest.param(b"[" * 5000, "not_json", id="JSON without an end"),
+        pytest.param(b"42", "wrong_shape", id="a number"),
+        pytest.param(b'{"a": 1}', "unknown_version", id="another object"),
+        pytest.param(b"", "empty", id="an empty value"),
+    ],
+)
+async def test_a_record_that_is_bad_as_a_whole(pipeline: Pipeline, value: bytes, reason: str) -> None:
+    counted = await pipeline.metric("fleetlore_dead_letters_total", reason=reason)
+    # The same key: the good records lie on the same partition, before and behind it.
+    good = pipeline.story.session("good", RIGHT, RIGHT)
+    await pipeline.send(good[:2])
+    await pipeline.send_raw(value, key=b"good")
+    await pipeline.send(good[2:])
+    await pipeline.drain()
+    await assert_good_session_is_known(pipeline)
+    [(headers, untouched)] = await pipeline.dead_letters()
+    assert headers["dlq.reason"] == reason
+    assert headers["dlq.offset"] == "2"
+    assert headers["dlq.bytes"] == str(len(value))
+    assert headers["dlq.sha256"] == sha256(value).hexdigest()
+    assert (untouched or b"") == value
+    assert await pipeline.metric("fleetlore_dead_letters_total", reason=reason) == counted + 1
+
+
+async def test_an_event_of_ten_megabytes(pipeline: Pipeline) -> None:
+    counted = await pipeline.metric("fleetlore_dead_letters_total", reason="too_large")
+    good = pipeline.story.session("good", RIGHT, RIGHT)
+    large = Event(
+        "outcome", pipeline.tenant, "a", "large", 0, good[0].time, {ev.TOOL: "x", ev.RESULT: "y" * TEN_MEGABYTES}
+    )
+    beside = [*good[:2], large]
+    await pipeline.send_raw(orjson.dumps([to_cloudevent(event) for event in beside]), key=b"good")
+    await pipeline.send(good[2:])
+    await pipeline.drain()
+    await assert_good_session_is_known(pipeline)
+    [(headers, value)] = await pipeline.dead_letters()
+    assert headers["dlq.reason"] == "too_large"
+    assert int(headers["dlq.bytes"]) > TEN_MEGABYTES
+    assert 0 < len(value) <= MAX_VALUE_BYTES
+    assert await pipeline.metric("fleetlore_dead_letters_total", reason="too_large") == counted + 1
+
+
+async def test_a_gap_that_is_filled_later_leaves_no_dead_letter(memory_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = memory_pipeline()
+    events = pipeline.story.session("good", RIGHT, RIGHT)
+    await pipeline.send([events[0], events[2], events[1], events[3]])
+    await pipeline.drain()
+    assert await pipeline.dead_letters() == []
+    await assert_good_session_is_known(pipeline)
+
+
+async def test_a_lost_event_costs_the_one_behind_it_and_no_other(memory_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = memory_pipeline()
+    events = pipeline.story.session("s", *[RIGHT] * 5)
+    await pipeline.send([*events[:2], *events[3:]])
+    await pipeline.drain()
+    [(headers, value)] = await pipeline.dead_letters()
+    assert headers["dlq.reason"] == "sequence_gap"
+    assert orjson.loads(value)["sequence"] == 3
+    assert (await pipeline.knowledge()).judgments == [("s", "success", 5)]
+
+
+@pytest.mark.parametrize("name", ["observations", "trajectories", "judgments", "candidates"])
+@pytest.mark.parametrize("value", [b"no json", b"7", b"[[]]", b'{"a": 1}', b"[null]", b'[{"session": 1, "by": []}]'])
+async def test_no_later_stage_is_stopped_by_bad_values(
+    memory_pipeline: Callable[..., Pipeline], name: str, value: bytes
+) -> None:
+    pipeline = memory_pipeline()
+    for partition in (0, 1):
+        pipeline.log.append(topic(pipeline.tenant, name), value, partition=partition)
+    await pipeline.send(pipeline.story.session("good", RIGHT, RIGHT))
+    await pipeline.drain()
+    await assert_good_session_is_known(pipeline)
+    letters = await pipeline.dead_letters()
+    assert [headers["dlq.reason"] in ("not_json", "wrong_shape") for headers, _ in letters] == [True, True]
+    assert {headers["dlq.topic"] for headers, _ in letters} == {topic(pipeline.tenant, name)}
+
+
+@pytest.mark.parametrize("tenant", ["a.b", "a/b", "acme.events", "a,b", "a b", "..", "A", ""])
+def test_a_tenant_with_a_separator_in_its_name_is_refused_before_it_can_name_a_topic(tenant: str) -> None:
+    with pytest.raises(ConfigError):
+        Settings(tenants=("good", tenant))
+    with pytest.raises(ConfigError):
+        topic(tenant, "events")

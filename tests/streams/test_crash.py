@@ -1,0 +1,176 @@
+"""A worker that dies anywhere leaves the same knowledge behind as one that does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetlore import events as ev
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.events import Event
+from streams.state_hash import Knowledge
+
+Pipeline = Any  # `MemoryPipeline` of conftest.py
+MakePipeline = Callable[..., Pipeline]
+
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+
+
+async def log_of_a_fleet(make: MakePipeline, seed: int = 1, batch_records: int = 4) -> Pipeline:
+    pipeline = make(batch_records=batch_records)
+    story = pipeline.story
+    await pipeline.send([*story.interleaved(story.fleet(), seed), story.feedback("bad-1", "success")], per_record=2)
+    return pipeline
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["after a commit", "before the commit"])
+async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(
+    memory_pipeline: MakePipeline, committed: bool
+) -> None:
+    undisturbed = await log_of_a_fleet(memory_pipeline)
+    batches = 0
+    while await undisturbed.step():
+        undisturbed.commit()
+        batches += 1
+    expected = await undisturbed.knowledge()
+    assert batches > 10
+    for crash_after in range(batches):
+        pipeline = await log_of_a_fleet(memory_pipeline)
+        for number in range(crash_after):
+            await pipeline.step()
+            if committed or number % 3 == 0:
+                pipeline.commit()
+        pipeline.crash()
+        await pipeline.drain()
+        assert await pipeline.knowledge() == expected, f"crashed after batch {crash_after}"
+        assert await pipeline.dead_letters() == []
+
+
+async def test_a_crash_in_the_middle_of_every_delivery_gives_the_same_knowledge(memory_pipeline: MakePipeline) -> None:
+    undisturbed = await log_of_a_fleet(memory_pipeline)
+    await undisturbed.drain()
+    expected = await undisturbed.knowledge()
+    for delivery in range(1, undisturbed.outbox.deliveries + 1):
+        pipeline = await log_of_a_fleet(memory_pipeline)
+        pipeline.outbox.fails_at = {delivery}
+        with pytest.raises(BrokerUnavailable):
+            await pipeline.drain()
+        pipeline.crash()
+        await pipeline.drain()
+        assert await pipeline.knowledge() == expected, f"died in delivery {delivery}"
+
+
+@pytest.fixture(scope="module")
+def expected_hash() -> dict[int, Knowledge]:
+    """Filled by the property test: what an undisturbed worker knows, by seed."""
+    return {}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 3),
+    batch_records=st.integers(1, 9),
+    lives=st.lists(st.lists(st.booleans(), max_size=25), max_size=4),
+    dying=st.sets(st.integers(1, 30), max_size=3),
+)
+def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
+    memory_pipeline: MakePipeline,
+    expected_hash: dict[int, Knowledge],
+    seed: int,
+    batch_records: int,
+    lives: list[list[bool]],
+    dying: set[int],
+) -> None:
+    """Each life of the worker is a list of batches, each committed or not; some die in the middle of a delivery."""
+
+    async def run() -> None:
+        if seed not in expected_hash:
+            undisturbed = await log_of_a_fleet(memory_pipeline, seed)
+            await undisturbed.drain()
+            expected_hash[seed] = await undisturbed.knowledge()
+        pipeline = await log_of_a_fleet(memory_pipeline, seed, batch_records)
+        pipeline.outbox.fails_at = dying
+        for life in lives:
+            try:
+                for commits in life:
+                    await pipeline.step()
+                    if commits:
+                        pipeline.commit()
+            except BrokerUnavailable:
+                pass
+            pipeline.crash()
+        pipeline.outbox.fails_at = set()
+        await pipeline.drain()
+        assert await pipeline.knowledge() == expected_hash[seed]
+
+    asyncio.run(run())
+
+
+async def test_all_interleavings_give_the_same_knowledge(memory_pipeline: MakePipeline) -> None:
+    hashes = set()
+    for seed in range(10):
+        pipeline = await log_of_a_fleet(memory_pipeline, seed, batch_records=seed + 1)
+        await pipeline.drain()
+        hashes.add((await pipeline.knowledge()).state_hash)
+    assert len(hashes) == 1
+
+
+async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothing_back(
+    memory_pipeline: MakePipeline,
+) -> None:
+    """After a restart only the second half of a session may be read again: the first half was committed."""
+    pipeline = memory_pipeline(batch_records=1)
+    story = pipeline.story
+    closed = story.session("s", WRONG, RIGHT)
+    # On the same partition, so that its open beginning stops the commit between the first and the last event of `s`.
+    other = next(
+        story.session(f"o{n}", RIGHT, outcome=None)
+        for n in range(99)
+        if pipeline.log.append("probe", b"", key=f"o{n}".encode()).partition
+        == pipeline.log.append("probe", b"", key=b"s").partition
+    )
+    await pipeline.send([*closed[:2], *other, *closed[2:]])
+    await pipeline.drain()
+    known = await pipeline.knowledge()
+    trajectories = len(pipeline.log.read_all("fleetlore.acme.trajectories"))
+    held = [committed for committed, end in pipeline.committed("events").values() if committed < end]
+    assert held == [2]
+
+    pipeline.crash()
+    await pipeline.drain()
+    assert len(pipeline.log.read_all("fleetlore.acme.trajectories")) == trajectories
+    assert await pipeline.knowledge() == known
+    assert await pipeline.dead_letters() == []
+    assert [committed for committed, end in pipeline.committed("events").values() if committed < end] == [2]
+
+    ended = Event(
+        "session.ended", "acme", other[0].agent, other[0].session, 2, 1_760_000_009.0, {ev.OUTCOME: "success"}
+    )
+    await pipeline.send([ended])
+    await pipeline.drain()
+    assert all(committed == end for committed, end in pipeline.committed("events").values())
+    pipeline.crash()
+    assert not await pipeline.step()
+
+
+async def test_a_tail_alone_holds_nothing_back(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    await pipeline.send(pipeline.story.session("s", WRONG, RIGHT, outcome=None)[1:])
+    await pipeline.drain()
+    assert all(committed == end for committed, end in pipeline.committed("events").values())
+    assert (await pipeline.knowledge()).judgments == []
+
+
+async def test_a_session_whose_first_event_comes_last_is_whole(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    first, *rest = pipeline.story.session("s", WRONG, RIGHT)
+    await pipeline.send([*rest, first])
+    await pipeline.drain()
+    assert (await pipeline.knowledge()).judgments == [("s", "success", 4)]
+    assert await pipeline.dead_letters() == []

@@ -1,0 +1,136 @@
+"""Clients that are not ours: any Kafka client that keys its records by session is understood, one event a record."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+
+from fleetlore import events as ev
+from fleetlore.config import Settings
+from fleetlore.encoder import StaticEncoder
+from fleetlore.events import Event, to_cloudevent
+from fleetlore.testing.broker import free_port
+from fleetlore.topics import TOPICS, topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from streams.drained import wait_drained
+from streams.state_hash import read_knowledge
+
+# `BrokerPipeline` of conftest.py, which a test module cannot import.
+Pipeline = Any
+
+pytestmark = pytest.mark.timeout(150)
+
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+
+
+def send_with_librdkafka(bootstrap: str, name: str, events: list[Event]) -> None:
+    # Java's partitioner, as fleetlore's emitter and most clients have it; librdkafka's own default is another one.
+    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "log_level": 0})
+    for event in events:
+        producer.produce(name, orjson.dumps(to_cloudevent(event)), key=event.session)
+    assert producer.flush(20) == 0
+
+
+async def test_confluent_kafka_in_structured_mode(broker_pipeline: Pipeline) -> None:
+    pipeline = broker_pipeline
+    sessions = [pipeline.story.session("good", WRONG, RIGHT), pipeline.story.session("bad", WRONG, outcome="failure")]
+    events = pipeline.story.interleaved(sessions, seed=5)
+    send_with_librdkafka(pipeline.settings.broker, topic(pipeline.tenant, "events"), events)
+    await pipeline.drain()
+    assert (await pipeline.knowledge()).judgments == [("bad", "failure", 3), ("good", "success", 4)]
+    assert {row["kind"] for row in await pipeline.bodies("items")} >= {"recovery", "lesson"}
+    assert await pipeline.dead_letters() == []
+
+
+async def test_confluent_kafka_with_librdkafkas_own_partitioner(broker_pipeline: Pipeline) -> None:
+    """Another partitioner puts a session elsewhere, but all of it on one partition."""
+    pipeline = broker_pipeline
+    producer = Producer({"bootstrap.servers": pipeline.settings.broker, "log_level": 0})
+    for event in pipeline.story.session("good", WRONG, RIGHT):
+        producer.produce(topic(pipeline.tenant, "events"), orjson.dumps(to_cloudevent(event)), key=event.session)
+    assert producer.flush(20) == 0
+    await pipeline.drain()
+    assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
+
+
+async def test_confluent_kafka_in_binary_mode(broker_pipeline: Pipeline) -> None:
+    """The attributes of a CloudEvent in headers, its data as the value."""
+    pipeline = broker_pipeline
+    producer = Producer(
+        {"bootstrap.servers": pipeline.settings.broker, "partitioner": "murmur2_random", "log_level": 0}
+    )
+    for event in pipeline.story.session("good", WRONG, RIGHT):
+        attributes = to_cloudevent(event)
+        data = attributes.pop("data")
+        headers = {f"ce_{name}": str(value) for name, value in attributes.items()}
+        producer.produce(
+            topic(pipeline.tenant, "events"),
+            orjson.dumps(data),
+            key=event.session,
+            headers={**headers, "content-type": "application/json"},
+        )
+    assert producer.flush(20) == 0
+    await pipeline.drain()
+    assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
+    assert await pipeline.dead_letters() == []
+
+
+@pytest.fixture
+def mock_server(
+    mock_cluster: str, milvus: str, tenant: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
+) -> Iterator[Settings]:
+    """A worker on librdkafka's mock cluster. It has no request to create a topic: asking for one makes it."""
+    admin = Producer({"bootstrap.servers": mock_cluster, "log_level": 0})
+    for spec in TOPICS:
+        assert len(admin.list_topics(topic(tenant, spec.name), timeout=10).topics) == 1
+    settings = Settings(
+        broker=mock_cluster,
+        milvus=milvus,
+        group=f"mock-{os.getpid()}",
+        tenants=(tenant,),
+        session_timeout_seconds=6.0,
+        metrics_port=free_port(),
+    )
+    worker = start_worker(settings)
+    yield settings
+    worker.terminate()
+    worker.wait(40)
+    if worker.stdin is not None:
+        worker.stdin.close()
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian: apt install kcat)")
+async def test_kcat_on_the_mock_cluster(mock_server: Settings, tenant: str) -> None:
+    def event(kind: ev.Kind, sequence: int, **data: Any) -> bytes:
+        named = {name.replace("__", "."): value for name, value in data.items()}
+        return orjson.dumps(to_cloudevent(Event(kind, tenant, "shell", "from-kcat", sequence, 1_760_000_000.0, named)))
+
+    lines = [
+        event("session.started", 0, fleetlore__goal="list a folder"),
+        event(
+            "outcome", 1, **{ev.TOOL: "ls", ev.ARGUMENTS: "/nowhere", ev.ERROR_MESSAGE: "no such folder: '/nowhere'"}
+        ),
+        event("outcome", 2, **{ev.TOOL: "ls", ev.ARGUMENTS: "/", ev.RESULT: "bin etc"}),
+        event("session.ended", 3, **{ev.OUTCOME: "success"}),
+    ]
+    command = ["kcat", "-P", "-b", mock_server.broker, "-t", topic(tenant, "events"), "-k", "from-kcat", "-X"]
+    subprocess.run(
+        [*command, "topic.partitioner=murmur2_random"], input=b"\n".join(lines) + b"\n", check=True, timeout=30
+    )
+    await wait_drained(mock_server, tenant, 40)
+    store = MilvusStore(mock_server.milvus, "", StaticEncoder(), Metrics("test"))
+    try:
+        knowledge = await read_knowledge(store, tenant)
+    finally:
+        await store.close()
+    assert knowledge.judgments == [("from-kcat", "success", 4)]
+    assert knowledge.patterns["class"] == 1

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from fleetlore.cli_app import build_app
+from fleetlore.config import Settings
+from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.testing.broker import EmbeddedBroker
+from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher, ensure_signing_key
+from streams.rollback import register
+
+
+def run(*arguments: str) -> Result:
+    app = build_app()
+    # Also where the package was not installed again since the entry point was added.
+    register(app)
+    return CliRunner().invoke(app, ["adapters", "rollback", *arguments])
+
+
+@pytest.fixture
+def stack(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], tmp_path: Path
+) -> tuple[Path, list[str]]:
+    """A folder as `fleetlore up` leaves it, with two published versions."""
+    public = ensure_signing_key(tmp_path / "keys" / "adapter_ed25519")
+    content = {"broker": broker.address, "milvus": "http://127.0.0.1:1", "public_key": public}
+    (tmp_path / "stack.json").write_bytes(orjson.dumps(content))
+    settings = Settings(broker=broker.address, signing_key=str(tmp_path / "keys" / "adapter_ed25519"))
+
+    async def publish() -> list[str]:
+        await make_topics(broker.address, tenant, *ADAPTER_TOPICS)
+        versions = []
+        async with AdapterPublisher.from_settings(settings) as publisher:
+            for seed in (1, 2):
+                weights = random_weights(seed)
+                manifest = manifest_for(weights, tenant, ordinal=seed)
+                await publisher.publish(weights, manifest)
+                versions.append(manifest.version)
+        return versions
+
+    return tmp_path, asyncio.run(publish())
+
+
+def test_it_points_the_channel_back(stack: tuple[Path, list[str]], tenant: str) -> None:
+    folder, versions = stack
+    result = run(versions[0][:10], "--data", str(folder), "--tenant", tenant, "--json")
+    assert result.exit_code == 0, result.output
+    assert orjson.loads(result.stdout) == {"tenant": tenant, "version": versions[0], "epoch": 3, "reason": "rollback"}
+
+
+def test_an_unknown_version_is_one_line_and_exit_code_1(stack: tuple[Path, list[str]], tenant: str) -> None:
+    result = run("ffff", "--data", str(stack[0]), "--tenant", tenant)
+    assert result.exit_code == 1
+    assert "0 published versions begin with 'ffff'" in result.output
+
+
+def test_without_a_key_it_says_which_setting_is_missing() -> None:
+    result = run("ffff", "--broker", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "FLEETLORE_SIGNING_KEY" in result.output

@@ -1,0 +1,269 @@
+"""The stages together: the same tests on the in-memory log and on a real broker, Milvus and worker process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fleetlore import events as ev
+from fleetlore.events import Event
+from streams.session import PART_EVENTS
+from streams.state_hash import Knowledge
+
+# `MemoryPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
+Pipeline = Any
+Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+HOUR = 3600.0
+
+
+def labels(knowledge: Knowledge) -> Counter[str]:
+    return Counter(label for _, label, _ in knowledge.judgments)
+
+
+async def test_a_failed_and_a_good_session_of_one_task_become_all_kinds_of_lore(pipeline: Pipeline) -> None:
+    story = pipeline.story
+    await pipeline.send(story.session("good", WRONG, RIGHT) + story.session("bad", WRONG, WRONG, outcome="failure"))
+    await pipeline.drain()
+
+    patterns = await pipeline.bodies("patterns")
+    rows = {(row["level"], row["error_class"]): row for row in patterns}
+    assert {level for level, _ in rows} == {"tool", "call", "family", "class", "exact"}
+    [family], [class_], [exact] = (
+        [row for row in patterns if row["level"] == level] for level in ("family", "class", "exact")
+    )
+    assert (exact["parent"], class_["parent"]) == (class_["id"], family["id"])
+    assert (class_["failures"], class_["calls"], class_["sessions"], class_["agents"]) == (3, 3, 2, 2)
+    [tool] = [row for row in patterns if row["level"] == "tool"]
+    assert (tool["calls"], tool["failures"], tool["sessions"]) == (4, 3, 2)
+    assert exact["call"] in {row["id"] for row in patterns if row["level"] == "call"}
+
+    judgments = {row["session"]: row for row in await pipeline.bodies("judgments")}
+    assert {session: row["label"] for session, row in judgments.items()} == {"good": "success", "bad": "failure"}
+    assert {row["source"] for row in judgments.values()} == {"reward"}
+    assert {session: row["events"] for session, row in judgments.items()} == {"good": 4, "bad": 4}
+
+    items = {row["kind"]: row for row in await pipeline.bodies("items")}
+    assert set(items) == {"recovery", "lesson", "strategy"}
+    assert items["recovery"]["remedy"]["arguments"] == {"command": "pip install numpy"}
+    assert items["recovery"]["sessions"] == ["good"]
+    assert items["lesson"]["sessions"] == ["bad"]
+    assert items["strategy"]["sessions"] == ["bad", "good"]
+    assert items["lesson"]["pattern"] == class_["id"]
+    assert await pipeline.dead_letters() == []
+
+
+async def test_everything_twice_is_the_same_as_once(pipeline: Pipeline) -> None:
+    events = pipeline.story.interleaved(pipeline.story.fleet(), seed=1)
+    await pipeline.send(events)
+    await pipeline.drain()
+    once = await pipeline.knowledge()
+    await pipeline.send(events)
+    await pipeline.send(events, per_record=5)
+    await pipeline.drain()
+    assert await pipeline.knowledge() == once
+    assert await pipeline.dead_letters() == []
+
+
+async def test_the_interleaving_of_agents_and_the_size_of_records_leave_no_trace(
+    pipeline: Pipeline, reference: Reference
+) -> None:
+    story = pipeline.story
+    await pipeline.send(story.interleaved(story.fleet(), seed=2), per_record=3)
+    await pipeline.drain()
+    known = await pipeline.knowledge()
+    assert known == await reference(pipeline.tenant, story.interleaved(story.fleet(), seed=3))
+    assert labels(known) == {"success": 3, "failure": 2, "abstained": 1}
+    assert sum(events for _, _, events in known.judgments) == sum(len(session) for session in story.fleet())
+
+
+async def test_records_out_of_order_across_sessions_leave_no_trace(pipeline: Pipeline, reference: Reference) -> None:
+    fleet = pipeline.story.fleet()
+    await pipeline.send([event for session in reversed(fleet) for event in session])
+    await pipeline.drain()
+    assert await pipeline.knowledge() == await reference(pipeline.tenant, [each for s in fleet for each in s])
+
+
+async def test_records_out_of_order_within_a_session_leave_no_trace(pipeline: Pipeline, reference: Reference) -> None:
+    fleet = pipeline.story.fleet()
+    # The end stays last: what happens after it is another test.
+    await pipeline.send([event for session in fleet for event in (*reversed(session[:-1]), session[-1])])
+    await pipeline.drain()
+    assert await pipeline.knowledge() == await reference(pipeline.tenant, [each for s in fleet for each in s])
+    assert await pipeline.dead_letters() == []
+
+
+async def test_an_event_after_the_end_is_still_worked_in(pipeline: Pipeline, reference: Reference) -> None:
+    [first, wrong, right, ended] = pipeline.story.session("s", WRONG, RIGHT)
+    await pipeline.send([first, wrong, ended, right])
+    await pipeline.drain()
+    expected = await reference(pipeline.tenant, [first, wrong, right, ended])
+    known = await pipeline.knowledge()
+    assert (known.judgments, known.patterns) == (expected.judgments, expected.patterns)
+
+
+@pytest.mark.parametrize("outcome", ["success", "failure"])
+async def test_feedback_counts_the_same_before_and_after_the_end(
+    pipeline: Pipeline, reference: Reference, outcome: str
+) -> None:
+    story = pipeline.story
+    other = "failure" if outcome == "success" else "success"
+    session = story.session("s", WRONG, RIGHT, outcome=other)
+    await pipeline.send([*session, story.feedback("s", outcome)])
+    await pipeline.drain()
+    [judgment] = await pipeline.bodies("judgments")
+    assert (judgment["label"], judgment["source"]) == (outcome, "feedback")
+    before = await reference(pipeline.tenant, [story.feedback("s", outcome), *session])
+    assert await pipeline.knowledge() == before
+
+
+async def test_of_several_corrections_the_newest_counts_in_any_order(pipeline: Pipeline, reference: Reference) -> None:
+    story = pipeline.story
+    session = story.session("s", RIGHT)
+    early, late = (
+        story.feedback("s", "success", 1, 1_760_000_200.0),
+        story.feedback("s", "failure", 2, 1_760_000_300.0),
+    )
+    await pipeline.send([*session, late, early])
+    await pipeline.drain()
+    assert (await pipeline.bodies("judgments"))[0]["label"] == "failure"
+    assert await pipeline.knowledge() == await reference(pipeline.tenant, [early, *session, late])
+
+
+async def test_a_session_without_an_end_stays_open_and_holds_the_commit_back(pipeline: Pipeline) -> None:
+    story = pipeline.story
+    open_session = story.session("s", WRONG, RIGHT, outcome=None)
+    await pipeline.send(story.session("s-before", RIGHT))
+    await pipeline.drain()
+    before = await pipeline.committed_offsets("events")
+    await pipeline.send(open_session)
+    await pipeline.work()
+
+    assert "s" not in {row["session"] for row in await pipeline.bodies("judgments")}
+    # What it has seen is known to others already.
+    assert any(row["failures"] == 1 for row in await pipeline.bodies("patterns") if row["level"] == "class")
+    held = {
+        partition: committed
+        for partition, (committed, end) in (await pipeline.committed_offsets("events")).items()
+        if committed < end
+    }
+    [(partition, offset)] = held.items()
+    assert offset == before[partition][1]
+
+    await pipeline.send(
+        [Event("session.ended", pipeline.tenant, "agent-of-s", "s", 3, 1_760_000_050.0, {ev.OUTCOME: "success"})]
+    )
+    await pipeline.drain()
+    assert "s" in {row["session"] for row in await pipeline.bodies("judgments")}
+    assert all(committed == end for committed, end in (await pipeline.committed_offsets("events")).values())
+
+
+async def test_a_long_session_is_closed_in_parts(pipeline: Pipeline) -> None:
+    calls = [RIGHT] * (PART_EVENTS + 88)
+    session = pipeline.story.session("long", *calls)
+    await pipeline.send(session, per_record=64)
+    await pipeline.drain()
+    judgments = {row["part"]: row for row in await pipeline.bodies("judgments")}
+    assert {part: row["events"] for part, row in judgments.items()} == {0: PART_EVENTS, 1: len(session) - PART_EVENTS}
+    assert {part: row["label"] for part, row in judgments.items()} == {0: "abstained", 1: "success"}
+    [tool] = [row for row in await pipeline.bodies("patterns") if row["level"] == "tool"]
+    assert tool["calls"] == len(calls)
+    assert await pipeline.dead_letters() == []
+
+
+async def test_silence_by_event_time_closes_a_session_as_continued(pipeline: Pipeline) -> None:
+    story = pipeline.story
+    await pipeline.send(story.session("s", WRONG, outcome=None))
+    # Later events of many sessions, so that the partition of the silent one has some.
+    for number in range(8):
+        later = story.session(f"later-{number}", RIGHT, start=1_760_000_000.0 + 2 * HOUR + number)
+        await pipeline.send(later)
+    await pipeline.drain()
+    judgments = {row["session"]: row["label"] for row in await pipeline.bodies("judgments")}
+    assert judgments["s"] == "abstained"
+    assert len(judgments) == 9
+    assert all(committed == end for committed, end in (await pipeline.committed_offsets("events")).values())
+
+
+async def test_an_hour_on_the_clock_closes_nothing(memory_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = memory_pipeline()
+    await pipeline.send(pipeline.story.session("s", WRONG, outcome=None))
+    await pipeline.drain()
+    pipeline.clock.advance(100 * HOUR)
+    await pipeline.send(pipeline.story.session("other", RIGHT, start=1_760_000_010.0))
+    await pipeline.drain()
+    assert "s" not in {row["session"] for row in await pipeline.bodies("judgments")}
+
+
+async def test_tenants_learn_nothing_of_each_other(memory_pipeline: Callable[..., Pipeline]) -> None:
+    one, other = memory_pipeline("one"), memory_pipeline("other")
+    other.log, other.store = one.log, one.store
+    other.outbox._log = one.log
+    other.start()
+    await one.send(one.story.session("same", WRONG, RIGHT))
+    await other.send(other.story.session("same", WRONG, outcome="failure"))
+    await one.drain()
+    await other.drain()
+    assert labels(await one.knowledge()) == {"success": 1}
+    assert labels(await other.knowledge()) == {"failure": 1}
+    assert not {row["id"] for row in await one.bodies("items")} & {row["id"] for row in await other.bodies("items")}
+
+
+async def test_a_session_in_any_script_fits_the_store(memory_pipeline: Callable[..., Pipeline]) -> None:
+    """The in-memory store refuses what Milvus would refuse, and that would stop the worker for good."""
+    pipeline = memory_pipeline()
+    for number, letter in enumerate(("語", "\x01", "😀")):
+        data = {
+            ev.TOOL: "😀" * 256,
+            ev.ARGUMENTS: {f"{letter}{key}": letter * 100 for key in range(200)},
+            ev.RESULT: letter * 3000,
+            ev.ERROR_TYPE: letter * 3000,
+            ev.ERROR_MESSAGE: letter * 3000,
+            ev.ADVICE: [letter * 500] * 100,
+            ev.ADAPTER: letter * 3000,
+        }
+        session = f"s{number}"
+        kinds: list[tuple[ev.Kind, dict[str, Any]]] = [
+            ("session.started", {ev.GOAL: letter * 3000, ev.TASK: letter * 3000}),
+            *[("outcome", data)] * 40,
+            ("message", {ev.ROLE: letter * 3000, ev.CONTENT: letter * 3000}),
+            ("session.ended", {ev.OUTCOME: "failure"}),
+        ]
+        await pipeline.send(
+            [
+                Event(kind, pipeline.tenant, "語" * 256, session, sequence, 1_760_000_000.0, fields)
+                for sequence, (kind, fields) in enumerate(kinds)
+            ]
+        )
+    await pipeline.drain()
+    assert labels(await pipeline.knowledge()) == {"failure": 3}
+
+
+@pytest.mark.parametrize("letter", ["x", "語", "\x01", "😀"])
+async def test_an_item_with_many_long_examples_fits_the_store(
+    memory_pipeline: Callable[..., Pipeline], letter: str
+) -> None:
+    pipeline = memory_pipeline()
+    for number in range(8):
+        calls = [
+            (
+                f"{letter * 200}{step % 7}",
+                {"command": f"{letter * 150}{step}"},
+                letter * 400,
+                None if step % 3 else letter * 300,
+            )
+            for step in range(40)
+        ]
+        outcome = "success" if number % 2 else "failure"
+        await pipeline.send(pipeline.story.session(f"s{number}", *calls, outcome=outcome))
+    if letter == "\x01":  # no tool may be called so
+        await pipeline.drain()
+        assert len(await pipeline.dead_letters()) == 8 * 40
+        return
+    await pipeline.drain()
+    assert {row["kind"] for row in await pipeline.bodies("items")} >= {"strategy", "lesson"}

@@ -1,0 +1,258 @@
+"""The trainer on a real broker: it publishes, resumes after a kill, and ends cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from fleetlore.adapter_listing import AdapterListing, read_adapters
+from fleetlore.config import Settings
+from fleetlore.encoder import shared_encoder
+from fleetlore.network import load_base
+from fleetlore.testing.broker import EmbeddedBroker, free_port
+from fleetlore.topics import topic
+from fleetlore.trajectory import Judgment
+from models.episodes import episodes_of
+from models.gate import GateConfig
+from models.learner import Cadence, Learner
+from models.pretrain import world_judgments
+from models.trainer import TrainerConfig
+from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher
+from sinks.endpoint import Health
+from sinks.metrics import Metrics
+from sinks.signing import create_signing_key
+from streams.trainer import TrainerRole, judgments_of
+
+MakeTopics = Callable[..., Awaitable[None]]
+PARTITIONS = 2
+SMALLEST_UPDATE = 8
+
+
+@pytest.fixture
+async def settings(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> Settings:
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", "judgments", partitions=PARTITIONS)
+    create_signing_key(tmp_path / "key")
+    return Settings(
+        broker=broker.address,
+        tenants=(tenant,),
+        group=tenant,
+        session_timeout_seconds=6.0,
+        signing_key=str(tmp_path / "key"),
+        adapters_dir=str(tmp_path / "adapters"),
+    )
+
+
+async def send(settings: Settings, judgments: list[Judgment], *others: bytes) -> None:
+    """Ten judgments a record, as the stage before writes them."""
+    producer = AIOKafkaProducer(bootstrap_servers=settings.broker)
+    await producer.start()
+    name = topic(settings.tenants[0], "judgments")
+    for start in range(0, len(judgments), 10):
+        value = orjson.dumps([orjson.loads(judgment.to_json()) for judgment in judgments[start : start + 10]])
+        await producer.send_and_wait(name, value, partition=start // 10 % PARTITIONS)
+    for value in others:
+        await producer.send_and_wait(name, value, partition=0)
+    await producer.stop()
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[tuple[Metrics, Learner]]:
+    """A trainer that learns fast and passes easily; it is cut off, not asked to end."""
+    tenant = settings.tenants[0]
+    metrics = Metrics("trainer")
+    learner = Learner(
+        tenant,
+        load_base(),
+        shared_encoder(),
+        TrainerConfig(steps=1),
+        Cadence(smallest_update=SMALLEST_UPDATE, updates_per_candidate=1, patience_seconds=0.2),
+        GateConfig(
+            minimum_steps=20,
+            minimum_failures=3,
+            balanced_accuracy_margin=1.0,
+            cross_entropy_margin=9.0,
+            recall_margin=1.0,
+            auroc_margin=1.0,
+        ),
+    )
+    async with AdapterPublisher.from_settings(settings) as publisher:
+        role = TrainerRole(settings, {tenant: learner}, publisher, metrics, Health("broker"))
+        task = asyncio.create_task(role.run(asyncio.Event()))
+        try:
+            yield metrics, learner
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def value(metrics: Metrics, name: str) -> float:
+    return sum(
+        sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == f"fleetlore_{name}"
+    )
+
+
+def pointed(versions: int) -> Callable[[AdapterListing], bool]:
+    """The channel was moved at least so often: a manifest is there before anybody runs it."""
+    return lambda listing: any(pointer["epoch"] >= versions for pointer in listing.pointers)
+
+
+async def listing_when(settings: Settings, check: Callable[[AdapterListing], bool]) -> AdapterListing:
+    async with asyncio.timeout(40):
+        while not check(listing := await read_adapters(settings.broker, settings.tenants[0])):
+            await asyncio.sleep(0.1)
+    return listing
+
+
+def world(settings: Settings, sessions: int, seed: int = 0) -> list[Judgment]:
+    return list(world_judgments(0, sessions, seed=seed, tenant=settings.tenants[0]))
+
+
+async def committed(settings: Settings) -> int:
+    consumer = AIOKafkaConsumer(bootstrap_servers=settings.broker, group_id=f"{settings.group}.trainer")
+    await consumer.start()
+    name = topic(settings.tenants[0], "judgments")
+    try:
+        return sum([await consumer.committed(TopicPartition(name, p)) or 0 for p in range(PARTITIONS)])
+    finally:
+        await consumer.stop()
+
+
+async def test_judgments_become_signed_versions_with_a_lineage(settings: Settings) -> None:
+    judgments = world(settings, 200)
+    await send(settings, judgments[:100], b"not json", b'{"odd": 1}', b"[1, null]")
+    async with running(settings) as (metrics, _):
+        await listing_when(settings, pointed(1))
+        await send(settings, judgments[100:])
+        listing = await listing_when(settings, pointed(2))
+        assert value(metrics, "trainer_sessions_total") >= 100
+        assert value(metrics, "adapters_published_total") >= 1
+    first, second = listing.manifests[:2]
+    assert (first["ordinal"], second["ordinal"]) == (1, 2)
+    assert first["parent"] is None and second["parent"] == first["version"]
+    assert first["sessions"] > 0 and first["agents"] > 1
+    assert {entry["topic"] for entry in first["data"]} == {topic(settings.tenants[0], "judgments")}
+    assert first["metrics"]["auroc"] > 0.5
+    assert listing.pointers[0]["version"] in {manifest["version"] for manifest in listing.manifests}
+
+
+async def until(check: Callable[[], bool], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not check():
+            await asyncio.sleep(0.05)
+
+
+async def test_a_session_that_comes_again_is_not_learned_again(settings: Settings) -> None:
+    judgments = world(settings, 60)
+    learnable = sum(not episodes_of(judgment, shared_encoder())[0].held_out for judgment in judgments)
+    await send(settings, judgments)
+    async with running(settings) as (metrics, learner):
+
+        def all_accounted_for(listing: AdapterListing) -> bool:
+            learned: int = sum(m["sessions"] for m in listing.manifests)
+            return learned + len(learner.waiting) == learnable
+
+        await listing_when(settings, all_accounted_for)
+        await send(settings, judgments)
+        await until(lambda: value(metrics, "trainer_sessions_total") == 120)
+        assert len(learner.waiting) < SMALLEST_UPDATE
+        await listing_when(settings, all_accounted_for)
+
+
+async def test_a_killed_trainer_continues_from_its_last_version(settings: Settings) -> None:
+    await send(settings, world(settings, 80))
+    async with running(settings):
+        first = await listing_when(settings, pointed(1))
+    assert 0 < await committed(settings) <= 8
+    published = len(first.manifests)
+    await send(settings, world(settings, 80, seed=1))
+    async with running(settings):
+        listing = await listing_when(settings, lambda listing: len(listing.manifests) > published)
+    assert len({m["ordinal"] for m in listing.manifests}) == len(listing.manifests)
+    versions = {m["version"] for m in listing.manifests}
+    assert all(m["parent"] in versions for m in listing.manifests[1:])
+
+
+async def test_a_rollback_is_not_undone_by_the_candidate_that_was_on_its_way(settings: Settings) -> None:
+    tenant = settings.tenants[0]
+    await send(settings, world(settings, 100))
+    async with running(settings) as (metrics, learner):
+        await listing_when(settings, pointed(2))
+        await until(lambda: value(metrics, "trainer_sessions_total") == 100 and len(learner.waiting) < SMALLEST_UPDATE)
+        listing = await read_adapters(settings.broker, tenant)
+        first = listing.manifests[0]["version"]
+        async with AdapterPublisher.from_settings(settings) as operator:
+            pointer = await operator.rollback(tenant, first)
+        await send(settings, world(settings, 100, seed=2))
+        listing = await listing_when(settings, pointed(pointer.epoch + 1))
+    assert [m["parent"] for m in listing.manifests if m["ordinal"] > 2][-1] != listing.manifests[1]["version"]
+    withdrawn = {m["version"] for m in listing.manifests[1:] if m["ordinal"] < pointer.epoch}
+    assert not [m for m in listing.manifests if m["ordinal"] >= pointer.epoch and m["parent"] in withdrawn]
+
+
+async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
+    port = free_port()
+    environment = {
+        **os.environ,
+        "FLEETLORE_BROKER": settings.broker,
+        "FLEETLORE_TENANTS": settings.tenants[0],
+        "FLEETLORE_GROUP": settings.group,
+        "FLEETLORE_SESSION_TIMEOUT_SECONDS": "6",
+        "FLEETLORE_SIGNING_KEY": settings.signing_key,
+        "FLEETLORE_ADAPTERS_DIR": settings.adapters_dir,
+        "FLEETLORE_METRICS_PORT": str(port),
+    }
+    code = (
+        "import asyncio; from fleetlore.config import Settings; from streams.trainer import run_trainer;"
+        "asyncio.run(run_trainer(Settings.from_env(), niceness=0))"
+    )
+    await send(settings, world(settings, 400))
+
+    def learning() -> bool:
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2) as page,
+        ):
+            return b"fleetlore_trainer_updates_total 0.0" not in page.read()
+        return False
+
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=environment)
+    try:
+        async with asyncio.timeout(50):
+            while not await asyncio.to_thread(learning):
+                await asyncio.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(15):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+class Record:
+    topic, partition, offset = "t", 0, 0
+
+    def __init__(self, value: bytes | None) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"\xff", b"{}", b"[]", b"[[1]]", b'"x"', b"12", b'{"trajectory": 1, "verdict": {}}']
+)
+def test_what_is_no_judgment_is_left_out(value: Any) -> None:
+    assert judgments_of(Record(value)) == []
