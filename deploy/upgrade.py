@@ -1,0 +1,36 @@
+"""Take the newest versions that pyproject.toml allows into constraints.txt: `make upgrade`.
+
+Installs everything without constraints into a new virtual environment and writes down what came. Run the tests after
+it, and commit the file with what had to change. PyTorch stays out: pyproject.toml bounds it, and whether it is the CPU's
+or a CUDA build is the choice of each machine, together with the packages of CUDA that come with it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HEAD = """\
+# Versions that the tests passed with. Made by `make upgrade`; a release of another package never changes a build of ours.
+# PyTorch is not here: see the bounds in pyproject.toml.
+"""
+UNPINNED = re.compile(r"(torch|triton|nvidia-|cuda-|fleetlore)", re.IGNORECASE)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        python = Path(folder) / "bin" / "python"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], check=True)
+        subprocess.run([python, "-m", "pip", "install", f"{ROOT}[dev]"], check=True)
+        frozen = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True).stdout
+    pins = [line for line in frozen.splitlines() if "==" in line and not UNPINNED.match(line)]
+    (ROOT / "constraints.txt").write_text(HEAD + "".join(f"{pin}\n" for pin in pins))
+
+
+if __name__ == "__main__":
+    main()

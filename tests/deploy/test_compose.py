@@ -1,0 +1,151 @@
+"""docker-compose.yml and the Dockerfile name only what exists. That they start is not tested here: it needs Docker."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from fleetlore.config import Settings, variables
+from sinks.signing import load_signing_key
+
+ROOT = Path(__file__).parents[2]
+ROLES = ("worker-1", "worker-2", "trainer")
+METRICS_PORT = "9464"
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"])
+
+
+@pytest.fixture(scope="module")
+def dockerfile() -> str:
+    return (ROOT / "deploy" / "Dockerfile").read_text()
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
+def test_compose_accepts_the_file() -> None:
+    done = subprocess.run(["docker-compose", "config", "--quiet"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_services_are_there(services: dict[str, Any]) -> None:
+    assert set(services) == {"kafka", "etcd", "minio", "milvus", "keys", *ROLES, "prometheus", "grafana"}
+    assert services["kafka"]["image"].startswith("apache/kafka:4.")
+    for name, service in services.items():
+        if name == "keys":  # it runs once, and the trainer waits for its end
+            continue
+        assert service["healthcheck"]["test"], name
+        assert service["restart"] == "unless-stopped", name
+
+
+def test_images_are_pinned(services: dict[str, Any]) -> None:
+    foreign = {name: service["image"] for name, service in services.items() if "build" not in service}
+    for name, image in foreign.items():
+        tag = image.rpartition(":")[2]
+        assert re.search(r"\d", tag), f"{name}: {image} has no version"
+
+
+@pytest.mark.parametrize("role", ["worker", "trainer"])
+def test_a_role_is_a_command(services: dict[str, Any], dockerfile: str, role: str) -> None:
+    commands = [services[name]["command"] for name in ROLES]
+    assert ["fleetlore", role] in commands
+    assert all(command in (["fleetlore", "worker"], ["fleetlore", "trainer"]) for command in commands)
+    assert 'CMD ["fleetlore", "worker"]' in dockerfile
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["fleetlore.commands"]
+    app = typer.Typer()
+    EntryPoint(role, entries[role], "fleetlore.commands").load()(app)
+    assert role in [
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    ]
+
+
+def test_the_key_is_made_where_the_trainer_looks_for_it(services: dict[str, Any], tmp_path: Path) -> None:
+    *command, path = services["keys"]["command"]
+    assert path == services["trainer"]["environment"]["FLEETLORE_SIGNING_KEY"]
+    assert command[0] == "python"
+    file = tmp_path / "keys" / "signing.pem"
+    answers = [
+        subprocess.run([sys.executable, *command[1:], file], cwd=ROOT, capture_output=True, text=True) for _ in "12"
+    ]
+    assert answers[0].returncode == 0, answers[0].stderr
+    assert answers[0].stdout == answers[1].stdout, "the second start made another key"
+    assert answers[0].stdout == f"FLEETLORE_PUBLIC_KEY={load_signing_key(file).public_base64}\n"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_a_key_can_be_made_with_openssl_as_the_readme_says(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^\$ (openssl .*)$", readme, re.MULTILINE)
+    assert len(commands) == 2
+    outputs = [
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+        for command in commands
+    ]
+    assert outputs[1].strip() == load_signing_key(tmp_path / "signing.pem").public_base64
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_every_variable_is_a_setting(services: dict[str, Any], name: str) -> None:
+    environment = services[name]["environment"]
+    assert set(environment) <= set(variables())
+    settings = Settings.from_env(environment)
+    for address in (settings.broker, settings.milvus.removeprefix("http://")):
+        assert address.partition(":")[0] in services
+    assert f"INSIDE://{settings.broker}" in services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert settings.metrics_host == "0.0.0.0", "in a container 127.0.0.1 is out of reach for Prometheus"
+
+
+def test_one_metrics_port_everywhere(services: dict[str, Any], dockerfile: str) -> None:
+    scrapes = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())["scrape_configs"]
+    targets = [target for scrape in scrapes for config in scrape["static_configs"] for target in config["targets"]]
+    assert sorted(targets) == sorted(f"{name}:{METRICS_PORT}" for name in ROLES)
+    assert f"EXPOSE {METRICS_PORT}" in dockerfile
+    for name in ROLES:
+        assert services[name]["environment"]["FLEETLORE_METRICS_PORT"] == METRICS_PORT
+        assert f"http://127.0.0.1:{METRICS_PORT}/readyz" in services[name]["healthcheck"]["test"][-1]
+
+
+def test_ports_are_bound_to_this_host_alone(services: dict[str, Any]) -> None:
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_what_is_mounted_exists(services: dict[str, Any]) -> None:
+    declared = set(yaml.safe_load((ROOT / "docker-compose.yml").read_text())["volumes"])
+    mounted = {volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", [])}
+    assert {source for source in mounted if not source.startswith("./")} == declared
+    assert all((ROOT / source).exists() for source in mounted if source.startswith("./"))
+
+
+def test_what_the_image_copies_exists_and_is_not_ignored(dockerfile: str) -> None:
+    copies = re.findall(r"^COPY (?!--from)(.+) \./\S*$", dockerfile, re.MULTILINE)
+    sources = {source for line in copies for source in line.split()}
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert sources == allowed
+    assert all((ROOT / source).exists() for source in sources)
+    assert {"fleetlore", "models", "sinks", "streams"} <= sources
+
+
+def test_the_image_takes_the_pytorch_that_the_package_allows(dockerfile: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (torch,) = [requirement for requirement in extras["policy"] if requirement.startswith("torch")]
+    assert f'"{torch}"' in dockerfile
+    pinned = (ROOT / "constraints.txt").read_text().splitlines()
+    assert not [pin for pin in pinned if re.match(r"torch|nvidia|cuda|triton", pin)]
+
+
+def test_the_image_does_not_run_as_root(dockerfile: str) -> None:
+    last_stage = dockerfile.rpartition("\nFROM ")[2]
+    assert re.search(r"^USER (?!root|0\b)\w+$", last_stage, re.MULTILINE)

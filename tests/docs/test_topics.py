@@ -1,0 +1,89 @@
+"""docs/topics.md is a contract for agents without Python: its examples are read by the code, its limits are the code's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetlore import events, records
+from fleetlore.events import Event, parse_event
+from fleetlore.lore import HEALTH_LEVELS, PATTERN_LEVELS, MemoryItem, Pattern
+from fleetlore.patterns import VERSION, pattern_id
+from sinks.dead_letters import MAX_VALUE_BYTES, dead_letter_headers
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "topics.md").read_text()
+
+
+def example(name: str) -> Any:
+    match = re.search(rf"<!-- example: {name} -->\n```json\n(.*?)```", PAGE, re.DOTALL)
+    assert match is not None
+    return json.loads(match[1])
+
+
+def rows_of(head: str) -> set[str]:
+    """First cells, without backticks, of the table whose first column is called `head`."""
+    after = PAGE.split(f"\n| {head} |", 1)[1].split("\n\n", 1)[0]
+    cells = [line.split("|")[1] for line in after.splitlines()[2:]]
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_the_event_is_accepted_in_every_mode() -> None:
+    raw = example("event")
+    now = 1_772_366_401.0
+    parsed = parse_event(raw, "default", now)
+    assert isinstance(parsed, Event)
+    assert (parsed.kind, parsed.sequence) == ("outcome", 3)
+    structured = records.decode_record(json.dumps(raw).encode(), {})
+    batch = records.decode_record(json.dumps([raw, raw]).encode(), dict(records.BATCH_HEADERS))
+    headers = {f"ce_{name}": str(value).encode() for name, value in raw.items() if name != "data"}
+    binary = records.decode_record(json.dumps(raw["data"]).encode(), headers)
+    assert [parse_event(each, "default", now) for each in (*structured, *batch, *binary)] == [parsed] * 4
+
+
+@pytest.mark.parametrize(("name", "kind"), [("pattern", Pattern), ("item", MemoryItem)])
+def test_lore_is_shown_whole(name: str, kind: type[Pattern] | type[MemoryItem]) -> None:
+    shown = example(name)
+    lore = kind.from_json(json.dumps(shown).encode())
+    assert json.loads(lore.to_json()) == shown
+
+
+def test_the_tables_name_what_the_code_knows() -> None:
+    source = "".join(path.read_text() for floor in ("fleetlore", "streams") for path in (ROOT / floor).rglob("*.py"))
+    # A reason is also the first choice or the second of a conditional: InvalidEvent("a" if … else "b", …)
+    calls = re.findall(r"InvalidEvent\(\s*((?:\"\w+\"(?: if [^,]*? else )?)+)", source)
+    assert rows_of("reason") == {reason for call in calls for reason in re.findall(r"\"(\w+)\"", call)}
+    headers = dead_letter_headers(topic="t", partition=0, offset=0, stage="s", reason="r", detail="d", value=b"")
+    assert rows_of("header") == {name for name, _ in headers}
+    assert f"up to {MAX_VALUE_BYTES // 1024} KiB of them" in PAGE
+    assert rows_of("level") == {*PATTERN_LEVELS, *HEALTH_LEVELS}
+    assert rows_of("kind") == {*events.__dict__["_TYPE_OF"]}
+
+
+def test_every_data_key_is_described() -> None:
+    keys = {
+        value
+        for name, value in vars(events).items()
+        if name.isupper() and str(value).startswith(("gen_ai.", "error.", "fleetlore."))
+    }
+    assert keys
+    assert [key for key in sorted(keys) if f"`{key}`" not in PAGE] == []
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert f"{events.MAX_ID_LENGTH} characters" in PAGE
+    assert f"at most {events.MAX_FUTURE_SECONDS:.0f} s ahead" in PAGE
+    assert f"up to {records.MAX_EVENTS} events, at most {records.MAX_BYTES // 1024} KiB" in PAGE
+    assert f"One event is at most {records.MAX_EVENT_BYTES // 1024} KiB" in PAGE
+    assert records.BATCH_TYPE.decode() in PAGE
+
+
+def test_an_id_is_made_as_the_page_says() -> None:
+    parts = ("1", "family", "shell", "PermissionError")
+    assert parts[0] == VERSION
+    assert pattern_id(*parts[1:]) == hashlib.blake2b("\x1f".join(parts).encode(), digest_size=16).hexdigest()
