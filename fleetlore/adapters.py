@@ -130,7 +130,7 @@ class AdapterSubscriber:
         weights, manifest = complete
         began = self._clock.monotonic()
         try:
-            # On a thread: folding takes ~10 ms, which the agent's event loop should not feel.
+            # On a thread: folding takes ~20 ms, which the agent's event loop should not feel.
             loaded = await asyncio.to_thread(self.policy.prepare, weights, manifest)
         except AdapterRefused as refusal:
             self._inbox.reject(manifest.version)

@@ -75,6 +75,7 @@ class BlockingFleet:
         tenant: str = DEFAULT_TENANT,
         policy: bool = False,
         max_buffered_events: int = 10_000,
+        fetch_wait_ms: int | None = None,
     ) -> None:
         self._arguments: dict[str, Any] = {
             "broker": broker,
@@ -82,6 +83,7 @@ class BlockingFleet:
             "tenant": tenant,
             "policy": policy,
             "max_buffered_events": max_buffered_events,
+            "fetch_wait_ms": fetch_wait_ms,
         }
         self._agent = agent
         self._open: tuple[_LoopThread, Fleet] | None = None

@@ -21,16 +21,18 @@ import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from fleetlore.events import Event, to_cloudevent
+from fleetlore.events import Event, encode_cloudevent
 from fleetlore.quiet import quiet_client_logs
 from fleetlore.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
-from fleetlore.redaction import redact_value
+from fleetlore.redaction import may_hold_secret, redact_value
 from fleetlore.topics import partition_for, topic
 
 __all__ = ["Emitter"]
 
 log = logging.getLogger(__name__)
 
+_LARGEST_EVENT = MAX_BYTES - 2  # the brackets of the record's array
+_PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _HEADERS = list(BATCH_HEADERS)  # the client insists on a list
 
 _RECORDS_PER_BATCH = 3  # of at most MAX_BYTES, so that a batch stays under a broker's default limit of 1 MiB
@@ -62,7 +64,7 @@ class Emitter:
 
     Attributes:
         sent: events that the broker has acknowledged.
-        dropped: events that were refused because the buffer was full, or given up at `close`.
+        dropped: events that were refused because the buffer was full or they could not be encoded, or given up at `close`.
     """
 
     def __init__(
@@ -103,15 +105,20 @@ class Emitter:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event) -> bool:
-        """Buffer an event, its secrets masked. Never blocks and never raises for the broker's sake.
+        """Buffer an event, its secrets masked. Never blocks and never raises.
 
         Returns:
-            False where the buffer is full (or the emitter closed): the event is dropped and counted.
+            False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and counted.
         """
         if self._closed or self._waiting >= self._max_events or self._waiting_bytes >= self._max_bytes:
             self.dropped += 1
             return False
-        value = encode_event(event)
+        try:
+            value = encode_event(event)
+        except Exception as failure:  # a time that is no time, a name that is no text: never the agent's trouble
+            self.dropped += 1
+            log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
+            return False
         self._accepted += 1
         self._waiting += 1
         self._waiting_bytes += len(value)
@@ -299,22 +306,33 @@ def _one_record(entries: deque[tuple[int, str, bytes]], start: int, limit: int) 
 
 def encode_event(event: Event) -> bytes:
     """One CloudEvent in JSON, secrets masked, small enough for a record: longer texts are cut with a visible mark."""
+    plain = _dump_plain(event.data)
+    if plain is not None and not may_hold_secret(plain.decode()):
+        value = encode_cloudevent(event, plain)
+        if len(value) <= _LARGEST_EVENT:
+            return value
     data = redact_value(event.data)
-    value = _dump(event, data)
+    value = encode_cloudevent(event, _dump(data))
     limit = MAX_BYTES // 2
-    while len(value) > MAX_BYTES - 2 and limit:  # 2 for the brackets of the record's array
+    while len(value) > _LARGEST_EVENT and limit:
         limit //= 2
-        value = _dump(event, {name: _cut(member, limit) for name, member in data.items()})
+        value = encode_cloudevent(event, _dump({name: _cut(member, limit) for name, member in data.items()}))
     return value
 
 
-def _dump(event: Event, data: dict[str, Any]) -> bytes:
-    cloudevent = to_cloudevent(event)
-    cloudevent["data"] = data
+def _dump_plain(data: dict[str, Any]) -> bytes | None:
+    """JSON of what is nothing but JSON types; None where `redact_value` has to turn something into one first."""
     try:
-        return orjson.dumps(cloudevent)
+        return orjson.dumps(data, option=_PLAIN)
+    except TypeError:  # also integers of more than 64 bits, keys that are no strings, lone surrogates, cycles
+        return None
+
+
+def _dump(data: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(data)
     except orjson.JSONEncodeError:  # lone surrogates, legal in a Python string and in no UTF-8
-        return orjson.dumps(_well_formed(cloudevent))
+        return orjson.dumps(_well_formed(data))
 
 
 def _well_formed(value: Any) -> Any:

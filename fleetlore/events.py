@@ -16,11 +16,15 @@ is the same event.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, get_args
+
+import orjson
 
 from fleetlore.errors import InvalidEvent
 
@@ -78,7 +82,15 @@ class Event(NamedTuple):
 
 def event_id(tenant: str, agent: str, session: str, sequence: int) -> str:
     """32 hex digits; the separator cannot occur in the parts, so different parts never give the same id."""
-    return blake2b(f"{tenant}\x1f{agent}\x1f{session}\x1f{sequence}".encode(), digest_size=16).hexdigest()
+    digest = _session_digest(tenant, agent, session).copy()
+    digest.update(b"%d" % sequence)
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _session_digest(tenant: str, agent: str, session: str) -> blake2b:
+    """What the ids of a session's events have in common; half of the cost of an id."""
+    return blake2b(f"{tenant}\x1f{agent}\x1f{session}\x1f".encode(), digest_size=16)
 
 
 def to_cloudevent(event: Event) -> dict[str, Any]:
@@ -88,13 +100,50 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
         "id": event.id,
         "source": f"/agents/{event.agent}",
         "type": _TYPE_OF[event.kind],
-        "time": datetime.fromtimestamp(event.time, UTC).isoformat(),
+        "time": _rfc3339(event.time),
         "tenant": event.tenant,
         "agent": event.agent,
         "session": event.session,
         "sequence": event.sequence,
         "data": event.data,
     }
+
+
+def encode_cloudevent(event: Event, data: bytes) -> bytes:
+    """`to_cloudevent` in JSON, with `data` in JSON already. What a session's events have in common is encoded once."""
+    source_and_type, names = _envelope(event.kind, event.tenant, event.agent, event.session)
+    return b'{"specversion":"1.0","id":"%b",%b,"time":"%b",%b,"sequence":%d,"data":%b}' % (
+        event.id.encode(),
+        source_and_type,
+        _rfc3339(event.time).encode(),
+        names,
+        event.sequence,
+        data,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _envelope(kind: Kind, tenant: str, agent: str, session: str) -> tuple[bytes, bytes]:
+    parts = (
+        {"source": f"/agents/{agent}", "type": _TYPE_OF[kind]},
+        {"tenant": tenant, "agent": agent, "session": session},
+    )
+    source_and_type, names = (orjson.dumps(part)[1:-1] for part in parts)
+    return source_and_type, names
+
+
+def _rfc3339(time: float) -> str:
+    """As `datetime.isoformat` writes it, at a third of its cost: most events lie in a second that was formatted before."""
+    second = math.floor(time)
+    micros = round((time - second) * 1_000_000)
+    if micros == 1_000_000:
+        second, micros = second + 1, 0
+    return f"{_whole_second(second)}.{micros:06d}+00:00" if micros else f"{_whole_second(second)}+00:00"
+
+
+@lru_cache(maxsize=64)
+def _whole_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()[:-6]
 
 
 def parse_event(raw: object, tenant: str, now: float) -> Event:

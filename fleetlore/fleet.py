@@ -50,6 +50,8 @@ class Fleet:
         tenant: whose fleet it is.
         policy: also follow the adapters and offer `policy`; needs the extra `[policy]`.
         max_buffered_events: how many events wait for the broker at the most.
+        fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower is
+            sooner and costs more requests, which count where many agents share a small broker.
 
     Raises:
         ConfigError: a name or setting is malformed, or no stack runs on `data`.
@@ -65,13 +67,16 @@ class Fleet:
         tenant: str = DEFAULT_TENANT,
         policy: bool = False,
         max_buffered_events: int = 10_000,
+        fetch_wait_ms: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.agent = _checked("agent", agent)
         self.tenant = check_tenant(tenant)
         self.clock = clock or SystemClock()
         self.settings = (
-            Settings.from_env(broker=broker) if data is None else Settings.from_data_dir(data, broker=broker)
+            Settings.from_env(broker=broker, fetch_wait_ms=fetch_wait_ms)
+            if data is None
+            else Settings.from_data_dir(data, broker=broker, fetch_wait_ms=fetch_wait_ms)
         )
         self.emitter = Emitter(self.settings.broker, self.tenant, max_events=max_buffered_events)
         self.replica = LoreReplica(

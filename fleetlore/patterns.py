@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from fleetlore.redaction import redact_value
+
 VERSION = "1"
 MAX_TEMPLATE = 240
 MAX_CLASS = 128
@@ -53,7 +55,8 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b\d{1,2}:\d\d:\d\d(?:\.\d+)?\b"), "<time>"),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<ip>"),
     (re.compile(r"\b0x[0-9a-f]+\b", re.I), "<hex>"),
-    (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.I), "<hex>"),
+    # Also behind an underscore, as in the made-up ids of many services: `cursor "c_f14eded7"`.
+    (re.compile(r"(?<![^\W_])(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.I), "<hex>"),
     (re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}/?|\b[A-Z]:\\[\w.\\ -]+"), "<path>"),
 )
 # A number is kept where it is a code, and masked where it is a quantity.
@@ -106,13 +109,14 @@ def pattern_id(level: str, *parts: str) -> str:
 
 
 @lru_cache(maxsize=32_768)
-def _shaped_id(tool: str, shape: str) -> str:
+def shaped_call_id(tool: str, shape: str) -> str:
+    """`call_id` for a shape that is known already."""
     return pattern_id("call", tool, shape)
 
 
 def call_id(tool: str, arguments: object) -> str:
     """Id of a kind of call: the tool and the shape of its arguments. Its health is the rate at which such calls fail."""
-    return _shaped_id(tool, argument_shape(arguments))
+    return shaped_call_id(tool, argument_shape(arguments))
 
 
 @lru_cache(maxsize=4096)
@@ -158,8 +162,9 @@ def arguments_text(arguments: object) -> str:
         return ""
     try:
         return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str).decode()
-    except TypeError:  # integers of more than 64 bits, lone surrogates
-        return json.dumps(arguments, sort_keys=True, default=str)
+    except Exception:  # integers of more than 64 bits, lone surrogates, keys without an order, an object that fails
+        # With the JSON that the event will hold, so that the stream finds the same id.
+        return json.dumps(redact_value(arguments), sort_keys=True)
 
 
 def argument_shape(arguments: object) -> str:

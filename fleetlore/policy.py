@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -31,6 +34,12 @@ from fleetlore.network import (
 )
 
 PROBE_TOLERANCE = 1e-3
+
+# Agents of one process run the same versions: what one of them has folded and probed serves all, as networks are never
+# written to. Under everything that the result depends on, and only while somebody holds it.
+_folded: WeakValueDictionary[tuple[str, str, int, int, Probe], PolicyNetwork] = WeakValueDictionary()
+_FOLDING = threading.Lock()  # one at a time: a fleet that folds on all cores at once stalls everything else
+_unadapted = lru_cache(maxsize=4)(probe_answers)
 MAX_TEXT = 400
 _PUNCTUATION = re.compile(r'[\s{}\[\]",:]+')
 
@@ -94,7 +103,6 @@ class Policy:
         self.base = base or load_base()
         self.encoder = encoder or shared_encoder()
         self._current = LoadedAdapter(None, self.base.network)
-        self._base_answers: dict[int, tuple[float, ...]] = {}
 
     @property
     def manifest(self) -> AdapterManifest | None:
@@ -127,7 +135,9 @@ class Policy:
         return scores
 
     def prepare(self, weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
-        """Check everything and fold; the version in use is not touched. ~10 ms, safe on another thread.
+        """Check everything and fold; the version in use is not touched. ~20 ms, safe on another thread.
+
+        The network is shared with the other policies of this process that run this version.
 
         Raises AdapterRefused with the reason `tampered`, `oversized`, `foreign`, `structure`, `not_finite` or `probe`.
         """
@@ -141,10 +151,7 @@ class Policy:
             raise AdapterRefused("foreign", f"made for another encoder ({manifest.encoder[:100]})")
         if set(manifest.targets) != set(LORA_TARGETS) or not 1 <= manifest.rank <= 64:
             raise AdapterRefused("structure", f"rank {manifest.rank}, targets {manifest.targets}")
-        tensors = read_adapter(weights, manifest.rank)
-        network = fold(self.base.network, tensors, manifest.scale)
-        self._check_probe(network, manifest.probe)
-        return LoadedAdapter(manifest, network)
+        return LoadedAdapter(manifest, self._network(weights, manifest))
 
     def apply(self, loaded: LoadedAdapter) -> None:
         """Put a prepared version into use: one assignment."""
@@ -154,10 +161,18 @@ class Policy:
         """Prepare and apply. Raises AdapterRefused; the version in use then stays."""
         self.apply(self.prepare(weights, manifest))
 
+    def _network(self, weights: bytes, manifest: AdapterManifest) -> PolicyNetwork:
+        key = (self.base.sha256, manifest.version, manifest.rank, manifest.alpha, manifest.probe)
+        with _FOLDING:
+            network = _folded.get(key)
+            if network is None:
+                network = fold(self.base.network, read_adapter(weights, manifest.rank), manifest.scale)
+                self._check_probe(network, manifest.probe)
+                _folded[key] = network
+        return network
+
     def _check_probe(self, network: PolicyNetwork, probe: Probe) -> None:
-        if probe.seed not in self._base_answers:
-            self._base_answers = {probe.seed: probe_answers(self.base.network, probe.seed)}
-        unadapted, expected = np.array(self._base_answers[probe.seed]), np.array(probe.expected)
+        unadapted, expected = np.array(_unadapted(self.base.network, probe.seed)), np.array(probe.expected)
         answers = np.array(probe_answers(network, probe.seed))
         if answers.shape != expected.shape or not bool((np.abs(answers - expected) <= PROBE_TOLERANCE).all()):
             raise AdapterRefused("probe", "the folded network does not answer as its manifest says")

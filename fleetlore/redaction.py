@@ -10,7 +10,8 @@ The second family must not eat ordinary error text ("Unexpected token: <", "/etc
 failure patterns are mined from that text: a value is masked only if it can be a secret (`_is_secret`).
 
 Most texts hold no secret. Each rule therefore names substrings without which it cannot match; a text with none of them
-costs one round of substring searches, and texts that repeat are answered from a cache.
+costs one round of substring searches, and texts that repeat are answered from a cache. Where a whole event in JSON has
+none of them (`may_hold_secret`), its parts need no look at all.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import binascii
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-__all__ = ["KINDS", "redact", "redact_value"]
+__all__ = ["KINDS", "may_hold_secret", "redact", "redact_value"]
 
 _CACHED_CHARS = 2048  # longer texts hardly ever repeat, and a cache of them would hold tens of megabytes
 _MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would end as RecursionError in the agent
@@ -199,18 +201,12 @@ _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[_Rule, ...]], ...] = (
             _form("pypi_token", "pypi-AgE", r"pypi-AgE[\w-]{30,}"),
         ),
     ),
+    ("J", None, (_form("jwt", "eyJ", r"\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]{6,}"),)),
+    ("9", None, (_form("google_oauth_token", "ya29.", r"\bya29\.[\w-]{20,}"),)),
+    ("G", None, (_form("sendgrid_key", "SG.", r"\bSG\.[\w-]{16,32}\.[\w-]{16,64}"),)),
+    ("v", None, (_form("vault_token", "hvs.|hvb.", r"\bhv[sb]\.[\w-]{24,}"),)),
     (
-        ".",
-        None,
-        (
-            _form("jwt", "eyJ", r"\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]{6,}"),
-            _form("google_oauth_token", "ya29.", r"\bya29\.[\w-]{20,}"),
-            _form("sendgrid_key", "SG.", r"\bSG\.[\w-]{16,32}\.[\w-]{16,64}"),
-            _form("vault_token", "hvs.|hvb.", r"\bhv[sb]\.[\w-]{24,}"),
-        ),
-    ),
-    (
-        ".com/",
+        "/",
         None,
         (
             _form("slack_webhook", "hooks.slack.com/", r"(?<=hooks\.slack\.com/)[a-z]+/[\w/+-]{20,}"),
@@ -218,7 +214,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[_Rule, ...]], ...] = (
         ),
     ),
     ("dapi", None, (_form("databricks_token", "dapi", r"\bdapi[a-f0-9]{32}"),)),
-    (":AA", None, (_form("telegram_token", ":AA", r"\b\d{8,10}:AA[\w-]{33}"),)),
+    ("A", None, (_form("telegram_token", ":AA", r"\b\d{8,10}:AA[\w-]{33}"),)),
     (
         "@",
         None,
@@ -230,9 +226,9 @@ _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[_Rule, ...]], ...] = (
             ),
         ),
     ),
-    ("sig=", None, (_form("sas_signature", "sig=", r"[?&;]sig=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
+    ("=", None, (_form("sas_signature", "sig=", r"[?&;]sig=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
     (
-        " -",
+        "-",
         None,
         (
             _form(
@@ -263,9 +259,39 @@ _NAMED: tuple[_Rule, ...] = (
     *_named("secret", "secret|token|key|signature", _KEYS),
 )
 _WORDS = tuple(dict.fromkeys(needle for rule in _NAMED for needle in rule.needles))
+# The same words, each under its rarest letter, and one more: a JSON key `authorization` makes a secret of its value.
+_GATES = (
+    ("k", ("key", "token", "cookie")),
+    ("b", ("bearer", "basic")),
+    ("w", ("pwd",)),
+    ("z", ("authorization",)),
+    ("g", ("signature",)),
+    ("p", ("pass",)),
+    ("c", ("secret",)),
+)
 
 #: Every kind that a mask can name.
 KINDS: frozenset[str] = frozenset(rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *_NAMED))
+
+
+def may_hold_secret(json: str) -> bool:
+    """False only where `redact_value` would change nothing of the value that this JSON text was made from.
+
+    No gate below looks for a character that JSON escapes, so what opens it for a part opens it for the whole.
+    """
+    for character, shape, rules in _FORMS:
+        if character in json and (shape is None or shape.search(json)):
+            for rule in rules:
+                for needle in rule.needles:
+                    if needle in json:
+                        return True
+    folded = json.casefold()
+    for letter, words in _GATES:
+        if letter in folded:
+            for word in words:
+                if word in folded:
+                    return True
+    return False
 
 
 def redact(text: str) -> str:
@@ -323,6 +349,15 @@ def redact_value(value: Any, _depth: int = 0) -> Any:
         return value if -_MAX_INT // 2 <= value < _MAX_INT else str(value)
     if _depth >= _MAX_DEPTH:
         return "[nested too deep]"
+    try:
+        return _redact_other(value, _depth)
+    except Exception:  # a collection of the agent's own whose methods fail must not break the agent's call
+        return f"<unreadable {kind.__name__}>"
+
+
+def _redact_other(value: Any, _depth: int) -> Any:
+    if isinstance(value, Enum):
+        return redact_value(value.value, _depth + 1)
     if isinstance(value, Mapping):
         copy = {}
         for key, member in value.items():

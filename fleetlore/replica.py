@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import lru_cache
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -33,6 +34,12 @@ _REQUEST_TIMEOUT_MS = 10_000
 _FIRST_BACKOFF_SECONDS = 0.1
 _LAST_BACKOFF_SECONDS = 2.0
 _STOP_SECONDS = 1.0
+
+# Agents of one process read the same bytes: each record is decoded once for all of them. What comes out is immutable and
+# is shared; as many are remembered as an agent that lags or joins late may be behind the others.
+_DECODED = 4096
+_pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
+_item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)
 
 
 class LoreReplica:
@@ -160,8 +167,10 @@ class LoreReplica:
         while True:
             batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH)
             for part, records in batches.items():
-                for record in records:
-                    self._apply(record.topic, record.key, record.value)
+                # An agent that is behind meets many versions of a key at once, and only the last of them counts.
+                newest = {record.key: record.value for record in records}
+                for key, value in newest.items():
+                    self._apply(part.topic, key, value)
                 self._positions[part] = records[-1].offset + 1
             if batches:
                 idle_since = self._clock.monotonic()
@@ -180,9 +189,9 @@ class LoreReplica:
                 forget = index.forget_pattern if topic_name == self._patterns_topic else index.forget_item
                 forget((key or b"").decode())
             elif topic_name == self._patterns_topic:
-                index.put_pattern(Pattern.from_json(value), now)
+                index.put_pattern(_pattern(value), now)
             else:
-                index.put_item(MemoryItem.from_json(value), now)
+                index.put_item(_item(value), now)
         except (ValueError, TypeError, KeyError, AttributeError):
             self.unreadable += 1
             if self.unreadable == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import orjson
@@ -20,9 +20,11 @@ Label = Literal["success", "failure", "abstained"]
 Source = Literal["reward", "feedback", "rules", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Step:
-    """One tool call that ended, or one message.
+    """One tool call that ended, or one message. Never changed once made.
+
+    Not frozen all the same: a frozen one takes 8 µs to make where this takes 2, and every stage makes one of each event.
 
     Attributes:
         sequence: its place in the session.
@@ -55,6 +57,28 @@ class Step:
     @property
     def failed(self) -> bool:
         return self.pattern is not None
+
+    def clipped(self, limit: int) -> Step:
+        """The same step with its texts cut to `limit` characters; itself where they are short enough, as most are."""
+        error = self.error_message
+        if len(self.arguments) <= limit and len(self.result) <= limit and (error is None or len(error) <= limit):
+            return self
+        return replace(
+            self,
+            arguments=self.arguments[:limit],
+            result=self.result[:limit],
+            error_message=error[:limit] if error else error,
+        )
+
+
+_STEP_FIELDS = tuple(field.name for field in fields(Step))
+
+
+def _step(values: Mapping[str, Any]) -> Step:
+    """Keywords from our own names: those that the JSON decoder made are not interned, and a call compares each as text."""
+    step = Step(**{name: values[name] for name in _STEP_FIELDS})
+    step.advice = tuple(step.advice)
+    return step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +152,7 @@ class Trajectory:
         steps = self.steps
         if len(steps) > most:
             steps = steps[: most // 4] + steps[-(most - most // 4) :]
-        short = tuple(
-            replace(
-                step,
-                arguments=step.arguments[:text],
-                result=step.result[:text],
-                error_message=step.error_message[:text] if step.error_message else step.error_message,
-            )
-            for step in steps
-        )
+        short = tuple(step.clipped(text) for step in steps)
         return replace(self, goal=self.goal[: 2 * text], steps=short)
 
     @classmethod
@@ -144,10 +160,10 @@ class Trajectory:
         return cls.from_dict(orjson.loads(value))
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Trajectory:
-        steps = tuple(Step(**{**step, "advice": tuple(step["advice"])}) for step in fields["steps"])
-        feedback = Feedback(**fields["feedback"]) if fields.get("feedback") else None
-        return cls(**{**fields, "steps": steps, "feedback": feedback})
+    def from_dict(cls, values: Mapping[str, Any]) -> Trajectory:
+        steps = tuple([_step(step) for step in values["steps"]])
+        feedback = Feedback(**values["feedback"]) if values.get("feedback") else None
+        return cls(**{**values, "steps": steps, "feedback": feedback})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

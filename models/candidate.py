@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from sys import intern
 from typing import Any, Literal
 
 import orjson
@@ -58,12 +59,10 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Candidate:
+        # Names out of JSON are no interned strings, and a call with twenty such names compares each with all parameters.
+        named = {intern(name): value for name, value in fields.items()}
         events, corrected = fields["revision"]
-        return cls(
-            **{
-                **fields,
-                "revision": (events, corrected),
-                "rank": tuple(fields["rank"]),
-                "calls": tuple(fields["calls"]),
-            }
-        )
+        named["revision"] = events, corrected
+        named["rank"] = tuple(fields["rank"])
+        named["calls"] = tuple(fields["calls"])
+        return cls(**named)

@@ -11,7 +11,8 @@ contributions of many sessions meet in one item whatever the order of their arri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -37,10 +38,17 @@ MAX_OUTLINE = 24
 MAX_ERRORS = 3
 MAX_TRIED = 3
 
+# Texts that are kept once they were shortened: goals, errors and calls repeat within a session and between sessions of a
+# task, so more than half are found. At most 2,000 characters each: some ten megabytes.
+REMEMBERED = 4096
+
+Calls = tuple[Step, ...]
+
 
 def distil(judgment: Judgment) -> list[Candidate]:
     """What the session contributes: at most one candidate an item, sorted by item id."""
-    found = [*_recoveries(judgment), *_lessons(judgment), *_strategies(judgment)]
+    calls = judgment.trajectory.calls
+    found = [*_recoveries(judgment, calls), *_lessons(judgment, calls), *_strategies(judgment, calls)]
     best: dict[str, Candidate] = {}
     for candidate in sorted(found, key=lambda each: (each.item_id, each.rank, each.content)):
         best.setdefault(candidate.item_id, candidate)
@@ -52,12 +60,13 @@ def item_id(tenant: str, kind: str, *key: str) -> str:
     return pattern_id("item", VERSION, tenant, kind, *key)
 
 
-def _recoveries(judgment: Judgment) -> list[Candidate]:
+def _recoveries(judgment: Judgment, calls: Calls) -> list[Candidate]:
     """At most one recovery an error: the one that says most surely what got past it."""
+    working = [place for place, call in enumerate(calls) if _worked(judgment, call)]
     found = [
         candidate
-        for index, call in enumerate(judgment.trajectory.calls)
-        if call.failed and not call.transient and (candidate := _recovery_of(judgment, index)) is not None
+        for index, call in enumerate(calls[: working[-1]] if working else ())
+        if call.failed and not call.transient and (candidate := _recovery_of(judgment, calls, working, index))
     ]
     best: dict[str | None, Candidate] = {}
     for candidate in sorted(found, key=lambda each: (each.rank, each.item_id, each.content)):
@@ -65,26 +74,32 @@ def _recoveries(judgment: Judgment) -> list[Candidate]:
     return list(best.values())
 
 
-def _recovery_of(judgment: Judgment, index: int) -> Candidate | None:
-    """What got the session past the failed call at `index`, where that can be told."""
-    calls = judgment.trajectory.calls
+def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: int) -> Candidate | None:
+    """What got the session past the failed call at `index`, where that can be told.
+
+    Args:
+        working: places of the calls that worked.
+    """
     failed = calls[index]
-    attempts = _attempts(calls, index)
-    first = next(attempts, None)
+    # What can be told without a comparison of calls comes first: comparing is most of the cost of distilling.
+    candidates = [place for place in working if place > index and calls[place].tool == failed.tool]
+    if not candidates:
+        return None
+    first = next(_attempts(calls, index, range(index + 1, len(calls))), None)
     # The next attempt decides: if it met the same error, what was done in between did not help; if not, it got past it,
     # though perhaps only as far as the next error.
     if first is None or calls[first[1]].pattern == failed.pattern:
         return None
-    working = [each for each in (first, *attempts) if _worked(judgment, calls[each[1]])]
-    if not working:
-        return None
     between = [call for call in calls[index + 1 : first[1]] if not call.failed]
-    if first[0] == 0:
-        # The same call; if nothing was done in between, the error passed by itself.
-        return _prepared_call(judgment, failed, between) if between else None
-    if any(call.tool != failed.tool for call in between):
+    unchanged = first[0] == 0
+    if unchanged and not between:
+        return None  # the error passed by itself
+    if not unchanged and any(call.tool != failed.tool for call in between):
         return None  # another tool was called *and* the call was changed: which of them helped cannot be told
-    size, later = min((each for each in working if each[0]), default=(0, 0))
+    repairs = _attempts(calls, index, (place for place in candidates if place >= first[1]))
+    if unchanged:
+        return _prepared_call(judgment, failed, between) if any(True for _ in repairs) else None
+    size, later = min((each for each in repairs if each[0]), default=(0, 0))
     words = in_words(failed.arguments, calls[later].arguments) if size else None
     if words is None:
         return None
@@ -92,14 +107,14 @@ def _recovery_of(judgment: Judgment, index: int) -> Candidate | None:
     return _changed_call(judgment, failed, calls[later], looked_up, size, words)
 
 
-def _attempts(calls: tuple[Step, ...], index: int) -> Iterator[tuple[int, int]]:
-    """(how much was changed, place) of the later calls that try the same thing as the one at `index`."""
+def _attempts(calls: Calls, index: int, places: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(how much was changed, place) of those calls that try the same thing as the one at `index`."""
     failed = calls[index]
-    for later in range(index + 1, len(calls)):
-        if calls[later].tool == failed.tool:
-            size = distance(failed.arguments, calls[later].arguments)
+    for place in places:
+        if calls[place].tool == failed.tool:
+            size = distance(failed.arguments, calls[place].arguments)
             if size is not None:
-                yield size, later
+                yield size, place
 
 
 def _worked(judgment: Judgment, call: Step) -> bool:
@@ -169,7 +184,7 @@ def _recovery(
     )
 
 
-def _lessons(judgment: Judgment) -> list[Candidate]:
+def _lessons(judgment: Judgment, calls: Calls) -> list[Candidate]:
     """The last failure that a failed session did not get past: the tool never worked again after it.
 
     A session that was corrected to a success takes back the lesson that it may have taught before.
@@ -179,17 +194,17 @@ def _lessons(judgment: Judgment) -> list[Candidate]:
     if probability >= FAILURE_BELOW and not corrected:
         return []
     worked_later: set[str] = set()
-    for failed in reversed(trajectory.calls):
+    for failed in reversed(calls):
         if failed.pattern is None:
             worked_later.add(failed.tool)
         elif not failed.transient and failed.tool not in worked_later:
-            return [_lesson(trajectory, failed, "success" if corrected else "failure")]
+            return [_lesson(trajectory, calls, failed, "success" if corrected else "failure")]
     return []
 
 
-def _lesson(trajectory: Trajectory, failed: Step, side: Side) -> Candidate:
+def _lesson(trajectory: Trajectory, calls: Calls, failed: Step, side: Side) -> Candidate:
     tool, error = failed.tool, _error(failed)
-    attempts = [call for call in trajectory.calls if call.pattern == failed.pattern]
+    attempts = [call for call in calls if call.pattern == failed.pattern]
     tried = list(dict.fromkeys(_call(call) for call in attempts))
     said = _line(failed.result, MAX_ERROR)
     content = [f"Goal: {_line(trajectory.goal, MAX_GOAL)}", f"Error: {error}"]
@@ -219,16 +234,16 @@ def _lesson(trajectory: Trajectory, failed: Step, side: Side) -> Candidate:
     )
 
 
-def _strategies(judgment: Judgment) -> list[Candidate]:
+def _strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
     """One side of a task's contrast; the item exists once the other side has come too."""
     trajectory, probability = judgment.trajectory, judgment.verdict.probability
     succeeded = probability > SUCCESS_ABOVE
-    if not trajectory.task or not trajectory.calls or (not succeeded and probability >= FAILURE_BELOW):
+    if not trajectory.task or not calls or (not succeeded and probability >= FAILURE_BELOW):
         return []
     # The way that worked, without its failed attempts; of a failure, every call.
-    calls = [call for call in trajectory.calls if not (succeeded and call.failed)]
-    errors = list(dict.fromkeys(_error(call) for call in calls if call.failed and not call.transient))
-    number = len(trajectory.calls)
+    way = [call for call in calls if not call.failed] if succeeded else calls
+    errors = list(dict.fromkeys([_error(call) for call in way if call.failed and not call.transient]))
+    number = len(calls)
     goal = _line(trajectory.goal, MAX_GOAL) or trajectory.task
     if succeeded:
         content, description = f"Goal: {goal}", f"Solved in {_count(number, 'call')}."
@@ -254,7 +269,7 @@ def _strategies(judgment: Judgment) -> list[Candidate]:
             content=content,
             when=f"the task is {trajectory.task}",
             task=trajectory.task,
-            calls=_outline(calls),
+            calls=_outline(way),
             version=VERSION,
         )
     ]
@@ -264,17 +279,23 @@ def _revision(trajectory: Trajectory) -> tuple[int, float]:
     return trajectory.events, trajectory.feedback.time if trajectory.feedback else 0.0
 
 
-def _outline(calls: list[Step]) -> tuple[str, ...]:
-    """One text a call, JSON in one spelling, so that equal calls of two sessions are equal texts."""
+def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
+    """One text a call, so that equal calls of two sessions are equal texts."""
     half = MAX_OUTLINE // 2
     kept = calls if len(calls) <= MAX_OUTLINE else [*calls[:half], *calls[-half:]]
     limit = MAX_STEP
     while True:
-        texts = tuple(_line(f"{call.tool}({arguments_text(_parsed(call.arguments))})", limit) for call in kept)
+        texts = tuple([_outlined(call.tool, call.arguments, limit) for call in kept])
         # A state holds six outlines and must fit a field of the store, which counts bytes of escaped JSON.
         if limit <= 8 or len(orjson.dumps(texts)) <= MAX_OUTLINE_BYTES:
             return texts
         limit //= 2
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _outlined(tool: str, arguments: str, limit: int) -> str:
+    """A call with its JSON in one spelling."""
+    return _line(f"{tool}({arguments_text(_parsed(arguments))})", limit)
 
 
 def _count(number: int, noun: str) -> str:
@@ -289,6 +310,7 @@ def _error(step: Step) -> str:
     return _line(step.error_message or step.error_type or "", MAX_ERROR)
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _line(text: str, limit: int) -> str:
     """The text on one line, cut at `limit` characters."""
     line = " ".join(text[: 4 * limit].split())

@@ -10,8 +10,9 @@ What is exact: everything up to `SAMPLED_SESSIONS` sessions, but for a correctio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
@@ -63,9 +64,11 @@ class ItemState:
         if self.item_id and other.item_id and other.item_id != self.item_id:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
         if isinstance(other, Candidate):
-            contributor = Contributor(other.revision, other.side, stable_hash(other.agent), other.seen)
-            changed = self._count({stable_hash(other.session): contributor})
-            return self._show((other,), other.seen) or changed
+            contributor = Contributor(other.revision, other.side, _hash(other.agent), other.seen)
+            changed = self._count({_hash(other.session): contributor})
+            # Most contributions to an item that many sessions back come too late to be among its examples.
+            examples = () if self._outranked(other) else (other,)
+            return self._show(examples, other.seen) or changed
         changed = self._count(other.contributors)
         return self._show([each for side in other.examples.values() for each in side], other.last_seen) or changed
 
@@ -83,21 +86,31 @@ class ItemState:
                 changed = True
         return changed
 
-    def _show(self, examples: Iterable[Candidate], last_seen: float) -> bool:
-        before = self.examples, self.last_seen
-        newest: dict[str, Candidate] = {}
-        for each in (*(each for side in self.examples.values() for each in side), *examples):
+    def _show(self, examples: Sequence[Candidate], last_seen: float) -> bool:
+        newer = last_seen > self.last_seen
+        self.last_seen = max(self.last_seen, last_seen)
+        if not examples:
+            return newer
+        newest = {each.session: each for side in self.examples.values() for each in side}
+        for each in examples:
             known = newest.get(each.session)
-            if known is None or _precedence(each) < _precedence(known):
+            if known is None or _precedes(each, known):
                 newest[each.session] = each
         shown: dict[Side, list[Candidate]] = {}
-        for each in sorted(newest.values(), key=lambda each: (each.rank, each.session)):
-            counted = self.contributors.get(stable_hash(each.session))
-            if counted is None or (counted.revision, counted.side) == (each.revision, each.side):
+        for each in sorted(newest.values(), key=_goodness):
+            counted = self.contributors.get(_hash(each.session))
+            if counted is None or (counted.revision == each.revision and counted.side == each.side):
                 shown.setdefault(each.side, []).append(each)
+        before = self.examples
         self.examples = {side: tuple(candidates[:EXAMPLES]) for side, candidates in shown.items()}
-        self.last_seen = max(self.last_seen, last_seen)
-        return before != (self.examples, self.last_seen)
+        return newer or before != self.examples
+
+    def _outranked(self, candidate: Candidate) -> bool:
+        """It changes no example: better ones fill its side, and its session is not shown, so that none is to be replaced."""
+        side = self.examples.get(candidate.side, ())
+        if len(side) < EXAMPLES or _goodness(candidate) < _goodness(side[-1]):
+            return False
+        return not any(each.session == candidate.session for side in self.examples.values() for each in side)
 
     @property
     def item_id(self) -> str:
@@ -110,25 +123,19 @@ class ItemState:
         None as long as a strategy has no failed or no succeeded session, and where corrections have left a lesson without a
         failed one: an item that was there before is to be withdrawn then.
         """
-        success, failure = self.examples.get("success"), self.examples.get("failure")
-        backing: tuple[tuple[Candidate, ...], ...]
-        if success and failure and success[0].kind == "strategy":
-            backing, content = (success, failure), contrast(success[0], failure[0])
-        elif success and success[0].kind == "recovery":
-            backing, content = (success,), success[0].content
-        elif failure and failure[0].kind == "lesson":
-            backing, content = (failure,), failure[0].content
-        else:
+        backing = self._backing
+        if not backing:
             return None
         best = backing[0][0]
-        counted = [each for each in self.contributors.values() if each.side in {side[0].side for side in backing}]
+        sides = {side[0].side for side in backing}
+        counted = [each for each in self.contributors.values() if each.side in sides]
         return MemoryItem(
             id=best.item_id,
             tenant=best.tenant,
             kind=best.kind,
             title=best.title,
             description=" ".join(side[0].description for side in backing),
-            content=content,
+            content=contrast(best, backing[1][0]) if best.kind == "strategy" else best.content,
             when=best.when,
             tool=best.tool,
             pattern=best.pattern,
@@ -141,6 +148,23 @@ class ItemState:
             last_seen=self.last_seen,
             version=best.version,
         )
+
+    @property
+    def is_item(self) -> bool:
+        """Whether `to_item` gives one, without making it."""
+        return bool(self._backing)
+
+    @property
+    def _backing(self) -> tuple[tuple[Candidate, ...], ...]:
+        """The examples of each side that the item is made of; none where a side is missing."""
+        success, failure = self.examples.get("success"), self.examples.get("failure")
+        if success and failure and success[0].kind == "strategy":
+            return success, failure
+        if success and success[0].kind == "recovery":
+            return (success,)
+        if failure and failure[0].kind == "lesson":
+            return (failure,)
+        return ()
 
     @property
     def _scale(self) -> float:
@@ -173,7 +197,22 @@ class ItemState:
         )
 
 
+# Agents and the sessions of the examples are met again and again; a hash costs 1 µs and there were five a contribution.
+_hash = lru_cache(maxsize=16_384)(stable_hash)
+
+
+def _goodness(candidate: Candidate) -> tuple[tuple[int, ...], str]:
+    """Lower is the better example."""
+    return candidate.rank, candidate.session
+
+
+def _precedes(new: Candidate, known: Candidate) -> bool:
+    """Which of two contributions of one session counts; a total order, so that two different ones never tie."""
+    first, second = _precedence(new), _precedence(known)
+    # Written out as JSON only on a tie: that is the costly part, and nearly always the same contribution come twice.
+    return first < second or (first == second and new.to_json() < known.to_json())
+
+
 def _precedence(candidate: Candidate) -> tuple[object, ...]:
-    """Lower comes first; a total order, so that two different contributions of one session never tie."""
     events, corrected = candidate.revision
-    return -events, -corrected, candidate.side == "failure", candidate.rank, candidate.to_json()
+    return -events, -corrected, candidate.side == "failure", candidate.rank

@@ -13,7 +13,7 @@ import faust
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.encoder import shared_encoder
-from fleetlore.errors import FleetloreError
+from fleetlore.errors import FleetloreError, StoreUnavailable
 from fleetlore.topics import topic
 from models.judge import JudgeChain
 from sinks.endpoint import Health
@@ -38,6 +38,8 @@ LINGER_SECONDS = 0.01
 COMMIT_SECONDS = 0.1
 LAG_SECONDS = 1.0
 DRAIN_SECONDS = 20.0
+OPEN_SECONDS = 60.0
+OPEN_PAUSE_SECONDS = 0.2
 MAX_FETCH_BYTES = 4 * 1024 * 1024
 
 
@@ -131,8 +133,26 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_start(self) -> None:
         await ensure_topics(self._settings)
         await self._outbox.start()
-        await self._store.open()
+        await self._open_store()
         await super().on_start()
+
+    async def _open_store(self) -> None:
+        """Wait for Milvus: it may still be starting, or another process be creating the collections."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                while True:
+                    try:
+                        await self._store.open()
+                        return
+                    except StoreUnavailable as error:
+                        self._health.unready("milvus", str(error))
+                        await asyncio.sleep(OPEN_PAUSE_SECONDS)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"Milvus at {self._settings.milvus} is not there after {OPEN_SECONDS:.0f} s"
+            ) from None
+        finally:
+            self._health.ready("milvus")
 
     async def on_stop(self) -> None:
         """Finish the batches under way, commit them, and only then let go of the partitions."""

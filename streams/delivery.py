@@ -137,6 +137,8 @@ class Delivery:
         metrics = self._metrics
         metrics.stage_duration(stage.name).observe(seconds)
         metrics.processed_events(stage.name).inc(effects.processed)
+        if effects.newest:
+            metrics.end_to_end_latency(stage.name).observe(max(0.0, self._clock.now() - effects.newest))
         for name, records in _by_topic(batch).items():
             metrics.received_records(name).inc(records)
         for letter in effects.dead_letters:

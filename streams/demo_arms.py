@@ -18,14 +18,14 @@ from types import TracebackType
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.fleet import Fleet
 from fleetlore.patterns import failure_of
-from fleetlore.replica import LoreReplica
 from fleetlore.testing.advisers import FleetAdviser, Journal
 from fleetlore.testing.agents import Run, attend
 from fleetlore.testing.world import Call, Reply, Task, World
 
 READY_SECONDS = 5.0
 FLUSH_SECONDS = 20.0
-FETCH_WAIT_MS = 500
+# Many agents on one small broker: asking it 20 times a second each would take a core from it.
+FETCH_WAIT_MS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +132,20 @@ class FleetArm:
 
     async def _work(self, world: World, name: str, delay: float) -> None:
         await asyncio.sleep(delay)
-        fleet = Fleet(name, data=self._data, policy=True)
-        # Many agents on one small broker: asking it 20 times a second each would take a core from it.
-        fleet.replica = LoreReplica(fleet.settings.broker, fleet.tenant, fetch_wait_ms=FETCH_WAIT_MS)
+        member = await self._join(name)
+        self.started = self.started or member.joined
+        for task, seed in self._plan.work(world, name):
+            member.runs.append(await self._session(member, world, task, seed))
+            self._progress()
+
+    async def _join(self, name: str) -> Member:
+        fleet = Fleet(name, data=self._data, policy=True, fetch_wait_ms=FETCH_WAIT_MS)
         member = Member(name, fleet, math.inf)
         self.members.append(member)
         await fleet.start()
         await fleet.ready(READY_SECONDS)
         member.joined = time.time()
-        self.started = self.started or member.joined
-        for task, seed in self._plan.work(world, name):
-            member.runs.append(await self._session(member, world, task, seed))
-            self._progress()
+        return member
 
     async def _session(self, member: Member, world: World, task: Task, seed: str) -> Run:
         environment = world.open(task, seed)

@@ -36,27 +36,26 @@ class ItemsStage:
             for record, candidate in decode_values(batch, Candidate.from_dict, effects)
         ]
         states = await self._states.load({(tenant, candidate.item_id) for tenant, candidate in candidates})
+        existed = {key for key, state in states.items() if state.is_item}
         changed: dict[tuple[str, str], ItemState] = {}
-        existed: set[tuple[str, str]] = set()
         for tenant, candidate in candidates:
             key = (tenant, candidate.item_id)
             state = states.get(key)
             if state is None:
                 state = states[key] = ItemState.empty()
                 self._states.remember(tenant, candidate.item_id, state)
-            if key not in changed and state.to_item() is not None:
-                existed.add(key)
             if state.merge(candidate):
                 changed[key] = state
         for (tenant, id), state in changed.items():
             item = state.to_item()
+            body = item.to_json() if item is not None else b""
             if item is not None:
-                effects.outgoing.append(Outgoing(tenant, "items", id, item.to_json()))
+                effects.outgoing.append(Outgoing(tenant, "items", id, body))
                 self._metrics.items(item.kind).inc()
             elif (tenant, id) in existed:
                 # The verdicts behind it were corrected: agents must not go on learning from them.
                 effects.outgoing.append(Outgoing(tenant, "items", id, None))
-            effects.rows.setdefault("items", []).append(_row(tenant, id, state, item))
+            effects.rows.setdefault("items", []).append(_row(tenant, id, state, item, body))
         return effects
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
@@ -66,13 +65,13 @@ class ItemsStage:
         self._states.forget()
 
 
-def _row(tenant: str, id: str, state: ItemState, item: MemoryItem | None) -> dict[str, Any]:
+def _row(tenant: str, id: str, state: ItemState, item: MemoryItem | None, body: bytes) -> dict[str, Any]:
     """An item that still lacks a side is stored for its state, with an empty body: it is no item yet."""
     row: dict[str, Any] = {
         "id": row_id(tenant, id),
         "tenant": tenant,
         "state": state.to_json().decode(),
-        "body": "",
+        "body": body.decode(),
         "text": "",
     }
     if item is not None:
@@ -81,7 +80,6 @@ def _row(tenant: str, id: str, state: ItemState, item: MemoryItem | None) -> dic
             "tool": item.tool,
             "pattern": item.pattern,
             "task": item.task,
-            "body": item.to_json().decode(),
             "text": f"{item.title}\n{item.description}\n{item.when}",
         }
     return row

@@ -7,13 +7,13 @@ other one in the store, so the verdict does not depend on the order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
 
 from fleetlore.topics import tenant_of
-from fleetlore.trajectory import Feedback, Judgment, Trajectory
+from fleetlore.trajectory import Feedback, Trajectory
 from models.judge import JudgeChain
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
@@ -73,43 +73,28 @@ class JudgmentsStage:
         pass
 
     def _judge_case(self, id: str, tenant: str, case: Case, effects: Effects) -> None:
-        trajectory = case.trajectory
         columns: dict[str, Any] = {"id": id, "tenant": tenant, "label": PENDING, "body": "", "text": ""}
-        if trajectory is not None:
-            if case.feedback is not None:
-                trajectory = replace(trajectory, feedback=case.feedback)
+        kept: orjson.Fragment | None = None
+        if case.trajectory is not None:
+            trajectory = replace(case.trajectory, feedback=case.feedback)
+            effects.newest = max(effects.newest, trajectory.ended)
             verdict = self._judge.judge(trajectory)
-            digest = trajectory.digest()
-            judgment = Judgment(trajectory=digest, verdict=verdict)
-            effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment.to_json()))
+            # Encoded once: the digest goes into the judgment and into the state.
+            kept = orjson.Fragment(trajectory.digest().to_json())
+            judgment = orjson.dumps({"trajectory": kept, "verdict": verdict})
+            effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
             self._metrics.judgments(verdict.label, verdict.source).inc()
+            outline = {"session": trajectory.session, "part": trajectory.part, "events": trajectory.events}
             columns |= {
                 "task": trajectory.task,
                 "agent": trajectory.agent,
                 "label": verdict.label,
                 "source": verdict.source,
-                "body": orjson.dumps(
-                    {
-                        "session": trajectory.session,
-                        "part": trajectory.part,
-                        "events": trajectory.events,
-                        **_plain(verdict),
-                    }
-                ).decode(),
+                "body": orjson.dumps(outline | asdict(verdict)).decode(),
                 "text": f"{trajectory.goal} {trajectory.task}",
             }
-            trajectory = replace(digest, feedback=None)
-        columns["state"] = orjson.dumps({"trajectory": trajectory, "feedback": case.feedback}).decode()
+        columns["state"] = orjson.dumps({"trajectory": kept, "feedback": case.feedback}).decode()
         effects.rows.setdefault("judgments", []).append(columns)
-
-
-def _plain(verdict: Any) -> dict[str, Any]:
-    return {
-        "label": verdict.label,
-        "probability": verdict.probability,
-        "source": verdict.source,
-        "version": verdict.version,
-    }
 
 
 def _parse(value: dict[str, Any]) -> Trajectory | Feedback:

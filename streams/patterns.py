@@ -35,6 +35,7 @@ class PatternsStage:
         states = await self._states.load({(tenant, seen.subject.id) for tenant, seen in observations})
         changed: dict[tuple[str, str], PatternState] = {}
         for tenant, (subject, session, seen) in observations:
+            effects.newest = max(effects.newest, seen.last)
             key = (tenant, subject.id)
             state = states.get(key)
             if state is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ import orjson
 from fleetlore import events as ev
 from fleetlore.errors import InvalidEvent
 from fleetlore.events import Event
-from fleetlore.patterns import Failure, argument_shape, arguments_text, call_id, failure_of
+from fleetlore.patterns import Failure, argument_shape, failure_of, shaped_call_id
 from fleetlore.redaction import redact
 from fleetlore.sample import Seen, stable_hash
 from fleetlore.trajectory import MAX_TEXT, Ending, Step, Trajectory
@@ -24,6 +25,17 @@ PART_EVENTS = 512
 # Of what a sender fills in and the store keeps: a role, an id of lore, a version; and how many of them.
 MAX_WORD = 64
 MAX_ADVICE = 16
+
+
+@dataclass(slots=True)
+class Figures:
+    """What the session has seen of one subject; changed in place, because every call changes two to five of them."""
+
+    subject: Subject
+    first: float
+    last: float
+    calls: int = 0
+    failures: int = 0
 
 
 @dataclass(slots=True)
@@ -50,8 +62,8 @@ class OpenSession:
     steps: dict[int, Step] = field(default_factory=dict)
     sequences: set[int] = field(default_factory=set)
     suspects: dict[int, DeadLetter] = field(default_factory=dict)
-    _figures: dict[Subject, Seen] = field(default_factory=dict)
-    _changed: set[Subject] = field(default_factory=set)
+    _figures: dict[str, Figures] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
 
     @property
     def headless(self) -> bool:
@@ -105,8 +117,7 @@ class OpenSession:
         arguments = redact(_text_of(data, ev.ARGUMENTS))
         result = redact(_text_of(data, ev.RESULT))[:MAX_TEXT]
         error_type, message = data.get(ev.ERROR_TYPE), data.get(ev.ERROR_MESSAGE)
-        call = call_id(tool, arguments)
-        subjects = subjects_of_call(tool, call, argument_shape(arguments))
+        call, subjects = _recognise_call(tool, argument_shape(arguments))
         failure: Failure | None = None
         if error_type or message:
             message = redact(message or "")
@@ -134,20 +145,29 @@ class OpenSession:
         )
 
     def _observe(self, subject: Subject, failed: bool, time: float) -> None:
-        old = self._figures.get(subject)
-        if old is None:
-            new = Seen(stable_hash(self.agent), 1, int(failed), time, time)
-        else:
-            new = Seen(old.agent, old.calls + 1, old.failures + failed, min(old.first, time), max(old.last, time))
-        self._figures[subject] = new
-        self._changed.add(subject)
+        figures = self._figures.get(subject.id)
+        if figures is None:
+            figures = self._figures[subject.id] = Figures(subject, time, time)
+        figures.calls += 1
+        figures.failures += failed
+        if time > figures.last:
+            figures.last = time
+        elif time < figures.first:
+            figures.first = time
+        self._changed.add(subject.id)
 
     def take_observations(self) -> list[Observation]:
         """What has changed since the last call."""
+        if not self._changed:
+            return []
         session = stable_hash(self.session if self.part == 0 else f"{self.session}#{self.part}")
-        changed = [Observation(subject, session, self._figures[subject]) for subject in self._changed]
+        agent = stable_hash(self.agent)
+        changed = [self._figures[id] for id in self._changed]
         self._changed.clear()
-        return changed
+        return [
+            Observation(each.subject, session, Seen(agent, each.calls, each.failures, each.first, each.last))
+            for each in changed
+        ]
 
     def follows(self, sequence: int) -> bool:
         """The event before `sequence` is known, or there is none."""
@@ -179,17 +199,28 @@ class OpenSession:
         return trajectory, [self.suspects[sequence] for sequence in sorted(jumped)]
 
 
+@lru_cache(maxsize=16_384)
+def _recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
+    """The call's id and its subjects. Cached: a fleet makes few kinds of calls, and many of each."""
+    call = shaped_call_id(tool, shape)
+    return call, subjects_of_call(tool, call, shape)
+
+
 def _text_of(data: Mapping[str, Any], field: str) -> str:
+    """A field of the data as text: text as it is, all else as JSON with sorted keys."""
     value = data.get(field)
-    if not isinstance(value, str):
-        try:
-            orjson.dumps(value)
-        except orjson.JSONEncodeError as error:
-            # The decoder takes deeper nesting than any encoder gives out again; a RecursionError would end the worker.
-            raise InvalidEvent("bad_field", f"{field}: {error}") from None
-    return arguments_text(value)
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except orjson.JSONEncodeError as error:
+        # The decoder takes deeper nesting than any encoder gives out again.
+        raise InvalidEvent("bad_field", f"{field}: {error}") from None
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    texts = [each[:MAX_WORD] for each in value if isinstance(each, str)] if isinstance(value, list) else []
-    return tuple(texts[:MAX_ADVICE])
+    if not isinstance(value, list):
+        return ()
+    return tuple([each[:MAX_WORD] for each in value if isinstance(each, str)][:MAX_ADVICE])

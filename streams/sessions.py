@@ -155,6 +155,7 @@ class SessionsStage:
             error = InvalidEvent("sequence_gap", f"{event.sequence} came without {event.sequence - 1}")
             session.suspects[event.sequence] = dead_letter(record, error, raw)
         partition.newest_time = max(partition.newest_time, event.time)
+        effects.newest = max(effects.newest, event.time)
         touched[event.tenant, key] = session
         if key not in partition.closed:
             partition.place(key, session)

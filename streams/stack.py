@@ -111,17 +111,19 @@ class Stack:
         milvus = Child("milvus", _milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
         for child in (broker, milvus):
             await self._launch(child, restarts=0)
-        await asyncio.gather(self._answering(broker), self._answering(milvus))
+        await self._answering(broker)
+        # Before anybody asks for one of them: a topic that a request creates has other partitions and is not compacted.
         await ensure_topics(self.settings)
+        # Workers start while Milvus does, for each takes seconds to import what it needs; the trainer, whose imports are the
+        # heaviest and which has nothing to do before the first judgments, starts when they are ready.
+        workers = [f"worker-{number}" for number in range(self._workers)]
+        for name in workers:
+            await self._launch_role("worker", name, logs)
+        await self._answering(milvus)
         await refill(self.settings)
-        roles = [("worker", f"worker-{number}") for number in range(self._workers)]
-        roles += [("trainer", "trainer")] if self._trainer else []
-        for role, name in roles:
-            port = free_port()
-            self.metrics[name] = f"http://127.0.0.1:{port}"
-            command = [sys.executable, "-m", "fleetlore.cli", role, "--metrics-port", str(port)]
-            await self._launch(Child(name, command, logs, self._environ()), restarts=RESTARTS)
-        await asyncio.gather(*(self._ready(name) for role, name in roles if role == "worker"))
+        await asyncio.gather(*(self._ready(name) for name in workers))
+        if self._trainer:
+            await self._launch_role("trainer", "trainer", logs)
         self._write_stack_file()
 
     async def stop(self) -> None:
@@ -138,6 +140,12 @@ class Stack:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    async def _launch_role(self, role: str, name: str, logs: Path) -> None:
+        port = free_port()
+        self.metrics[name] = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "fleetlore.cli", role, "--metrics-port", str(port)]
+        await self._launch(Child(name, command, logs, self._environ()), restarts=RESTARTS)
 
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()
@@ -204,12 +212,15 @@ class Stack:
     def _lock_folder(self) -> None:
         try:
             self.data.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.data / "stack.lock").open("wb")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StackError(f"another stack runs on {self.data}") from None
+            lock = (self.data / "stack.lock").open("wb")
         except OSError as error:
             raise StackError(f"the folder {self.data} cannot be used: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise StackError(f"another stack runs on {self.data}") from None
+        self._lock = lock
 
     def _write_stack_file(self) -> None:
         """Written at once and whole, because agents may be reading."""

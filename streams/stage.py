@@ -65,12 +65,14 @@ class Effects:
         outgoing: in the order in which the values must arrive within a partition.
         dead_letters: what could not be processed.
         processed: how many events (or values of a later topic) the batch held, bad ones left out.
+        newest: event time of the newest of them, in seconds since the Unix epoch; 0 where there is none.
     """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     processed: int = 0
+    newest: float = 0.0
 
 
 class Stage(Protocol):

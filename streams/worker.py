@@ -19,7 +19,7 @@ def run_worker(settings: Settings) -> None:
         ConfigError: the metrics endpoint cannot listen there.
     """
     metrics = Metrics("worker")
-    health = Health("partitions")
+    health = Health("milvus", "partitions")
     app = FleetApp(settings, metrics, health)
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):
         faust.Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False).execute_from_commandline()

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import shutil
 import socket
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
+import yaml
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from fleetlore.errors import StackError
@@ -118,3 +126,65 @@ def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.wait(40)
     if server.stdin is not None:
         server.stdin.close()
+
+
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., Callable[[str], list[dict[str, Any]]]]]:
+    """Start a real Prometheus on jobs `NAME=host:port`, wait until it has scraped all of them, and get its query function."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed")
+    with contextlib.ExitStack() as stack:
+
+        def start(**targets: str) -> Callable[[str], list[dict[str, Any]]]:
+            return stack.enter_context(_prometheus(tmp_path_factory.mktemp("prometheus"), targets))
+
+        yield start
+
+
+@contextlib.contextmanager
+def _prometheus(folder: Path, targets: dict[str, str]) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
+    jobs = [
+        {
+            "job_name": f"fleetlore-{name}",
+            "scrape_interval": "500ms",
+            "scrape_timeout": "500ms",
+            "static_configs": [{"targets": [target]}],
+        }
+        for name, target in targets.items()
+    ]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": jobs}))
+    address = f"127.0.0.1:{embedded.free_port()}"
+    command = [
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+    ]
+
+    def ask(expression: str) -> list[dict[str, Any]]:
+        with urlopen(f"http://{address}/api/v1/query?query={quote(expression)}", timeout=10) as response:
+            answer = json.load(response)
+        assert answer["status"] == "success", answer
+        return list(answer["data"]["result"])
+
+    def scraped() -> bool:
+        try:
+            return len(ask("fleetlore_build_info")) == len(targets)
+        except (URLError, ConnectionError):
+            return False
+
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not scraped():
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < deadline, (folder / "log").read_text()
+                time.sleep(0.1)
+            yield ask
+        finally:
+            process.terminate()

@@ -4,6 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -15,6 +19,7 @@ from hypothesis import strategies as st
 from fleetlore.emitter import Emitter, encode_event
 from fleetlore.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event, parse_event
 from fleetlore.records import BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS, decode_record
+from fleetlore.redaction import may_hold_secret, redact_value
 from fleetlore.testing import EmbeddedBroker
 from fleetlore.topics import partition_for, topic
 
@@ -264,6 +269,92 @@ async def test_closing_twice_or_unstarted_is_fine(unused_address: str) -> None:
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=20) | st.lists(st.integers()) | st.floats(), max_size=5))
 def test_whatever_an_agent_says_becomes_one_json_object(data: dict[str, Any]) -> None:
     assert orjson.loads(encode_event(outcome("s", 1, **data)))["session"] == "s"
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Broken(dict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("no")
+
+
+class Colour(Enum):
+    RED = "password=hunter22"
+
+
+@dataclass
+class Record:
+    password: str = "hunter22"
+
+
+def cycle() -> list[Any]:
+    members: list[Any] = []
+    members.append(members)
+    return members
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (2**64 - 1, 2**64 - 1),
+        (2**70, str(2**70)),
+        (-(2**63) - 1, str(-(2**63) - 1)),
+        ({1: "a", None: "b", (2, 3): "c"}, {"1": "a", "None": "b", "(2, 3)": "c"}),
+        ((1, {2}), [1, [2]]),
+        (float("nan"), None),
+        (b"password=hunter22", "password=[redacted:password]"),
+        (Colour.RED, "password=[redacted:password]"),
+        (Record(), "Record(password='[redacted:password]')"),
+        ({"at": datetime(2026, 1, 1)}, {"at": "2026-01-01 00:00:00"}),
+        (Path("/a/b"), "/a/b"),
+        (Unprintable(), "<unprintable Unprintable>"),
+        (Broken(a=1), "<unreadable Broken>"),
+        ("\ud800", "?"),
+        ({"pass\u0077ord": "hunter22"}, {"password": "[redacted:password]"}),
+    ],
+)
+def test_what_is_no_json_is_written_all_the_same(value: Any, written: Any) -> None:
+    for name in (ARGUMENTS, RESULT):
+        event = Event("outcome", "default", "agent", "s", 1, 0.0, {TOOL: "sql", name: value})
+        assert orjson.loads(encode_event(event))["data"] == {TOOL: "sql", name: written}
+
+
+def test_emit_never_raises(unused_address: str) -> None:
+    emitter = Emitter(unused_address, "default")
+    assert emitter.emit(
+        outcome("s", 0)._replace(data={TOOL: "sql", RESULT: cycle(), ARGUMENTS: {"x": Unprintable(), 1: 2**80}})
+    )
+    for broken in (outcome("s", 1)._replace(time=float("nan")), outcome("\ud800", 2)):
+        assert not emitter.emit(broken)
+    assert (emitter.waiting, emitter.dropped) == (1, 2)
+
+
+texts = st.text(max_size=12) | st.sampled_from(
+    [
+        "password",
+        "API_KEY",
+        "Authorization",
+        "hunter2secret9",
+        "basic dXNlcjpwYXNz",
+        "gh" + "p_" + "a1B2" * 9,
+        '"',
+        "\\",
+    ]
+)
+json_values = st.recursive(
+    texts | st.integers(-9, 9) | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values)
+def test_what_is_not_looked_at_in_its_parts_holds_no_secret(value: Any) -> None:
+    if not may_hold_secret(orjson.dumps(value).decode()):
+        assert redact_value(value) == value
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, get_args
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore import events as ev
 from fleetlore.errors import InvalidEvent
-from fleetlore.events import Event, Kind, event_id, parse_event, to_cloudevent
+from fleetlore.events import Event, Kind, encode_cloudevent, event_id, parse_event, to_cloudevent
 
 NOW = 1_767_225_600.0
 
@@ -45,6 +47,13 @@ def test_an_event_reads_back_as_it_was_written(
     assert read._replace(time=0.0) == event._replace(time=0.0)
     assert read.time == pytest.approx(event.time, abs=1e-6)
     assert read.id == event.id
+    assert encode_cloudevent(event, orjson.dumps(event.data)) == orjson.dumps(to_cloudevent(event))
+
+
+@given(st.floats(0, 4e9))
+def test_a_time_is_written_as_datetime_writes_it(time: float) -> None:
+    event = Event("message", "acme", "a", "s", 0, time, {})
+    assert to_cloudevent(event)["time"] == datetime.fromtimestamp(time, UTC).isoformat()
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,8 @@ def test_another_tool_or_another_error_is_another_family() -> None:
         ("no route to 10.0.0.1", "no route to 192.168.1.77:8080"),
         ("object at 0x7f3a11", "object at 0xdeadbeef"),
         ("commit 9fceb02d0ae5 is unknown", "commit 1a2b3c4d5e6f is unknown"),
+        ('no cursor "c_f14eded7"', 'no cursor "c_0a1b2c3d4e"'),
+        ("no such file upload_9fceb02d0ae5", "no such file upload_1a2b3c4d5e6f"),
         ("mail to a.b@c.org bounced", "mail to x@y.example bounced"),
         ("too   many\tblanks", "too many blanks"),
         ("Permission Denied", "permission denied"),
@@ -115,6 +117,8 @@ def test_what_varies_is_masked(one: str, other: str) -> None:
         ("error 1045", "error 1146"),
         ("no such column: 'name'", "no such column: 'title'"),
         ('relation "users" does not exist', 'relation "orders" does not exist'),
+        ("no table cars_facade", "no table cars_decade"),
+        ("no table v_abc123", "no table v_abc124"),
         ("no module named `yaml`", "no module named `toml`"),
     ],
 )
@@ -207,6 +211,33 @@ def test_agent_and_stream_agree_on_the_ids(arguments: dict[str, object], message
     assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
     assert call_id("t", arguments) == call_id("t", orjson.dumps(arguments).decode())
     assert failure_of("t", arguments, None, message) == failure_of("t", orjson.dumps(arguments).decode(), None, message)
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def cycle() -> list[object]:
+    members: list[object] = []
+    members.append(members)
+    return members
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"n": 2**70, 1: "x"},
+        {(1, 2): 3, None: 4, "a": 2**70},
+        {"x": Unprintable()},
+        {Unprintable(): 1},
+        cycle(),
+        {"s": "\ud800"},
+        {"b": b"\xff", "set": {1}},
+    ],
+)
+def test_arguments_that_are_no_json_have_an_id(arguments: object) -> None:
+    assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
 
 
 @given(any_text)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import threading
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -127,6 +129,30 @@ def test_what_is_refused_leaves_the_old_version(weights: bytes, manifest: Adapte
         policy.swap(weights, manifest)
     assert refused.value.reason == reason
     assert (policy.version, policy.score(STEPS, "g", CANDIDATES)) == before
+
+
+def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after_them() -> None:
+    one, other = Policy(), Policy()
+    weights, manifest = adapter(31)
+    one.swap(weights, manifest)
+    own = replace(manifest, tools=("shell",))
+    loaded = other.prepare(weights, own)
+    assert loaded.network is one._current.network
+    assert loaded.manifest is own  # what is not the network's is each policy's own
+    kept = weakref.ref(loaded.network)
+    one.swap(*adapter(32))
+    del loaded
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_shared_version_does_not_let_a_manifest_pass_that_says_otherwise() -> None:
+    policy = Policy()
+    weights, manifest = adapter(31)
+    policy.swap(weights, manifest)
+    for odd in (replace(manifest, alpha=32), replace(manifest, probe=Probe(1, (0.5,)))):
+        with pytest.raises(AdapterRefused, match="probe"):
+            Policy().prepare(weights, odd)
 
 
 def test_an_adapter_without_effect_is_refused_though_its_probe_agrees() -> None:

@@ -69,8 +69,9 @@ async def test_a_late_joiner_knows_everything(broker: EmbeddedBroker, tenant: st
 
 
 async def test_what_cannot_be_read_is_skipped_and_counted(broker: EmbeddedBroker, tenant: str, writer: Writer) -> None:
-    for value in (b"\xff", b"[]", b"{}", b"null", b'{"id": "x", "level": "exact", "new_field": 1}'):
-        await writer.put("patterns", "bad", value)
+    bad = (b"\xff", b"[]", b"{}", b"null", b'{"id": "x", "level": "exact", "new_field": 1}')
+    for number, value in enumerate(bad):
+        await writer.put("patterns", f"bad{number}", value)
     await writer.put("patterns", "good", pattern("good"))
     replica = LoreReplica(broker.address, tenant)
     await replica.start()

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.parse import quote
-from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -20,17 +13,8 @@ import yaml
 from sinks.metrics import CATALOGUE, Metrics
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 30.0
-
-pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
 
 Query = Callable[[str], list[dict[str, Any]]]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -48,51 +32,9 @@ def worked() -> Iterator[tuple[Metrics, str]]:
 
 
 @pytest.fixture(scope="module")
-def query(worked: tuple[Metrics, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
+def query(worked: tuple[Metrics, str], prometheus: Callable[..., Query]) -> Query:
     """Ask a Prometheus that has scraped the worker."""
-    folder = tmp_path_factory.mktemp("prometheus")
-    scrape = {
-        "job_name": "fleetlore-worker",
-        "scrape_interval": "200ms",
-        "scrape_timeout": "200ms",
-        "static_configs": [{"targets": [worked[1]]}],
-    }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
-    address = f"127.0.0.1:{free_port()}"
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={address}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-
-    def ask(expression: str) -> list[dict[str, Any]]:
-        with urlopen(f"http://{address}/api/v1/query?query={quote(expression)}", timeout=10) as response:
-            answer = json.load(response)
-        assert answer["status"] == "success", answer
-        return list(answer["data"]["result"])
-
-    def scraped() -> bool:
-        try:
-            return bool(ask("fleetlore_build_info"))
-        except (URLError, ConnectionError):
-            return False
-
-    try:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not scraped():
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline, (folder / "log").read_text()
-            time.sleep(0.1)
-        yield ask
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+    return prometheus(worker=worked[1])
 
 
 def value(rows: list[dict[str, Any]]) -> float:

@@ -169,7 +169,7 @@ async def test_a_session_that_comes_again_is_not_learned_again(settings: Setting
         await listing_when(settings, all_accounted_for)
         await send(settings, judgments)
         await until(lambda: value(metrics, "trainer_sessions_total") == 120)
-        assert len(learner.waiting) < SMALLEST_UPDATE
+        await until(lambda: len(learner.waiting) < SMALLEST_UPDATE)
         await listing_when(settings, all_accounted_for)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetlore.testing.advisers import Journal, _remedy
+from fleetlore.advice import Advice
+from fleetlore.lore import MemoryItem
+from fleetlore.testing.advisers import FleetAdviser, Journal, _remedy
 from fleetlore.testing.agents import Mind, Tip, attend, closest, repeated
 from fleetlore.testing.catalogue import DOMAINS
 from fleetlore.testing.world import Call, Environment, Reply, Step, Task, World
@@ -111,6 +115,14 @@ def test_bad_weather_is_waited_out() -> None:
     assert mind.choose(STEP) == call
     mind.take_in(STEP, call, OK, progress=True)
     assert mind.choose(STEP) == call
+
+
+def test_after_a_preparation_the_call_that_had_failed_comes_next() -> None:
+    mind = Mind("a", Scripted())
+    failed = mind.choose(STEP)
+    mind.take_in(STEP, failed, ERROR, progress=False)
+    mind.take_in(STEP, LOGIN[1], OK, progress=False)
+    assert mind.choose(STEP) == failed
 
 
 def test_without_advice_an_agent_tries_everything_it_can_think_of() -> None:
@@ -219,3 +231,67 @@ def test_an_items_remedy_becomes_a_call(arguments: object) -> None:
 )
 def test_a_remedy_without_an_object_of_arguments_is_left_out(remedy: dict[str, object] | None) -> None:
     assert _remedy(remedy) is None
+
+
+class FakeSession:
+    """Stands in for `fleetlore.fleet.Session`: given advice, and a record of what was reported."""
+
+    def __init__(self, advice: Advice) -> None:
+        self.advice = advice
+        self.reported: list[tuple[str, object, object]] = []
+
+    def advise(self, tool: str, arguments: object) -> Advice:
+        return self.advice
+
+    @contextlib.asynccontextmanager
+    async def action(self, tool: str, arguments: object) -> AsyncIterator[FakeAction]:
+        action = FakeAction()
+        yield action
+        self.reported.append((tool, action.error, action.result))
+
+
+class FakeAction:
+    def __init__(self) -> None:
+        self.result: object = None
+        self.error: object = None
+
+    def fail(self, error_type: str, message: str) -> None:
+        self.error = (error_type, message)
+
+
+class FakePolicy:
+    """Gives the number of past steps as its answer, so that a test sees what it was shown."""
+
+    def score(self, steps: Sequence[Any], goal: str, candidates: Sequence[object]) -> list[float | None]:
+        return [float(len(steps)) for _ in candidates]
+
+
+def recovery(remedy: dict[str, Any] | None) -> MemoryItem:
+    return MemoryItem(
+        id="1", tenant="default", kind="recovery", title="", description="", content="", when="", remedy=remedy
+    )
+
+
+async def test_the_fleets_advice_becomes_tips_and_every_call_is_reported() -> None:
+    items = (recovery({"tool": "login", "arguments": {"profile": "deploy"}}), recovery(None))
+    session: Any = FakeSession(Advice(items=items, risk=0.7))
+    policy: Any = FakePolicy()
+    adviser = FleetAdviser(session, "a goal", policy)
+    assert adviser.advise(PUSH[0]) == Tip(0.7, (LOGIN[0],))
+    assert adviser.predict(PUSH) == [0.0, 0.0]
+    world = World(0, flakiness=0.0)
+    environment = world.open(world.tasks[0], 1)
+    working, unknown = environment.solve(), Call("no_such_tool", {})
+    first, second = await adviser.perform(working, environment), await adviser.perform(unknown, environment)
+    assert session.reported == [
+        (working.tool, None, first.result),
+        ("no_such_tool", (second.error_type, second.error_message), None),
+    ]
+    assert adviser.predict(PUSH) == [2.0, 2.0]
+
+
+def test_a_call_the_fleet_knows_nothing_of_has_no_risk_and_without_a_policy_nothing_is_predicted() -> None:
+    session: Any = FakeSession(Advice())
+    adviser = FleetAdviser(session, "a goal")
+    assert adviser.advise(PUSH[0]) == Tip(0.0, ())
+    assert adviser.predict(PUSH) == [None, None]
