@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 FETCH_WAIT_MS = 500
 METADATA_AGE_MS = 5_000
 LONGEST_BACKOFF_SECONDS = 10.0
-STOP_SECONDS = 2.0
+STOP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)

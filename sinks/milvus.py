@@ -112,7 +112,7 @@ class MilvusStore:
         try:
             while page := await self._call(iterator.next):
                 for row in page:
-                    yield row
+                    yield _opened(row)
         finally:
             await self._call(iterator.close)
 
@@ -145,7 +145,7 @@ class MilvusStore:
 
     def _get(self, collection: str, ids: list[str], fields: tuple[str, ...]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._open_client().get(collection, ids, output_fields=["id", *fields])
-        return [{**row, "state": _unpack(row["state"])} if "state" in row else row for row in found]
+        return [_opened(row) for row in found]
 
     def _open_client(self) -> MilvusClient:
         if self._client is None:
@@ -202,8 +202,11 @@ def _pack(state: str) -> str:
     return b64encode(zlib.compress(state.encode(), 1)).decode() if state else ""
 
 
-def _unpack(packed: str) -> str:
-    return zlib.decompress(b64decode(packed)).decode() if packed else ""
+def _opened(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it was written."""
+    if row.get("state"):
+        return {**row, "state": zlib.decompress(b64decode(row["state"])).decode()}
+    return row
 
 
 def _clip(text: str, limit: int) -> str:
