@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HEAD = """\
 # Versions that the tests passed with. Made by `make upgrade`; a release of another package never changes a build of ours.
-# PyTorch is not here: see the bounds in pyproject.toml.
+# PyTorch only within the bounds of pyproject.toml, given here as well so that pip does not look at newer ones first.
+torch>=2.9,<2.14
 """
 UNPINNED = re.compile(r"(torch|triton|nvidia-|cuda-|fleetlore)", re.IGNORECASE)
 
