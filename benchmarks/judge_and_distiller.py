@@ -1,6 +1,6 @@
 """Run the rules judge and the distiller over a folder of logged runs.
 
-    python benchmarks/judge_and_distiller.py ../shared/data/dev [--show KIND [--count 10] [--seed 0]]
+    python benchmarks/judge_and_distiller.py FOLDER [--show KIND [--count 10] [--seed 0]]
 
 Prints, for each source, how often the rules fire with the rewards hidden and how often the environment agrees that the session
 failed; then how many memory items come out of the judged runs. `--show` prints a random sample of items, to be read by a person.
