@@ -7,7 +7,6 @@ nobody runs. Publishing the same version again changes nothing.
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from types import TracebackType
 
 from aiokafka import AIOKafkaProducer
@@ -29,7 +28,7 @@ from fleetlore.manifest import (
 )
 from fleetlore.topics import topic
 from sinks.adapter_store import AdapterStore
-from sinks.signing import create_signing_key, load_signing_key
+from sinks.signing import load_signing_key
 
 KEPT_VERSIONS = 32
 ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
@@ -65,12 +64,6 @@ class AdapterPublisher:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = AdapterStore(settings.adapters_dir) if settings.adapters_dir else None
         return cls(settings.broker, load_signing_key(settings.signing_key), store, clock=clock)
-
-    @classmethod
-    async def refill_topics(cls, settings: Settings, tenant: str) -> int:
-        """Give the broker of `settings` what its store holds; returns the number of versions sent."""
-        async with cls.from_settings(settings) as publisher:
-            return await publisher.refill(tenant)
 
     async def __aenter__(self) -> AdapterPublisher:
         producer = AIOKafkaProducer(
@@ -175,11 +168,6 @@ class AdapterPublisher:
             await self._producer.send_and_wait(topic(tenant, name), value, key=key)
         except (KafkaError, OSError) as error:
             raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
-
-
-def ensure_signing_key(file: str | Path) -> str:
-    """Make the signing key if it is missing; returns the public key in base64, which agents must trust."""
-    return create_signing_key(file).public_base64
 
 
 def _offer(inbox: AdapterInbox, name: str, key: bytes, value: bytes | None) -> None:

@@ -12,10 +12,10 @@ from fleetlore.topics import tenant_of
 from fleetlore.trajectory import Judgment
 from models.distiller import distil
 from streams.decode import decode_values
-from streams.stage import Effects, Outgoing, Record, TopicPartition
+from streams.stage import Effects, Outgoing, Record, Stage
 
 
-class CandidatesStage:
+class CandidatesStage(Stage):
     """See the module."""
 
     name = "candidates"
@@ -29,9 +29,3 @@ class CandidatesStage:
                     Outgoing(tenant_of(record.topic), "candidates", candidate.item_id, candidate.to_json())
                 )
         return effects
-
-    def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        return next_offset
-
-    def forget(self) -> None:
-        pass

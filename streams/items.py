@@ -13,11 +13,11 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.decode import decode_values
 from streams.merging import MergedStates
-from streams.stage import Effects, Outgoing, Record, TopicPartition
+from streams.stage import Effects, Outgoing, Record, Stage
 from streams.store import Store
 
 
-class ItemsStage:
+class ItemsStage(Stage):
     """See the module."""
 
     name = "items"
@@ -57,9 +57,6 @@ class ItemsStage:
                 effects.outgoing.append(Outgoing(tenant, "items", id, None))
             effects.rows.setdefault("items", []).append(_row(tenant, id, state, item, body))
         return effects
-
-    def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        return next_offset
 
     def forget(self) -> None:
         self._states.forget()

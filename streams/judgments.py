@@ -18,7 +18,7 @@ from models.judge import JudgeChain
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.decode import decode_values
-from streams.stage import Effects, Outgoing, Record, TopicPartition
+from streams.stage import Effects, Outgoing, Record, Stage
 from streams.store import Store
 
 # Label of a row that holds a correction whose session has not been closed yet.
@@ -41,7 +41,7 @@ class Case:
             self.trajectory = value
 
 
-class JudgmentsStage:
+class JudgmentsStage(Stage):
     """See the module."""
 
     name = "judgments"
@@ -65,12 +65,6 @@ class JudgmentsStage:
         for id, (tenant, case) in cases.items():
             self._judge_case(id, tenant, case, effects)
         return effects
-
-    def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        return next_offset
-
-    def forget(self) -> None:
-        pass
 
     def _judge_case(self, id: str, tenant: str, case: Case, effects: Effects) -> None:
         columns: dict[str, Any] = {"id": id, "tenant": tenant, "label": PENDING, "body": "", "text": ""}

@@ -11,11 +11,11 @@ from sinks.milvus import row_id
 from streams.decode import decode_values
 from streams.merging import MergedStates
 from streams.observation import Observation
-from streams.stage import Effects, Outgoing, Record, TopicPartition
+from streams.stage import Effects, Outgoing, Record, Stage
 from streams.store import Store
 
 
-class PatternsStage:
+class PatternsStage(Stage):
     """See the module."""
 
     name = "patterns"
@@ -48,9 +48,6 @@ class PatternsStage:
             effects.outgoing.append(Outgoing(tenant, "patterns", id, pattern))
             effects.rows.setdefault("patterns", []).append(_row(tenant, state, pattern))
         return effects
-
-    def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        return next_offset
 
     def forget(self) -> None:
         self._states.forget()

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator
 
 from fleetlore.config import Settings
 from fleetlore.encoder import shared_encoder
-from sinks.adapter_store import AdapterStore
 from sinks.adapters import AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.outbox import Outbox
-from sinks.signing import load_signing_key
 from streams.stage import Outgoing
 
 CHUNK = 1_000
@@ -37,8 +35,7 @@ async def refill(settings: Settings) -> int:
                 await outbox.deliver(chunk)
                 chunk = []
         await outbox.deliver(chunk)
-        key = load_signing_key(settings.signing_key)
-        async with AdapterPublisher(settings.broker, key, AdapterStore(settings.adapters_dir)) as publisher:
+        async with AdapterPublisher.from_settings(settings) as publisher:
             for tenant in settings.tenants:
                 await publisher.refill(tenant)
     finally:

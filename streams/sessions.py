@@ -21,7 +21,7 @@ from fleetlore.trajectory import Feedback
 from sinks.metrics import Metrics
 from streams.decode import dead_letter
 from streams.session import PART_EVENTS, OpenSession
-from streams.stage import Effects, Outgoing, Record, TopicPartition
+from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 
 # A session that lies further back than this many records is closed as continued, so that a restart never has more to redo.
 MAX_OPEN_RECORDS = 100_000
@@ -64,7 +64,7 @@ class Partition:
             self.open[key] = session
 
 
-class SessionsStage:
+class SessionsStage(Stage):
     """See the module."""
 
     name = "sessions"

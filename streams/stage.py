@@ -76,7 +76,7 @@ class Effects:
 
 
 class Stage(Protocol):
-    """One step of the pipeline.
+    """One step of the pipeline. A stage that remembers nothing inherits all but `process`.
 
     Attributes:
         name: of the stage, as in metrics.
@@ -96,8 +96,8 @@ class Stage(Protocol):
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         """The offset up to which `tp` may be committed once everything before `next_offset` has been processed."""
-        ...
+        return next_offset
 
     def forget(self) -> None:
         """Partitions were handed out anew: drop what was remembered of the old ones."""
-        ...
+        return None

@@ -177,8 +177,9 @@ async def test_a_broker_that_lost_everything_is_refilled(
     own_broker.kill()
     own_broker.start()
     await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS)
-    assert await AdapterPublisher.refill_topics(settings, tenant) == 2
-    assert await AdapterPublisher.refill_topics(settings, tenant) == 0
+    async with AdapterPublisher.from_settings(settings) as publisher:
+        assert await publisher.refill(tenant) == 2
+        assert await publisher.refill(tenant) == 0
     listing = await read_adapters(own_broker.address, tenant)
     assert [(p["version"], p["epoch"]) for p in listing.pointers] == [(first[1].version, 3)]
     assert len(listing.manifests) == 2

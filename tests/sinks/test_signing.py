@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 
 from fleetlore.errors import ConfigError
-from sinks.adapters import ensure_signing_key
 from sinks.signing import create_signing_key, load_signing_key
 
 
 def test_a_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "adapter_ed25519"
-    public = ensure_signing_key(file)
+    public = create_signing_key(file).public_base64
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert ensure_signing_key(file) == public
+    assert create_signing_key(file).public_base64 == public
     assert load_signing_key(file).public_base64 == public
     assert [each.name for each in file.parent.iterdir()] == [file.name]
 

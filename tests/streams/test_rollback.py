@@ -12,7 +12,8 @@ from fleetlore.cli_app import build_app
 from fleetlore.config import Settings
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.broker import EmbeddedBroker
-from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher, ensure_signing_key
+from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher
+from sinks.signing import create_signing_key
 from streams.rollback import register
 
 
@@ -28,7 +29,7 @@ def stack(
     broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], tmp_path: Path
 ) -> tuple[Path, list[str]]:
     """A folder as `fleetlore up` leaves it, with two published versions."""
-    public = ensure_signing_key(tmp_path / "keys" / "adapter_ed25519")
+    public = create_signing_key(tmp_path / "keys" / "adapter_ed25519").public_base64
     content = {"broker": broker.address, "milvus": "http://127.0.0.1:1", "public_key": public}
     (tmp_path / "stack.json").write_bytes(orjson.dumps(content))
     settings = Settings(broker=broker.address, signing_key=str(tmp_path / "keys" / "adapter_ed25519"))

@@ -87,6 +87,7 @@ async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(tmp_
     async with Stack(tmp_path / "killed", trainer=False) as stack:
         replaying = asyncio.create_task(run(stack, sessions, seed=2))
         await asyncio.sleep(0.5)  # in the middle of it: the whole takes seconds
+        assert not replaying.done()
         os.kill(worker_pid(stack), signal.SIGKILL)
         killed = await replaying
         again = await run(stack, sessions, seed=3)
