@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleetlore.lore import MemoryItem, Pattern, wilson
 from fleetlore.lore_index import LoreIndex
@@ -115,28 +116,50 @@ def advise(
         return Advice(items=_choose(found, session))
 
     call = call_id(tool, arguments)
+    known = index.derived(_known, tool, call)
+    if own_failures and not known.of_one_session.isdisjoint(own_failures):
+        known = _known(index, tool, call, own_failures)
+    found += known.items
+    weather = tuple([pattern for pattern in known.weather if now - pattern.last_seen <= WEATHER_SECONDS])
+    return Advice(_choose(found, session), known.patterns, weather, known.health, known.risk)
+
+
+class _Known(NamedTuple):
+    """What is known of a kind of call, whoever asks. `weather` may be old; of `items` some may be the asking session's own.
+
+    `of_one_session` are ids of patterns that a single session met: to that session they are nothing new.
+    """
+
+    items: tuple[MemoryItem, ...]
+    patterns: tuple[Pattern, ...]
+    weather: tuple[Pattern, ...]
+    health: Pattern | None
+    risk: float | None
+    of_one_session: frozenset[str]
+
+
+def _known(index: LoreIndex, tool: str, call: str, own_failures: Collection[str] = ()) -> _Known:
     health = index.health(call)
+    patterns = index.failures_of_call(call)
+    of_one_session = frozenset(pattern.id for pattern in patterns if pattern.sessions <= 1)
+    # What one session saw, and this one saw it too: there is nothing to learn from it.
     patterns = tuple(
-        pattern
-        for pattern in index.failures_of_call(call)
-        # What one session saw, and this one saw it too: there is nothing to learn from it.
-        if pattern.sessions > 1 or pattern.id not in own_failures
+        pattern for pattern in patterns if pattern.id not in of_one_session or pattern.id not in own_failures
     )
     failures, calls = _lasting(health, patterns, index.weather_of_call(call))
+    items: list[MemoryItem] = []
     if failures and wilson(failures, calls)[0] >= WARN_RATE:
         for pattern in patterns[:MAX_PATTERNS]:
             if pattern.parent is not None:
-                found += index.recoveries(pattern.parent)
-        found += index.recoveries(call)
+                items += index.recoveries(pattern.parent)
+        items += index.recoveries(call)
         for key in (call, tool):
-            found += (item for item in index.lessons(key) if item.support >= LESSON_SUPPORT)
+            items += (item for item in index.lessons(key) if item.support >= LESSON_SUPPORT)
     else:
         patterns = ()
-    weather = tuple(
-        pattern for pattern in index.weather_of_tool(tool)[:2] if now - pattern.last_seen <= WEATHER_SECONDS
-    )
     risk = (failures + 0.5) / (calls + 1.0) if calls else None
-    return Advice(_choose(found, session), patterns[:MAX_PATTERNS], weather, health, risk)
+    weather = index.weather_of_tool(tool)[:2]
+    return _Known(tuple(items), patterns[:MAX_PATTERNS], weather, health, risk, of_one_session)
 
 
 def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], weather: tuple[Pattern, ...]) -> tuple[int, int]:

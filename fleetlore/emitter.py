@@ -1,6 +1,6 @@
 """Takes an agent's events to the broker without the agent ever waiting for it.
 
-`emit` encodes the event and puts it into a bounded buffer; a task in the background does the rest. One Kafka record holds
+`emit` encodes the event and puts it into a bounded buffer; tasks in the background mask its secrets and send it. One Kafka record holds
 up to 64 events of one *partition* (stream processors pay per record), picked by murmur2 of the session id as any Kafka
 client keyed by session would, so a session stays in order and on one partition. A partition has one record batch under
 way at a time: what follows it waits, so a retry cannot overtake anything.
@@ -15,32 +15,36 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
-import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from fleetlore.events import Event, encode_cloudevent
+from fleetlore.events import Event
+from fleetlore.outgoing import encode, mask, record
 from fleetlore.quiet import quiet_client_logs
 from fleetlore.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
-from fleetlore.redaction import may_hold_secret, redact_value
 from fleetlore.topics import partition_for, topic
 
 __all__ = ["Emitter"]
 
 log = logging.getLogger(__name__)
 
-_LARGEST_EVENT = MAX_BYTES - 2  # the brackets of the record's array
-_PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _HEADERS = list(BATCH_HEADERS)  # the client insists on a list
 
-_RECORDS_PER_BATCH = 3  # of at most MAX_BYTES, so that a batch stays under a broker's default limit of 1 MiB
-_BATCH_BYTES = _RECORDS_PER_BATCH * (MAX_BYTES + 1024)
+# A batch of records is one write at the broker. Under a broker's default limit of 1 MiB; of so many events at the most,
+# because the agent's own work stands still for as long as it takes to mask and pack them, some two milliseconds.
+_BATCH_BYTES = 3 * (MAX_BYTES + 1024)
+_BATCH_EVENTS = 8 * MAX_EVENTS
 _REQUEST_TIMEOUT_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.1
 _LAST_BACKOFF_SECONDS = 2.0
 _STOP_SECONDS = 1.0
+
+
+_Entry = tuple[int, str, bytes, bytes]  # number in the order of `emit`, session, the event in two parts
 
 
 class _Lane:
@@ -49,9 +53,17 @@ class _Lane:
     __slots__ = ("entries", "limit", "wake")
 
     def __init__(self) -> None:
-        self.entries: deque[tuple[int, str, bytes]] = deque()
-        self.wake = asyncio.Event()
-        self.limit = MAX_EVENTS * _RECORDS_PER_BATCH  # events a batch; halved where the broker finds a batch too large
+        self.entries: deque[_Entry] = deque()
+        self.wake = asyncio.Event()  # set when something comes into an empty lane
+        self.limit = _BATCH_EVENTS  # halved where the broker finds a batch too large
+
+    def next_batch(self) -> list[bytes]:
+        """The oldest events, masked, as many as may share a batch; at least one."""
+        entries = list(islice(self.entries, self.limit))
+        while len(entries) > 1 and sum(map(_size, entries)) > _BATCH_BYTES:
+            del entries[len(entries) // 2 :]
+        _, _, heads, datas = zip(*entries, strict=True)
+        return mask(heads, datas)
 
 
 class Emitter:
@@ -83,9 +95,7 @@ class Emitter:
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._linger_seconds = linger_seconds
-        self._accepted = (
-            0  # number of the newest event in the buffer; entries carry theirs, so that flush knows its own
-        )
+        self._accepted = 0  # number of the newest entry, so that flush knows what came before it
         self._waiting = 0
         self._waiting_bytes = 0
         self._unassigned = _Lane()  # before the partitions are known
@@ -105,7 +115,7 @@ class Emitter:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event) -> bool:
-        """Buffer an event, its secrets masked. Never blocks and never raises.
+        """Buffer an event. Its data may be changed at once: what is sent is as it is now. Never blocks and never raises.
 
         Returns:
             False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and counted.
@@ -114,18 +124,20 @@ class Emitter:
             self.dropped += 1
             return False
         try:
-            value = encode_event(event)
+            head, data = encode(event)
         except Exception as failure:  # a time that is no time, a name that is no text: never the agent's trouble
             self.dropped += 1
             log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
             return False
         self._accepted += 1
         self._waiting += 1
-        self._waiting_bytes += len(value)
+        self._waiting_bytes += len(head) + len(data)
         lanes = self._lanes
         lane = lanes[partition_for(event.session, len(lanes))] if lanes else self._unassigned
-        lane.entries.append((self._accepted, event.session, value))
-        lane.wake.set()
+        entries = lane.entries
+        entries.append((self._accepted, event.session, head, data))
+        if len(entries) == 1:
+            lane.wake.set()
         return True
 
     async def flush(self, timeout_seconds: float) -> bool:
@@ -246,12 +258,10 @@ class Emitter:
     async def _send_batch(self, producer: Any, partition: int, lane: _Lane) -> None:
         batch = producer.create_batch()
         count = 0
-        while count < min(len(lane.entries), lane.limit):
-            events = _one_record(lane.entries, count, lane.limit)
-            value = b"[" + b",".join(events) + b"]"
+        for events, value in _records(lane.next_batch()):
             if batch.append(timestamp=None, key=None, value=value, headers=_HEADERS) is None:
-                break
-            count += len(events)
+                break  # full, because masks are longer than what they hide: the rest comes with the next batch
+            count += events
         batch.close()
         try:
             await (await producer.send_batch(batch, self._topic, partition=partition))
@@ -261,11 +271,11 @@ class Emitter:
                 lane.limit = count // 2
                 return
             self.dropped += 1
-            log.warning("the broker refuses an event of %d bytes; dropped", len(lane.entries[0][2]))
+            log.warning("the broker refuses an event of %d bytes; dropped", _size(lane.entries[0]))
         else:
             self.sent += count
         for _ in range(count):
-            self._waiting_bytes -= len(lane.entries.popleft()[2])
+            self._waiting_bytes -= _size(lane.entries.popleft())
         self._waiting -= count
         self._end_flushes()
 
@@ -279,6 +289,10 @@ class Emitter:
                     done.set()
 
 
+def _size(entry: _Entry) -> int:
+    return len(entry[2]) + len(entry[3])
+
+
 async def _stop(producer: Any) -> None:
     with contextlib.suppress(TimeoutError, KafkaError, OSError):
         try:
@@ -288,68 +302,12 @@ async def _stop(producer: Any) -> None:
             await asyncio.wait_for(producer.client.close(), _STOP_SECONDS)
 
 
-def _one_record(entries: deque[tuple[int, str, bytes]], start: int, limit: int) -> list[bytes]:
-    """Encoded events of the next record: at most 64, at most 256 KiB, but at least one."""
-    events: list[bytes] = []
-    size = 0
-    for index in range(start, min(len(entries), start + MAX_EVENTS, limit)):
-        value = entries[index][2]
-        size += len(value) + 1
-        if events and size + 1 > MAX_BYTES:
-            break
-        events.append(value)
-    return events
-
-
-# --- encoding ---
-
-
-def encode_event(event: Event) -> bytes:
-    """One CloudEvent in JSON, secrets masked, small enough for a record: longer texts are cut with a visible mark."""
-    plain = _dump_plain(event.data)
-    if plain is not None and not may_hold_secret(plain.decode()):
-        value = encode_cloudevent(event, plain)
-        if len(value) <= _LARGEST_EVENT:
-            return value
-    data = redact_value(event.data)
-    value = encode_cloudevent(event, _dump(data))
-    limit = MAX_BYTES // 2
-    while len(value) > _LARGEST_EVENT and limit:
-        limit //= 2
-        value = encode_cloudevent(event, _dump({name: _cut(member, limit) for name, member in data.items()}))
-    return value
-
-
-def _dump_plain(data: dict[str, Any]) -> bytes | None:
-    """JSON of what is nothing but JSON types; None where `redact_value` has to turn something into one first."""
-    try:
-        return orjson.dumps(data, option=_PLAIN)
-    except TypeError:  # also integers of more than 64 bits, keys that are no strings, lone surrogates, cycles
-        return None
-
-
-def _dump(data: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(data)
-    except orjson.JSONEncodeError:  # lone surrogates, legal in a Python string and in no UTF-8
-        return orjson.dumps(_well_formed(data))
-
-
-def _well_formed(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_well_formed(name): _well_formed(member) for name, member in value.items()}
-    return [_well_formed(member) for member in value] if isinstance(value, list) else value
-
-
-def _cut(value: Any, limit: int) -> Any:
-    """Cut every text and collection in a JSON value to `limit`; structure stays, as a call's shape is its identity."""
-    if isinstance(value, str):
-        return value if len(value) <= limit else f"{value[:limit]}… [{len(value) - limit} characters cut]"
-    if isinstance(value, dict):
-        return {_cut(name, limit): _cut(member, limit) for name, member in list(value.items())[:limit]}
-    if isinstance(value, list):
-        kept = [_cut(member, limit) for member in value[:limit]]
-        return kept if len(value) <= limit else [*kept, f"… [{len(value) - limit} elements cut]"]
-    return value
+def _records(events: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Values of records that hold the events, each of at most 64 and 256 KiB, and how many each of them holds."""
+    start, size = 0, 0
+    for index, event in enumerate(events):
+        if index - start == MAX_EVENTS or (size and size + len(event) + 3 > MAX_BYTES):
+            yield index - start, record(events[start:index])
+            start, size = index, 0
+        size += len(event) + 2  # closing brace and comma
+    yield len(events) - start, record(events[start:])

@@ -109,27 +109,26 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
     }
 
 
-def encode_cloudevent(event: Event, data: bytes) -> bytes:
-    """`to_cloudevent` in JSON, with `data` in JSON already. What a session's events have in common is encoded once."""
-    source_and_type, names = _envelope(event.kind, event.tenant, event.agent, event.session)
-    return b'{"specversion":"1.0","id":"%b",%b,"time":"%b",%b,"sequence":%d,"data":%b}' % (
-        event.id.encode(),
-        source_and_type,
-        _rfc3339(event.time).encode(),
-        names,
-        event.sequence,
-        data,
-    )
+def cloudevent_head(event: Event) -> bytes:
+    """`to_cloudevent` in JSON as far as its data: with that in JSON and a closing brace it is complete.
+
+    What the events of a session have in common is encoded once, and all at once is a third of the cost of part by part.
+    """
+    kind, tenant, agent, session, sequence, time, _ = event
+    source, names, digest = _common(tenant, agent, session)
+    own = digest.copy()
+    own.update(b"%d" % sequence)
+    return (
+        f'{{"specversion":"1.0","id":"{own.hexdigest()}",{source},"type":"{_TYPE_OF[kind]}","time":"{_rfc3339(time)}",'
+        f'{names},"sequence":{sequence:d},"data":'
+    ).encode()
 
 
 @lru_cache(maxsize=4096)
-def _envelope(kind: Kind, tenant: str, agent: str, session: str) -> tuple[bytes, bytes]:
-    parts = (
-        {"source": f"/agents/{agent}", "type": _TYPE_OF[kind]},
-        {"tenant": tenant, "agent": agent, "session": session},
-    )
-    source_and_type, names = (orjson.dumps(part)[1:-1] for part in parts)
-    return source_and_type, names
+def _common(tenant: str, agent: str, session: str) -> tuple[str, str, blake2b]:
+    parts = ({"source": f"/agents/{agent}"}, {"tenant": tenant, "agent": agent, "session": session})
+    source, names = (orjson.dumps(part).decode()[1:-1] for part in parts)
+    return source, names, _session_digest(tenant, agent, session)
 
 
 def _rfc3339(time: float) -> str:
@@ -221,21 +220,16 @@ def _time(value: object, now: float) -> float:
 
 
 def _check_data(kind: Kind, data: Mapping[str, Any]) -> None:
-    """What the stages rely on; all else in `data` is the sender's own."""
-    if kind == "outcome" or kind == "action":
+    """What the stages rely on, whatever the kind; all else in `data` is the sender's own."""
+    if kind == "outcome" or kind == "action" or data.get(TOOL) is not None:
         _name(data, TOOL)
-        for field in (ERROR_TYPE, ERROR_MESSAGE):
-            value = data.get(field)
-            if value is not None and type(value) is not str:
-                raise InvalidEvent("bad_field", f"{field} must be a string")
-    elif kind == "session.ended" or kind == "feedback":
-        outcome = data.get(OUTCOME, "unknown")
-        if type(outcome) is not str or outcome not in _OUTCOMES:
-            raise InvalidEvent("bad_field", f"{OUTCOME} {outcome!r} is not one of {', '.join(sorted(_OUTCOMES))}")
-        reward = data.get(REWARD)
-        if reward is not None and type(reward) not in (int, float):
-            raise InvalidEvent("bad_field", f"{REWARD} must be a number")
-    for field in (GOAL, TASK, ROLE, CONTENT):
+    for field in (ERROR_TYPE, ERROR_MESSAGE, GOAL, TASK, ROLE, CONTENT):
         value = data.get(field)
         if value is not None and type(value) is not str:
             raise InvalidEvent("bad_field", f"{field} must be a string")
+    outcome = data.get(OUTCOME, "unknown")
+    if type(outcome) is not str or outcome not in _OUTCOMES:
+        raise InvalidEvent("bad_field", f"{OUTCOME} {outcome!r} is not one of {', '.join(sorted(_OUTCOMES))}")
+    reward = data.get(REWARD)
+    if reward is not None and type(reward) not in (int, float):
+        raise InvalidEvent("bad_field", f"{REWARD} must be a number")

@@ -17,7 +17,10 @@ __all__ = ["LoreIndex"]
 
 Entry = TypeVar("Entry", bound=Pattern | MemoryItem)
 
+Derived = TypeVar("Derived")
+
 KEPT = 8  # more than an agent is ever told, so that some may be left out as its own
+_MAX_DERIVED = 4096
 
 
 class _Ranked(Generic[Entry]):
@@ -71,6 +74,7 @@ class LoreIndex:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
         self._learned: dict[str, float] = {}
+        self._derived: dict[tuple[object, ...], Any] = {}
         self._failures_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
         self._weather_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
         self._weather_of_tool: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_time))
@@ -108,6 +112,17 @@ class LoreIndex:
         """What tells success from failure at a task."""
         return self._best(self._strategies, task)
 
+    def derived(self, work: Callable[..., Derived], *key: str) -> Derived:
+        """`work(self, *key)`, done once and remembered until the lore changes. Two thirds of an advice are in it."""
+        known = (work, *key)
+        if known in self._derived:
+            remembered: Derived = self._derived[known]
+            return remembered
+        if len(self._derived) >= _MAX_DERIVED:
+            self._derived.clear()
+        result = self._derived[known] = work(self, *key)
+        return result
+
     def learned_at(self, id: str) -> float | None:
         """When (wall time, seconds) a pattern or item first became known here; None if it has not."""
         return self._learned.get(id)
@@ -116,6 +131,7 @@ class LoreIndex:
 
     def put_pattern(self, pattern: Pattern, now: float) -> None:
         """Add or replace a pattern or health row. `now`: wall time in seconds."""
+        self._derived.clear()
         self.patterns[pattern.id] = pattern
         self._learned.setdefault(pattern.id, now)
         for group in self._pattern_groups(pattern):
@@ -123,6 +139,7 @@ class LoreIndex:
 
     def put_item(self, item: MemoryItem, now: float) -> None:
         """Add or replace a memory item. `now`: wall time in seconds."""
+        self._derived.clear()
         old = self.items.get(item.id)
         if old is not None and (old.pattern, old.call, old.tool, old.task) != (
             item.pattern,
@@ -138,6 +155,7 @@ class LoreIndex:
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""
+        self._derived.clear()
         pattern = self.patterns.pop(id, None)
         if pattern is not None:
             for group in self._pattern_groups(pattern):
@@ -145,6 +163,7 @@ class LoreIndex:
 
     def forget_item(self, id: str) -> None:
         """Drop a memory item; unknown ids are fine."""
+        self._derived.clear()
         item = self.items.pop(id, None)
         if item is not None:
             for group in self._item_groups(item):

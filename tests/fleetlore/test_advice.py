@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -231,3 +232,29 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
         times.append(time.thread_time() - started)
     # The aim is 100 microseconds; the bound leaves room for a machine that is busy with other tests.
     assert sorted(times)[int(len(times) * 0.99)] < 500e-6
+
+
+CHANGES: dict[str, Callable[[LoreIndex], object]] = {
+    "failed once": lambda index: known(index, failures=1),
+    "failed often": lambda index: known(index, failures=8, calls=9),
+    "mostly works": lambda index: health(index, 1, 900),
+    "recovery": lambda index: put(index, "r"),
+    "lesson": lambda index: put(index, "l", "lesson", support=4),
+    "lesson of one session": lambda index: put(index, "l", "lesson", support=1, sessions=("s",)),
+    "forgotten": lambda index: index.forget_pattern(FAILURE.exact),
+    "recovery forgotten": lambda index: index.forget_item("r"),
+    "health forgotten": lambda index: index.forget_pattern(CALL),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(CHANGES)), max_size=8), st.sampled_from([(), (FAILURE.exact,)]))
+def test_what_is_remembered_of_a_call_is_never_older_than_the_lore(changes: list[str], own: tuple[str, ...]) -> None:
+    asked_all_along = LoreIndex()
+    for number, change in enumerate(changes, 1):
+        ask(asked_all_along)
+        CHANGES[change](asked_all_along)
+        fresh = LoreIndex()
+        for each in changes[:number]:
+            CHANGES[each](fresh)
+        assert ask(asked_all_along, own_failures=own, session="s") == ask(fresh, own_failures=own, session="s")
+        assert ask(asked_all_along) == ask(fresh)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleetlore import events as ev
 from fleetlore.errors import InvalidEvent
-from fleetlore.events import Event, Kind, encode_cloudevent, event_id, parse_event, to_cloudevent
+from fleetlore.events import Event, Kind, cloudevent_head, event_id, parse_event, to_cloudevent
 
 NOW = 1_767_225_600.0
 
@@ -37,7 +37,9 @@ def raw(**changes: Any) -> dict[str, Any]:
     names,
     st.integers(0, ev.MAX_SEQUENCE),
     st.integers(0, int(NOW * 1000)),
-    st.dictionaries(st.text(st.characters(exclude_characters="."), max_size=10), json_values, max_size=4),
+    st.dictionaries(
+        st.text(st.characters(codec="utf-8", exclude_characters="."), max_size=10), json_values, max_size=4
+    ),
 )
 def test_an_event_reads_back_as_it_was_written(
     kind: Kind, agent: str, session: str, sequence: int, milliseconds: int, extra: dict[str, Any]
@@ -47,7 +49,7 @@ def test_an_event_reads_back_as_it_was_written(
     assert read._replace(time=0.0) == event._replace(time=0.0)
     assert read.time == pytest.approx(event.time, abs=1e-6)
     assert read.id == event.id
-    assert encode_cloudevent(event, orjson.dumps(event.data)) == orjson.dumps(to_cloudevent(event))
+    assert cloudevent_head(event) + orjson.dumps(event.data) + b"}" == orjson.dumps(to_cloudevent(event))
 
 
 @given(st.floats(0, 4e9))

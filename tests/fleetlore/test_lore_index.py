@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,3 +97,22 @@ def test_the_best_at_hand_are_the_best_of_all(changes: list[tuple[int, int | Non
             supports[id] = support
     expected = sorted(supports, key=lambda id: (supports[id], id), reverse=True)[:KEPT]
     assert [each.id for each in index.recoveries("class-1")] == expected
+
+
+def test_what_is_derived_is_worked_out_once_until_the_lore_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = LoreIndex()
+    asked: list[str] = []
+
+    def work(index: LoreIndex, *key: str) -> int:
+        asked.append(key[0])
+        return len(index.patterns)
+
+    assert [index.derived(work, "a"), index.derived(work, "a")] == [0, 0]
+    assert asked == ["a"]
+    index.put_pattern(Pattern(id="p", level="tool", tenant="default", tool="sql"), 0.0)
+    assert [index.derived(work, "a"), index.derived(work, "a")] == [1, 1]
+    assert asked == ["a", "a"]
+    monkeypatch.setattr("fleetlore.lore_index._MAX_DERIVED", 2)
+    for key in "abcdef":
+        index.derived(work, key)
+    assert len(index._derived) <= 2

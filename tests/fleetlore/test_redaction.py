@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.redaction import KINDS, redact, redact_value
+from fleetlore import redaction
+from fleetlore.redaction import KINDS, may_hold_secret, redact, redact_value, suspects
 
 # Written in two parts, so that a scanner of the repository finds no secret in it.
 A = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"  # 40 letters and digits
@@ -177,6 +178,70 @@ json_values = st.recursive(
 @given(json_values)
 def test_a_value_stays_json(value: Any) -> None:
     orjson.dumps(redact_value(value), option=orjson.OPT_NON_STR_KEYS)
+
+
+# Names of secrets in odd cases (a long s, a Kelvin sign), what may stand before their values, and values.
+said = st.lists(
+    st.sampled_from(
+        [text for _, text, _ in SECRETS]
+        + HARMLESS
+        + [
+            "password",
+            "Passwords",
+            "PASSPHRASE",
+            "pas\u017fcode",
+            "pwd",
+            "to\u212aen",
+            "\u017fecret",
+            "api key",
+            "API_KEY",
+        ]
+        + [
+            "x-amz-signature",
+            "accountKey",
+            "secret_access_key",
+            "Authorization",
+            "Cookie",
+            "bearer",
+            "BASIC",
+            "curl",
+            "mysql",
+        ]
+        + list("\\\"' :=>-\n\t\x0b\x1c\x85\u2003@/")
+        + [": ", "--", "-----", " -u", " -p", "\\\\", '\\"']
+        + ["hunter22", A[:16], "dXNlcjpwYXNz", "sid=" + A[:12], "the", "é😀", "x" * 600]
+    ),
+    max_size=8,
+).map("".join)
+
+
+@given(said)
+def test_no_gate_keeps_a_rule_from_what_it_would_mask(text: str) -> None:
+    masked = text
+    for rule in (*(rule for *_, rules in redaction._FORMS for rule in rules), *redaction._NAMED):
+        masked = rule.pattern.sub(rule.replace, masked)
+    assert redact(text) == masked
+    assert masked == text or suspects([b"plain", text.encode()]) == [1]
+
+
+@given(said, said)
+def test_no_secret_passes_unsuspected(name: str, text: str) -> None:
+    for value in (
+        text,
+        {name: text},
+        {name: 123456},
+        [{"x": {name: [text]}}],
+        {"json": orjson.dumps({name: text}).decode()},
+    ):
+        json = orjson.dumps(value)
+        if redact_value(value) != value:
+            assert suspects([json]) == [0]
+            assert may_hold_secret(json.decode())
+
+
+def test_an_ordinary_mention_of_a_secret_costs_no_second_look() -> None:
+    for text in ("KeyError: 'x'", "PRIMARY KEY (id)", "12 passed", "keyboard", "a token was expected", "the secretary"):
+        assert not may_hold_secret(orjson.dumps(text).decode())
 
 
 def test_a_value_under_a_secret_name_is_masked_at_any_depth() -> None:

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fleetlore import needles
+from fleetlore.needles import Needles
+
+WORDS = [b"key", b"secret", b"pwd", b"token"]
+EXACT = [b"eyJ", b"AKIA", b"ghp_"]
+FINDER = Needles(EXACT, WORDS)
+few_letters = st.lists(st.sampled_from([b"k", b"e", b"y", b"J", b"K", b"\xff", b"\n", *WORDS, *EXACT])).map(b"".join)
+
+
+def has_needle(text: bytes) -> bool:
+    return any(needle[-4:] in text for needle in EXACT) or any(word[-4:] in text.lower() for word in WORDS)
+
+
+@given(st.lists(few_letters | st.binary(max_size=9), max_size=40))
+@example([b""])
+@example([b"key"])
+@example([b"ke", b"y"])
+@example([b"", b"x" * 100, b"KEY", b""])
+def test_exactly_the_texts_with_a_needle_are_found(texts: list[bytes]) -> None:
+    assert FINDER.suspects(texts) == [number for number, text in enumerate(texts) if has_needle(text)]
+
+
+@given(st.lists(few_letters, max_size=30), st.integers(4, 20))
+def test_a_needle_across_two_blocks_is_found(texts: list[bytes], block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(needles, "_BLOCK_BYTES", block)
+        assert FINDER.suspects(texts) == [number for number, text in enumerate(texts) if has_needle(text)]
+
+
+def test_a_needle_has_three_bytes_or_more() -> None:
+    with pytest.raises(ValueError, match="three bytes"):
+        Needles([b"ab"])
