@@ -5,6 +5,8 @@
     ├── InvalidEvent            send it to the dead letters; carries a reason
     ├── BrokerUnavailable       the broker did not answer in time; try again
     ├── StoreUnavailable        the vector store did not answer in time; try again
+    ├── RowRefused              the vector store will never take these rows; the others of the batch are written
+    ├── BreakerTripped          a whole stream is being refused: stop, commit nothing, have somebody look
     ├── AdapterRefused          keep the adapter you have; carries a reason
     ├── ModelUnavailable        an optional package or a model file is missing
     └── StackError              a child process of the embedded stack did not start or died
@@ -43,6 +45,26 @@ class BrokerUnavailable(FleetloreError):
 
 class StoreUnavailable(FleetloreError):
     """The vector store did not answer in time; the same call may succeed later."""
+
+
+class RowRefused(FleetloreError):
+    """Rows that the vector store will never take, however often they are tried; all others of the call are written.
+
+    Attributes:
+        collection: where they should have gone.
+        ids: of the rows that were refused.
+        detail: what the store said of the first of them, for a person.
+    """
+
+    def __init__(self, collection: str, ids: tuple[str, ...], detail: str) -> None:
+        super().__init__(f"{collection} refused {len(ids)} rows, {ids[0][:100]!r} first: {detail}")
+        self.collection = collection
+        self.ids = ids
+        self.detail = detail
+
+
+class BreakerTripped(FleetloreError):
+    """A whole stream is being refused; the worker stops before it drains into the dead letters. The text says what to do."""
 
 
 class AdapterRefused(FleetloreError):

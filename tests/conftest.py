@@ -96,19 +96,24 @@ def mock_cluster() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of one Milvus Lite server for the whole run; keep tests apart by tenant."""
+    with _milvus(tmp_path_factory.mktemp("milvus")) as address:
+        yield address
+
+
+@pytest.fixture
+def own_milvus(tmp_path: Path) -> Iterator[str]:
+    """A Milvus Lite server whose collections the test may drop and rename."""
+    with _milvus(tmp_path / "milvus") as address:
+        yield address
+
+
+@contextlib.contextmanager
+def _milvus(folder: Path) -> Iterator[str]:
     pytest.importorskip("milvus_lite", reason="Milvus Lite is in the extra [embedded]")
     port = embedded.free_port()
     # The guard ends it with the test run, however that ends.
     start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
-    options = [
-        "server",
-        "--data-dir",
-        str(tmp_path_factory.mktemp("milvus")),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    options = ["server", "--data-dir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(
         [sys.executable, "-m", "streams.guard", sys.executable, "-c", start, *options],
         stdin=subprocess.PIPE,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
-from fleetlore.encoder import StaticEncoder
-from fleetlore.errors import ConfigError, StoreUnavailable
+from fleetlore.encoder import StaticEncoder, Vectors
+from fleetlore.errors import ConfigError, RowRefused, StoreUnavailable
 from fleetlore.testing.broker import free_port
+from sinks.generations import COLLECTIONS
 from sinks.metrics import Metrics
-from sinks.milvus import COLLECTIONS, MAX_ROWS_PER_CALL, MilvusStore, row_id
+from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore, row_id
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -149,3 +150,43 @@ async def test_what_was_written_is_counted(
     await counting.close()
     assert metrics.registry.get_sample_value("fleetlore_sink_rows_total", {"collection": "items"}) == 2
     assert metrics.registry.get_sample_value("fleetlore_sink_duration_seconds_count", {"collection": "items"}) == 1
+
+
+async def test_rows_that_milvus_never_takes_do_not_stop_the_others(
+    milvus: str, encoder: StaticEncoder, store: MilvusStore, tenant: str
+) -> None:
+    bad = {3, 4, 17}
+    long, wrong_character = "x" * 65_536, "half of a pair \ud800"
+    rows = [item(tenant, f"{n:02}", state=f"state {n}") for n in range(20)]
+    rows[3]["body"] = rows[4]["body"] = long
+    rows[17]["body"] = wrong_character
+    metrics = Metrics("test")
+    counting = MilvusStore(milvus, "", encoder, metrics)
+    with pytest.raises(RowRefused, match="body") as refused:
+        await counting.upsert("items", rows)
+    await counting.close()
+    assert refused.value.collection == "items"
+    assert refused.value.ids == tuple(row_id(tenant, f"{n:02}") for n in sorted(bad))
+    assert long not in refused.value.detail
+    assert set(await all_rows(store, "items", tenant)) == {row_id(tenant, f"{n:02}") for n in range(20) if n not in bad}
+    assert metrics.registry.get_sample_value("fleetlore_sink_rows_total", {"collection": "items"}) == 17
+
+
+async def test_what_the_server_refuses_is_told_from_an_outage(milvus: str, store: MilvusStore, tenant: str) -> None:
+    class Shorter(StaticEncoder):
+        def encode(self, texts: Sequence[str]) -> Vectors:
+            return super().encode(texts)[:, :5]
+
+    wrong = MilvusStore(milvus, "", Shorter(), Metrics("test"))
+    with pytest.raises(RowRefused, match="expected dim 256, got 5") as refused:
+        await wrong.upsert("items", [item(tenant, str(n)) for n in range(3)])
+    await wrong.close()
+    assert len(refused.value.ids) == 3
+    assert await all_rows(store, "items", tenant) == {}
+
+
+async def test_a_collection_that_is_missing_is_an_outage(milvus: str, encoder: StaticEncoder, tenant: str) -> None:
+    nowhere = MilvusStore(milvus, "", encoder, Metrics("test"), generation="nowhere")
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        await nowhere.upsert("items", [item(tenant, "1")])
+    await nowhere.close()
