@@ -13,11 +13,11 @@ import gzip
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from fleetlore.lore import MemoryItem, wilson
 from fleetlore.patterns import call_id, failure_of

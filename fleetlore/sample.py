@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import NamedTuple
 
 K = 256
 _SPACE = 2**52  # hashes fit a JSON number exactly (an IEEE double has 53 bits)
@@ -23,8 +24,7 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 12
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """What one session saw, cumulative: merging takes the maximum of each figure (and the minimum of `first`)."""
 
     agent: int
@@ -54,6 +54,8 @@ class SessionSample:
 
     k: int = K
     seen: dict[int, Seen] = field(default_factory=dict)
+    # Of a full sample, so that the many sessions that come too late cost a comparison and no search; 0 where not known.
+    _largest: int = field(default=0, compare=False)
 
     def add(self, session: int, seen: Seen) -> bool:
         """Merge one session's figures in; say whether anything changed."""
@@ -64,11 +66,14 @@ class SessionSample:
                 return False
             self.seen[session] = new
             return True
-        if len(self.seen) >= self.k:
-            largest = max(self.seen)
-            if session > largest:
-                return False
-            del self.seen[largest]
+        if len(self.seen) < self.k:
+            self.seen[session] = seen
+            return True
+        largest = self._last_kept
+        if session > largest:
+            return False
+        del self.seen[largest]
+        self._largest = 0
         self.seen[session] = seen
         return True
 
@@ -84,7 +89,13 @@ class SessionSample:
         """How many sessions one kept session stands for: 1 while all are kept."""
         if len(self.seen) < self.k:
             return 1.0
-        return (self.k - 1) / (max(self.seen) / _SPACE) / self.k
+        return (self.k - 1) / (self._last_kept / _SPACE) / self.k
+
+    @property
+    def _last_kept(self) -> int:
+        if not self._largest:
+            self._largest = max(self.seen)
+        return self._largest
 
     @property
     def sessions(self) -> int:
@@ -113,7 +124,7 @@ class SessionSample:
 
     def to_rows(self) -> list[list[float]]:
         """Rows (session, agent, calls, failures, first, last), sorted: equal samples give equal rows."""
-        return [[session, s.agent, s.calls, s.failures, s.first, s.last] for session, s in sorted(self.seen.items())]
+        return [[session, *seen] for session, seen in sorted(self.seen.items())]
 
     @classmethod
     def from_rows(cls, rows: Iterable[list[float]], k: int = K) -> SessionSample:

@@ -1,12 +1,15 @@
-"""A closed session, compact, and the verdict on it: what the stages after the first hand on."""
+"""A closed session, compact, and the verdict on it: what the stages after the first hand on.
+
+They are msgspec structs: one pass decodes the JSON, checks its types and makes the objects, at a fifth of the cost of a
+decoder, a check and a class of our own. What has its default is left out of the JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Literal
 
-import orjson
+import msgspec
+from msgspec.structs import replace
 
 MAX_TEXT = 2000
 
@@ -19,12 +22,11 @@ Ending = Literal["success", "failure", "unknown", "continued"]
 Label = Literal["success", "failure", "abstained"]
 Source = Literal["reward", "feedback", "rules", "none"]
 
+encode = msgspec.json.Encoder().encode
 
-@dataclass(slots=True, kw_only=True)
-class Step:
-    """One tool call that ended, or one message. Never changed once made.
 
-    Not frozen all the same: a frozen one takes 8 µs to make where this takes 2, and every stage makes one of each event.
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One tool call that ended, or one message.
 
     Attributes:
         sequence: its place in the session.
@@ -71,18 +73,7 @@ class Step:
         )
 
 
-_STEP_FIELDS = tuple(field.name for field in fields(Step))
-
-
-def _step(values: Mapping[str, Any]) -> Step:
-    """Keywords from our own names: those that the JSON decoder made are not interned, and a call compares each as text."""
-    step = Step(**{name: values[name] for name in _STEP_FIELDS})
-    step.advice = tuple(step.advice)
-    return step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feedback:
+class Feedback(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="feedback"):
     """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
 
     Attributes:
@@ -95,12 +86,15 @@ class Feedback:
     time: float
     by: str
 
+    def newest(self, other: Feedback | None) -> Feedback:
+        """The one of two that counts."""
+        return self if other is None or (self.time, self.by) >= (other.time, other.by) else other
+
     def to_json(self) -> bytes:
-        return orjson.dumps(self)
+        return encode(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trajectory:
+class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="trajectory"):
     """One session, or one part of a long one.
 
     Attributes:
@@ -134,10 +128,10 @@ class Trajectory:
 
     @property
     def calls(self) -> tuple[Step, ...]:
-        return tuple(step for step in self.steps if step.role == "tool")
+        return tuple([step for step in self.steps if step.role == "tool"])
 
     def to_json(self) -> bytes:
-        return orjson.dumps(self)
+        return encode(self)
 
     def digest(self) -> Trajectory:
         """The same session, short enough to keep: texts are clipped, and of many steps the first and the last ones stay."""
@@ -152,22 +146,16 @@ class Trajectory:
         steps = self.steps
         if len(steps) > most:
             steps = steps[: most // 4] + steps[-(most - most // 4) :]
-        short = tuple(step.clipped(text) for step in steps)
+        short = tuple([step.clipped(text) for step in steps])
         return replace(self, goal=self.goal[: 2 * text], steps=short)
 
     @classmethod
     def from_json(cls, value: bytes) -> Trajectory:
-        return cls.from_dict(orjson.loads(value))
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Trajectory:
-        steps = tuple([_step(step) for step in values["steps"]])
-        feedback = Feedback(**values["feedback"]) if values.get("feedback") else None
-        return cls(**{**values, "steps": steps, "feedback": feedback})
+        """Raises msgspec.DecodeError (a ValueError) for what is no trajectory."""
+        return msgspec.json.decode(value, type=cls)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether a session succeeded, how sure that is, and who says so.
 
     Attributes:
@@ -181,20 +169,16 @@ class Verdict:
     version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgment:
+class Judgment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A trajectory with its verdict."""
 
     trajectory: Trajectory
     verdict: Verdict
 
     def to_json(self) -> bytes:
-        return orjson.dumps(self)
+        return encode(self)
 
     @classmethod
     def from_json(cls, value: bytes) -> Judgment:
-        return cls.from_dict(orjson.loads(value))
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Judgment:
-        return cls(trajectory=Trajectory.from_dict(fields["trajectory"]), verdict=Verdict(**fields["verdict"]))
+        """Raises msgspec.DecodeError (a ValueError) for what is no judgment."""
+        return msgspec.json.decode(value, type=cls)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from sys import intern
 from typing import Any, Literal
 
-import orjson
+import msgspec
 
 from fleetlore.lore import ItemKind
+from fleetlore.trajectory import encode
 
 Side = Literal["success", "failure"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One session's contribution to the memory item `item_id`; contributions of many sessions merge into an `ItemState`.
 
     Attributes:
@@ -51,18 +49,9 @@ class Candidate:
     version: str = ""
 
     def to_json(self) -> bytes:
-        return orjson.dumps(self)
+        return encode(self)
 
     @classmethod
     def from_json(cls, value: bytes) -> Candidate:
-        return cls.from_dict(orjson.loads(value))
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Candidate:
-        # Names out of JSON are no interned strings, and a call with twenty such names compares each with all parameters.
-        named = {intern(name): value for name, value in fields.items()}
-        events, corrected = fields["revision"]
-        named["revision"] = events, corrected
-        named["rank"] = tuple(fields["rank"])
-        named["calls"] = tuple(fields["calls"])
-        return cls(**named)
+        """Raises msgspec.DecodeError (a ValueError) for what is no candidate."""
+        return msgspec.json.decode(value, type=cls)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-import orjson
+import msgspec
 
 from fleetlore.lore import MemoryItem
 from fleetlore.sample import stable_hash
+from fleetlore.trajectory import encode
 from models.candidate import Candidate, Side
 from models.contrast import contrast
 
@@ -175,27 +176,23 @@ class ItemState:
 
     def to_json(self) -> bytes:
         """Equal states give equal bytes."""
-        return orjson.dumps(
-            {
-                "contributors": [[session, *each] for session, each in sorted(self.contributors.items())],
-                "examples": self.examples,
-                "last_seen": self.last_seen,
-            },
-            option=orjson.OPT_SORT_KEYS,
-        )
+        return encode(_Kept(sorted(self.contributors.items()), dict(sorted(self.examples.items())), self.last_seen))
 
     @classmethod
     def from_json(cls, value: bytes) -> ItemState:
-        fields = orjson.loads(value)
-        return cls(
-            {
-                session: Contributor((events, corrected), side, agent, seen)
-                for session, (events, corrected), side, agent, seen in fields["contributors"]
-            },
-            {side: tuple(map(Candidate.from_dict, examples)) for side, examples in fields["examples"].items()},
-            fields["last_seen"],
-        )
+        kept = _read_kept(value)
+        return cls(dict(kept.contributors), kept.examples, kept.last_seen)
 
+
+class _Kept(msgspec.Struct, gc=False):
+    """An `ItemState` as it is stored."""
+
+    contributors: list[tuple[int, Contributor]]
+    examples: dict[Side, tuple[Candidate, ...]]
+    last_seen: float
+
+
+_read_kept = msgspec.json.Decoder(_Kept).decode
 
 # Agents and the sessions of the examples are met again and again; a hash costs 1 µs and there were five a contribution.
 _hash = lru_cache(maxsize=16_384)(stable_hash)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
-import orjson
+import msgspec
 
 from fleetlore.errors import InvalidEvent
 from streams.stage import DeadLetter, Effects, Record
@@ -14,30 +13,58 @@ from streams.stage import DeadLetter, Effects, Record
 T = TypeVar("T")
 
 
-def dead_letter(record: Record, error: InvalidEvent, value: object = None) -> DeadLetter:
+def dead_letter(record: Record, error: InvalidEvent, value: bytes | None = None) -> DeadLetter:
     """A dead letter for a record, or for one `value` out of it."""
-    untouched = record.value or b""
-    if value is not None:
-        # What is nested too deeply to be written again is kept together with what lay beside it.
-        with suppress(orjson.JSONEncodeError):
-            untouched = orjson.dumps(value)
-    return DeadLetter(record, untouched, error.reason, error.detail)
+    return DeadLetter(record, record.value or b"" if value is None else value, error.reason, error.detail)
 
 
-def decode_values(batch: Sequence[Record], parse: Callable[[Any], T], effects: Effects) -> list[tuple[Record, T]]:
-    """Parse every value of a batch; what cannot be parsed becomes a dead letter and the rest goes on."""
-    values: list[tuple[Record, T]] = []
-    for record in batch:
-        try:
-            decoded = orjson.loads(record.value or b"")
-        except orjson.JSONDecodeError as error:
-            effects.dead_letters.append(dead_letter(record, InvalidEvent("not_json", str(error))))
-            continue
-        for value in decoded if isinstance(decoded, list) else (decoded,):
+class Values(Generic[T]):
+    """Reads the values of one topic."""
+
+    def __init__(self, type: Any) -> None:
+        self._read_all = msgspec.json.Decoder(list[type]).decode
+        self._read_one = msgspec.json.Decoder(type).decode
+
+    def read(self, batch: Sequence[Record], effects: Effects) -> list[tuple[Record, T]]:
+        """Every value of a batch; what cannot be read becomes a dead letter and the rest goes on."""
+        values: list[tuple[Record, T]] = []
+        for record in batch:
             try:
-                values.append((record, parse(value)))
-            except (InvalidEvent, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-                invalid = error if isinstance(error, InvalidEvent) else InvalidEvent("wrong_shape", repr(error))
-                effects.dead_letters.append(dead_letter(record, invalid, value))
-    effects.processed += len(values)
-    return values
+                values += [(record, value) for value in self._read_all(record.value or b"")]
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                values += self._read_each(record, effects)
+        effects.processed += len(values)
+        return values
+
+    def _read_each(self, record: Record, effects: Effects) -> list[tuple[Record, T]]:
+        values: list[tuple[Record, T]] = []
+        try:
+            parts = split(record.value or b"")
+        except InvalidEvent as error:
+            effects.dead_letters.append(dead_letter(record, error))
+            return values
+        for part in parts:
+            try:
+                values.append((record, self._read_one(part)))
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+                effects.dead_letters.append(dead_letter(record, InvalidEvent("wrong_shape", str(error)), part))
+        return values
+
+
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def split(value: bytes) -> list[bytes]:
+    """The bytes of each value of an array; of anything else, itself.
+
+    Raises:
+        InvalidEvent: `empty` or `not_json`.
+    """
+    if not value:
+        raise InvalidEvent("empty", "a record without a value")
+    if value.lstrip()[:1] != b"[":
+        return [value]
+    try:
+        return [bytes(part) for part in _split(value)]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidEvent("not_json", str(error)) from None

@@ -14,7 +14,7 @@ from fleetlore.errors import StackError
 from fleetlore.offsets import end_offsets, observer, partitions_of
 from fleetlore.topics import topic
 
-FLOW = ("events", "observations", "trajectories", "judgments", "candidates")
+FLOW = ("events", "observations", "trajectories", "candidates")
 POLL_SECONDS = 0.05
 
 

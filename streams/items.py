@@ -1,4 +1,4 @@
-"""Stage 5: candidates → memory items, in Milvus and on the compacted topic `items`."""
+"""Stage 4: candidates → memory items, in Milvus and on the compacted topic `items`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from models.candidate import Candidate
 from models.item_state import ItemState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
-from streams.decode import decode_values
+from streams.decode import Values
 from streams.merging import MergedStates
 from streams.stage import Effects, Outgoing, Record, Stage
 from streams.store import Store
+
+_CANDIDATES: Values[Candidate] = Values(Candidate)
 
 
 class ItemsStage(Stage):
@@ -31,10 +33,7 @@ class ItemsStage(Stage):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        candidates = [
-            (tenant_of(record.topic), candidate)
-            for record, candidate in decode_values(batch, Candidate.from_dict, effects)
-        ]
+        candidates = [(tenant_of(record.topic), candidate) for record, candidate in _CANDIDATES.read(batch, effects)]
         states = await self._states.load({(tenant, candidate.item_id) for tenant, candidate in candidates})
         existed = {key for key, state in states.items() if state.is_item}
         changed: dict[tuple[str, str], ItemState] = {}

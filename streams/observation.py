@@ -6,16 +6,14 @@ Cumulative, because a figure that is merged by maximum stays right however often
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
 
-import orjson
+import msgspec
 
 from fleetlore.lore import Level
 from fleetlore.patterns import Failure, tool_id
-from fleetlore.sample import Seen
 
 
-class Subject(NamedTuple):
+class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """What was observed: the identity of a row on the `patterns` topic."""
 
     id: str
@@ -29,21 +27,21 @@ class Subject(NamedTuple):
     transient: bool = False
 
 
-class Observation(NamedTuple):
-    """A subject, the session that saw it (a hash, `fleetlore.sample.stable_hash`) and the session's figures."""
+class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A subject and what one session has seen of it.
+
+    Attributes:
+        session, agent: hashes (`fleetlore.sample.stable_hash`).
+        first, last: event times in seconds since the Unix epoch.
+    """
 
     subject: Subject
     session: int
-    seen: Seen
-
-    def to_json(self) -> bytes:
-        s = self.seen
-        return orjson.dumps([[*self.subject], self.session, s.agent, s.calls, s.failures, s.first, s.last])
-
-    @classmethod
-    def from_row(cls, row: list[Any]) -> Observation:
-        subject, session, *seen = row
-        return cls(Subject(*subject), session, Seen(*seen))
+    agent: int
+    calls: int
+    failures: int
+    first: float
+    last: float
 
 
 def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:

@@ -1,18 +1,34 @@
-"""Stage 2: observations → failure patterns and call health, in Milvus and on the compacted topic `patterns`."""
+"""Stage 2: observations → failure patterns and call health, in Milvus and on the compacted topic `patterns`.
+
+A new failure goes out at once, for others are about to make the same call. A pattern that is known changes with nearly every
+batch and says little new each time, so it is published and stored together with all that has changed, every half second; the
+commit waits for it. What a busy tool costs then depends on the time and not on how often it is called.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import astuple
+
+from fleetlore.clock import Clock
+from fleetlore.sample import Seen
 from fleetlore.topics import tenant_of
 from models.pattern_state import PatternState
 from sinks.milvus import row_id
-from streams.decode import decode_values
+from streams.decode import Values
 from streams.merging import MergedStates
 from streams.observation import Observation
-from streams.stage import Effects, Outgoing, Record, Stage
+from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
+
+WRITE_SECONDS = 0.5
+# Changed patterns that wait for their turn; a batch of a replay changes more, and is written as it comes.
+MAX_WAITING = 1_000
+
+_OBSERVATIONS: Values[Observation] = Values(Observation)
+Key = tuple[str, str]  # tenant, id
 
 
 class PatternsStage(Stage):
@@ -21,36 +37,66 @@ class PatternsStage(Stage):
     name = "patterns"
     reads = "observations"
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._clock = clock
         self._states: MergedStates[PatternState] = MergedStates(
             store, "patterns", lambda row: PatternState.restore(row["body"], row["state"])
         )
+        self._waiting: dict[Key, PatternState] = {}
+        self._uncovered: dict[TopicPartition, int] = {}
+        self._written = clock.monotonic()
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._waiting)
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        observations = [
-            (tenant_of(record.topic), observation)
-            for record, observation in decode_values(batch, Observation.from_row, effects)
-        ]
+        observations = [(tenant_of(record.topic), seen) for record, seen in _OBSERVATIONS.read(batch, effects)]
         states = await self._states.load({(tenant, seen.subject.id) for tenant, seen in observations})
-        changed: dict[tuple[str, str], PatternState] = {}
-        for tenant, (subject, session, seen) in observations:
-            effects.newest = max(effects.newest, seen.last)
-            key = (tenant, subject.id)
-            state = states.get(key)
+        new: dict[Key, PatternState] = {}
+        for tenant, seen in observations:
+            subject = seen.subject
+            key = tenant, subject.id
+            # One that waits may have been dropped from memory, and is newer than what the store has.
+            state = self._waiting.get(key) or states.get(key)
             if state is None:
-                state = states[key] = PatternState.new(*subject)
+                state = states[key] = new[key] = PatternState.new(*astuple(subject))
                 self._states.remember(tenant, subject.id, state)
-            if state.add(session, seen):
-                changed[key] = state
-        for (tenant, id), state in changed.items():
-            pattern = state.to_pattern(tenant).to_json()
-            effects.outgoing.append(Outgoing(tenant, "patterns", id, pattern))
-            effects.rows.setdefault("patterns", []).append(_row(tenant, state, pattern))
+            if state.add(seen.session, Seen(seen.agent, seen.calls, seen.failures, seen.first, seen.last)):
+                self._waiting[key] = state
+            if seen.last > effects.newest:
+                effects.newest = seen.last
+        for record in batch:
+            self._uncovered.setdefault(record.tp, record.offset)
+        due = self._clock.monotonic() - self._written >= WRITE_SECONDS
+        if due or not batch or len(self._waiting) > MAX_WAITING:
+            self._write(effects)
+        else:
+            effects.outgoing += (_outgoing(*key, state.to_pattern(key[0]).to_json()) for key, state in new.items())
         return effects
+
+    def committable(self, tp: TopicPartition, next_offset: int) -> int:
+        return min(self._uncovered.get(tp, next_offset), next_offset)
 
     def forget(self) -> None:
         self._states.forget()
+        self._waiting.clear()
+        self._uncovered.clear()
+
+    def _write(self, effects: Effects) -> None:
+        rows = effects.rows.setdefault("patterns", [])
+        for (tenant, id), state in self._waiting.items():
+            pattern = state.to_pattern(tenant).to_json()
+            effects.outgoing.append(_outgoing(tenant, id, pattern))
+            rows.append(_row(tenant, state, pattern))
+        self._waiting.clear()
+        self._uncovered.clear()
+        self._written = self._clock.monotonic()
+
+
+def _outgoing(tenant: str, id: str, pattern: bytes) -> Outgoing:
+    return Outgoing(tenant, "patterns", id, pattern)
 
 
 def _row(tenant: str, state: PatternState, pattern: bytes) -> dict[str, Any]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
 from fleetlore import events as ev
-from fleetlore.errors import InvalidEvent
-from fleetlore.events import Event
 from fleetlore.patterns import Failure, argument_shape, failure_of, shaped_call_id
-from fleetlore.redaction import redact
-from fleetlore.sample import Seen, stable_hash
-from fleetlore.trajectory import MAX_TEXT, Ending, Step, Trajectory
+from fleetlore.sample import stable_hash
+from fleetlore.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory
+from streams.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from streams.observation import Observation, Subject, subjects_of_call, subjects_of_failure
 from streams.stage import DeadLetter
 
@@ -36,6 +31,7 @@ class Figures:
     last: float
     calls: int = 0
     failures: int = 0
+    told: bool = False
 
 
 @dataclass(slots=True)
@@ -45,6 +41,7 @@ class OpenSession:
     Attributes:
         first_offset: of the first record that holds one of its events: no commit may pass it.
         last_time: newest event time, to tell when it has been silent for too long.
+        news: a call has failed since the last observations, which other agents should hear of at once.
         suspects: dead letters to be, by sequence: events that came before the one they should have followed.
     """
 
@@ -59,11 +56,12 @@ class OpenSession:
     task: str = ""
     ending: Ending | None = None
     reward: float | None = None
+    feedback: Feedback | None = None
+    news: bool = False
     steps: dict[int, Step] = field(default_factory=dict)
     sequences: set[int] = field(default_factory=set)
     suspects: dict[int, DeadLetter] = field(default_factory=dict)
     _figures: dict[str, Figures] = field(default_factory=dict)
-    _changed: set[str] = field(default_factory=set)
 
     @property
     def headless(self) -> bool:
@@ -76,71 +74,55 @@ class OpenSession:
     @property
     def complete(self) -> bool:
         """Nothing more can come: it said that it ended and no event is missing, or the part is full."""
-        if len(self.sequences) == PART_EVENTS:
-            return True
-        return self.ending is not None
+        return self.ending is not None or len(self.sequences) == PART_EVENTS
 
-    def add(self, event: Event) -> bool:
-        """Take an event in; False if it was known already.
+    def add(self, event: Incoming, time: float) -> None:
+        """Take in an event (cleaned, see `streams.cleaning`) that is not known yet."""
+        sequence, kind, data = event.sequence, event.type, event.data
+        self.sequences.add(sequence)
+        if time < self.first_time:
+            self.first_time = time
+        if time > self.last_time:
+            self.last_time = time
+        if kind == OUTCOME:
+            self._take_outcome(sequence, time, data)
+        elif kind == MESSAGE:
+            text, role = data.content or "", data.role or "assistant"
+            self.steps[sequence] = Step(sequence=sequence, role=role[:MAX_WORD], result=text[:MAX_TEXT])
+        elif kind == STARTED:
+            self.goal = (data.goal or "")[:MAX_TEXT]
+            self.task = (data.task or "")[: ev.MAX_ID_LENGTH]
+        elif kind == ENDED:
+            self.ending = data.outcome
+            self.reward = data.reward
+        # An action about to run says nothing that its outcome does not repeat.
 
-        Raises:
-            InvalidEvent: `bad_field`; the session is as it was.
-        """
-        if event.sequence in self.sequences:
-            return False
-        data = event.data
-        match event.kind:
-            case "outcome":
-                self._take_outcome(event)
-            case "message":
-                text = redact(str(data.get(ev.CONTENT, "")))[:MAX_TEXT]
-                role = (data.get(ev.ROLE) or "assistant")[:MAX_WORD]
-                self.steps[event.sequence] = Step(sequence=event.sequence, role=role, result=text)
-            case "session.started":
-                self.goal = redact(data.get(ev.GOAL) or "")[:MAX_TEXT]
-                self.task = (data.get(ev.TASK) or "")[: ev.MAX_ID_LENGTH]
-            case "session.ended":
-                self.ending = data.get(ev.OUTCOME, "unknown")
-                reward = data.get(ev.REWARD)
-                self.reward = None if reward is None else float(reward)
-            case _:
-                pass  # an action about to run says nothing that its outcome does not repeat
-        self.sequences.add(event.sequence)
-        self.first_time = min(self.first_time, event.time)
-        self.last_time = max(self.last_time, event.time)
-        return True
-
-    def _take_outcome(self, event: Event) -> None:
-        data = event.data
-        tool = data[ev.TOOL]
-        # Agents of ours have redacted already; a foreign client may not have, and nothing is stored unseen.
-        arguments = redact(_text_of(data, ev.ARGUMENTS))
-        result = redact(_text_of(data, ev.RESULT))[:MAX_TEXT]
-        error_type, message = data.get(ev.ERROR_TYPE), data.get(ev.ERROR_MESSAGE)
+    def _take_outcome(self, sequence: int, time: float, data: Data) -> None:
+        tool, arguments, message = data.tool or "", data.arguments, data.error_message
         call, subjects = _recognise_call(tool, argument_shape(arguments))
         failure: Failure | None = None
-        if error_type or message:
-            message = redact(message or "")
-            failure = failure_of(tool, arguments, error_type, message)
+        if message or data.error_type:
+            failure = failure_of(tool, arguments, data.error_type, message)
             subjects += subjects_of_failure(failure, call)
+            self.news = True
         for subject in subjects:
-            self._observe(subject, failure is not None, event.time)
-        duration, adapter = data.get(ev.DURATION), data.get(ev.ADAPTER)
-        self.steps[event.sequence] = Step(
-            sequence=event.sequence,
+            self._observe(subject, failure is not None, time)
+        duration, advice, adapter = data.duration, data.advice, data.adapter
+        self.steps[sequence] = Step(
+            sequence=sequence,
             role="tool",
             tool=tool,
             arguments=arguments[:MAX_TEXT],
-            result=result,
+            result=data.result[:MAX_TEXT],
             error_type=failure.error_class if failure else None,
-            error_message=message[:MAX_TEXT] if failure and message else None,
+            error_message=message[:MAX_TEXT] if message else None,
             duration_seconds=float(duration) if isinstance(duration, int | float) else None,
             call=call,
             family=failure.family if failure else None,
             pattern=failure.class_ if failure else None,
             exact=failure.exact if failure else None,
             transient=failure is not None and failure.transient,
-            advice=_texts(data.get(ev.ADVICE)),
+            advice=_texts(advice) if advice else (),
             adapter=adapter[:MAX_WORD] if isinstance(adapter, str) else None,
         )
 
@@ -150,28 +132,29 @@ class OpenSession:
             figures = self._figures[subject.id] = Figures(subject, time, time)
         figures.calls += 1
         figures.failures += failed
+        figures.told = False
         if time > figures.last:
             figures.last = time
         elif time < figures.first:
             figures.first = time
-        self._changed.add(subject.id)
 
     def take_observations(self) -> list[Observation]:
         """What has changed since the last call."""
-        if not self._changed:
-            return []
+        self.news = False
         session = stable_hash(self.session if self.part == 0 else f"{self.session}#{self.part}")
-        agent = stable_hash(self.agent)
-        changed = [self._figures[id] for id in self._changed]
-        self._changed.clear()
-        return [
-            Observation(each.subject, session, Seen(agent, each.calls, each.failures, each.first, each.last))
-            for each in changed
-        ]
+        agent = _agent_hash(self.agent)
+        observations = []
+        for each in self._figures.values():
+            if not each.told:
+                each.told = True
+                observations.append(
+                    Observation(each.subject, session, agent, each.calls, each.failures, each.first, each.last)
+                )
+        return observations
 
     def follows(self, sequence: int) -> bool:
         """The event before `sequence` is known, or there is none."""
-        return sequence == self.part * PART_EVENTS or sequence - 1 in self.sequences
+        return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
         """The session as a trajectory, and the events that jumped over a gap.
@@ -191,12 +174,16 @@ class OpenSession:
             ended=self.last_time,
             ending=self.ending or "continued",
             reward=self.reward,
-            steps=tuple(step for sequence, step in sorted(self.steps.items()) if sequence not in jumped),
+            steps=tuple([step for sequence, step in sorted(self.steps.items()) if sequence not in jumped]),
             part=self.part,
             events=len(self.sequences) - len(jumped),
             missing=last + 1 - self.part * PART_EVENTS - len(self.sequences),
+            feedback=self.feedback,
         )
         return trajectory, [self.suspects[sequence] for sequence in sorted(jumped)]
+
+
+_agent_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 @lru_cache(maxsize=16_384)
@@ -204,20 +191,6 @@ def _recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
     """The call's id and its subjects. Cached: a fleet makes few kinds of calls, and many of each."""
     call = shaped_call_id(tool, shape)
     return call, subjects_of_call(tool, call, shape)
-
-
-def _text_of(data: Mapping[str, Any], field: str) -> str:
-    """A field of the data as text: text as it is, all else as JSON with sorted keys."""
-    value = data.get(field)
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-    except orjson.JSONEncodeError as error:
-        # The decoder takes deeper nesting than any encoder gives out again.
-        raise InvalidEvent("bad_field", f"{field}: {error}") from None
 
 
 def _texts(value: Any) -> tuple[str, ...]:

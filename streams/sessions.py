@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent
-from fleetlore.events import OUTCOME, Event, parse_event
-from fleetlore.records import decode_record
 from fleetlore.topics import tenant_of
-from fleetlore.trajectory import Feedback
+from fleetlore.trajectory import Feedback, encode
 from sinks.metrics import Metrics
+from streams.cleaning import clean
 from streams.decode import dead_letter
+from streams.incoming import FEEDBACK, Incoming, bytes_of, read_events
 from streams.session import PART_EVENTS, OpenSession
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 
@@ -79,22 +79,23 @@ class SessionsStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         now = self._clock.now()
+        arrivals = [(record, read_events(record, tenant_of(record.topic), now, effects)) for record in batch]
+        clean([event for _, events in arrivals for event in events])
         touched: dict[tuple[str, Key], OpenSession] = {}
-        for record in batch:
+        for record, events in arrivals:
             partition = self._partitions.setdefault(record.tp, Partition())
             tenant = tenant_of(record.topic)
-            for event, raw in self._events(record, tenant, now, effects):
+            for event in events:
                 try:
-                    self._take(event, raw, record, partition, touched, effects)
+                    self._take(event, tenant, record, partition, touched, effects)
                 except InvalidEvent as error:
-                    effects.dead_letters.append(dead_letter(record, error, raw))
+                    effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
                     effects.processed -= 1
             self._close_stale(partition, record.offset, effects)
         for session in touched.values():
-            for observation in session.take_observations():
-                effects.outgoing.append(
-                    Outgoing(session.tenant, "observations", observation.subject.id, observation.to_json())
-                )
+            # A failure cannot wait until the session ends; what went well can.
+            if session.news:
+                self._tell(session, effects)
         self._metrics.open_sessions().set(sum(len(each.open) for each in self._partitions.values()))
         return effects
 
@@ -106,67 +107,60 @@ class SessionsStage(Stage):
     def forget(self) -> None:
         self._partitions.clear()
 
-    def _events(self, record: Record, tenant: str, now: float, effects: Effects) -> list[tuple[Event, object]]:
-        """The good events of a record; the bad ones become dead letters."""
-        try:
-            decoded = decode_record(record.value, record.headers)
-        except InvalidEvent as error:
-            effects.dead_letters.append(dead_letter(record, error))
-            return []
-        self._metrics.received_events(record.topic).inc(len(decoded))
-        good: list[tuple[Event, object]] = []
-        single = len(decoded) == 1
-        for raw in decoded:
-            try:
-                if isinstance(raw, InvalidEvent):
-                    raise raw
-                good.append((parse_event(raw, tenant, now), raw))
-            except InvalidEvent as error:
-                effects.dead_letters.append(dead_letter(record, error, None if single or raw is error else raw))
-        effects.processed += len(good)
-        return good
-
     def _take(
         self,
-        event: Event,
-        raw: object,
+        event: Incoming,
+        tenant: str,
         record: Record,
         partition: Partition,
         touched: dict[tuple[str, Key], OpenSession],
         effects: Effects,
     ) -> None:
-        if event.kind == "feedback":
-            self._hand_on_feedback(event, effects)
+        if event.type == FEEDBACK:
+            self._take_feedback(event, tenant, partition, effects)
             return
-        key = (event.session, event.sequence // PART_EVENTS)
+        sequence, time = event.sequence, event.time.timestamp()
+        key = (event.session, sequence // PART_EVENTS)
         session = partition.find(key)
+        new = session is None
         if session is None:
-            session = OpenSession(
-                event.tenant, event.session, event.agent, key[1], record.offset, event.time, event.time
-            )
+            session = OpenSession(tenant, event.session, event.agent, key[1], record.offset, time, time)
         elif session.agent != event.agent:
             raise InvalidEvent(
                 "foreign_agent", f"session {event.session!r} is {session.agent!r}'s, not {event.agent!r}'s"
             )
-        if not session.add(event):
+        elif sequence in session.sequences:
             self._metrics.duplicate_events().inc()
             return
-        if not session.follows(event.sequence):
-            error = InvalidEvent("sequence_gap", f"{event.sequence} came without {event.sequence - 1}")
-            session.suspects[event.sequence] = dead_letter(record, error, raw)
-        partition.newest_time = max(partition.newest_time, event.time)
-        effects.newest = max(effects.newest, event.time)
-        touched[event.tenant, key] = session
-        if key not in partition.closed:
+        session.add(event, time)
+        if not session.follows(sequence):
+            error = InvalidEvent("sequence_gap", f"{sequence} came without {sequence - 1}")
+            session.suspects[sequence] = dead_letter(record, error, bytes_of(event, record))
+        if time > partition.newest_time:
+            partition.newest_time = time
+        if time > effects.newest:
+            effects.newest = time
+        touched[tenant, key] = session
+        if new or key in partition.headless:
             partition.place(key, session)
         if session.complete:
             self._close(partition, key, session, effects)
 
-    def _hand_on_feedback(self, event: Event, effects: Effects) -> None:
-        label = event.data.get(OUTCOME)
-        if label == "success" or label == "failure":
-            feedback = Feedback(session=event.session, label=label, time=event.time, by=event.agent)
-            effects.outgoing.append(Outgoing(event.tenant, "trajectories", event.session, feedback.to_json()))
+    def _take_feedback(self, event: Incoming, tenant: str, partition: Partition, effects: Effects) -> None:
+        """A session that is open takes it along; to one that was closed, or never seen, it is sent after."""
+        label = event.data.outcome
+        if label == "unknown":
+            return
+        feedback = Feedback(session=event.session, label=label, time=event.time.timestamp(), by=event.agent)
+        session = partition.find((event.session, 0))
+        if session is not None:
+            session.feedback = feedback.newest(session.feedback)
+        if (event.session, 0) not in partition.open:
+            effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
+
+    def _tell(self, session: OpenSession, effects: Effects) -> None:
+        for seen in session.take_observations():
+            effects.outgoing.append(Outgoing(session.tenant, "observations", seen.subject.id, encode(seen)))
 
     def _close(self, partition: Partition, key: Key, session: OpenSession, effects: Effects) -> None:
         """Hand a session on. One that was closed before is handed on again, for it has learned of another event."""
@@ -175,6 +169,7 @@ class SessionsStage(Stage):
         partition.closed[key] = session
         while len(partition.closed) > REMEMBERED_SESSIONS:
             partition.closed.popitem(last=False)
+        self._tell(session, effects)
         if session.headless:
             return
         trajectory, jumped = session.close()

@@ -86,8 +86,13 @@ class Stage(Protocol):
     name: str
     reads: str
 
+    @property
+    def holds(self) -> bool:
+        """Whether effects of earlier batches are held back; they come with a later batch, at the latest with an empty one."""
+        return False
+
     async def process(self, batch: Sequence[Record]) -> Effects:
-        """Turn a batch into its effects.
+        """Turn a batch into its effects. The batch is empty where nothing came and the stage `holds` something.
 
         Bad data never raises: it becomes a dead letter. May raise `StoreUnavailable`, and then has to give the same effects
         when called again with the same batch.

@@ -8,26 +8,25 @@ last published version and learns again what no version holds yet.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, InvalidEvent
 from fleetlore.manifest import ADAPTER, DataRange
 from fleetlore.topics import tenant_of, topic
 from fleetlore.trajectory import Judgment
 from sinks.adapters import AdapterPublisher
 from sinks.endpoint import Health
 from sinks.metrics import Metrics
+from streams.decode import split
+from streams.lifecycle import at_first_signal
 
 if TYPE_CHECKING:
     from models.learner import Cadence, Candidate, Learner
@@ -45,7 +44,8 @@ NICENESS = 10
 async def run_trainer(
     settings: Settings, *, cadence: Cadence | None = None, config: TrainerConfig | None = None, niceness: int = NICENESS
 ) -> None:
-    """Train until SIGTERM or SIGINT, then return.
+    """Train until SIGTERM or SIGINT, then return; see `streams.lifecycle`. An update or a candidate that does not end in time
+    is given up, and its sessions are learned again by the next trainer. It goes on in its thread: end the process then.
 
     Raises ConfigError without a signing key, ModelUnavailable without the base, BrokerUnavailable when the broker stays
     away while a version is published.
@@ -53,6 +53,8 @@ async def run_trainer(
     # Learning can wait; the workers on the same cores cannot. That begins with importing torch and peft, which takes
     # seconds of CPU, so neither is imported before this line.
     os.nice(niceness)
+    stop = asyncio.Event()
+    at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
     import torch
 
     from fleetlore.encoder import shared_encoder
@@ -60,17 +62,21 @@ async def run_trainer(
     from models.learner import Learner
 
     torch.set_num_threads(1)  # more of them would spin while others need the cores
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     metrics, health = Metrics("trainer"), Health("broker")
     base, encoder = load_base(), shared_encoder()
     learners = {tenant: Learner(tenant, base, encoder, config, cadence) for tenant in settings.tenants}
     endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
     try:
         async with AdapterPublisher.from_settings(settings) as publisher:
-            await TrainerRole(settings, learners, publisher, metrics, health).run(stop)
+            role = TrainerRole(settings, learners, publisher, metrics, health)
+            running, stopping = asyncio.create_task(role.run(stop)), asyncio.create_task(stop.wait())
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            health.unready("broker", "stopping")
+            try:
+                await asyncio.wait_for(running, settings.drain_seconds)
+            except TimeoutError:
+                log.warning("what was being learned did not end within %.0f s", settings.drain_seconds)
+            stopping.cancel()
     finally:
         endpoint.close()
 
@@ -244,16 +250,16 @@ class TrainerRole:
 
 
 def judgments_of(record: ConsumerRecord) -> list[Judgment]:
-    """The judgments of a record: a JSON array of them, or one. What is none is left out: the stage before made it, and a
-    trainer must not stop for it."""
-    with contextlib.suppress(orjson.JSONDecodeError):
-        value = orjson.loads(record.value or b"null")
-        judgments = []
-        for entry in value if isinstance(value, list) else [value]:
-            try:
-                judgments.append(Judgment.from_dict(entry))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                log.warning("no judgment in %s[%d]@%d: %r", record.topic, record.partition, record.offset, error)
-        return judgments
-    log.warning("no JSON in %s[%d]@%d", record.topic, record.partition, record.offset)
-    return []
+    """The judgments of a record. What is none is left out: the stage before made it, and a trainer must not stop for it."""
+    try:
+        parts = split(record.value or b"")
+    except InvalidEvent as error:
+        log.warning("%s in %s[%d]@%d", error, record.topic, record.partition, record.offset)
+        return []
+    judgments = []
+    for part in parts:
+        try:
+            judgments.append(Judgment.from_json(part))
+        except ValueError as error:
+            log.warning("no judgment in %s[%d]@%d: %s", record.topic, record.partition, record.offset, error)
+    return judgments

@@ -145,8 +145,8 @@ def test_a_digest_of_characters_that_json_escapes_fits_as_well() -> None:
 
 def test_parts_of_a_session_have_ids_of_their_own() -> None:
     whole = long_session(1, "s")
-    parts = [orjson.loads(whole.to_json()) | {"part": part} for part in (0, 1, 2)]
-    ids = [Trajectory.from_dict(fields).id for fields in parts]
+    parts = [orjson.dumps(orjson.loads(whole.to_json()) | {"part": part}) for part in (0, 1, 2)]
+    ids = [Trajectory.from_json(fields).id for fields in parts]
     assert len(set(ids)) == 3
     assert ids[0] == whole.session
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fleetlore.lore import MemoryItem
 from fleetlore.patterns import call_id, failure_of
@@ -191,7 +192,7 @@ def test_texts_are_bounded_and_on_one_line() -> None:
 
 def test_items_are_keyed_by_tenant() -> None:
     mine, theirs = judgment(NO_TABLE, GOOD), judgment(NO_TABLE, GOOD)
-    object.__setattr__(theirs.trajectory, "tenant", "other")
+    theirs = replace(theirs, trajectory=replace(theirs.trajectory, tenant="other"))
     assert {c.item_id for c in distil(mine)}.isdisjoint({c.item_id for c in distil(theirs)})
 
 

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from models.candidate import Candidate
 from models.item_state import EXAMPLES, SAMPLED_SESSIONS, ItemState

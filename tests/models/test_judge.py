@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fleetlore.patterns import call_id, failure_of
 from fleetlore.trajectory import Feedback, Step, Trajectory

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from fleetlore.encoder import shared_encoder
 from fleetlore.network import load_base

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore import events as ev
 from fleetlore.config import Settings
+from fleetlore.dead_letters import Posted
 from fleetlore.encoder import StaticEncoder
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.events import Event
@@ -31,9 +32,11 @@ from fleetlore.testing.broker import EmbeddedBroker, free_port
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.log import InMemoryLog
 from fleetlore.topics import partition_for, topic
+from sinks.generations import COLLECTIONS
 from sinks.metrics import Metrics
-from sinks.milvus import COLLECTIONS, MilvusStore
+from sinks.milvus import MilvusStore
 from sinks.outbox import COMPACTED, json_arrays
+from sinks.topics import ensure_topics
 from streams.app import pipeline as all_stages
 from streams.delivery import Delivery, Ledger
 from streams.drained import wait_drained
@@ -130,13 +133,16 @@ class MemoryStore:
                 assert size <= MILVUS_FIELD_BYTES, f"{collection}.{name} of {row['id']} has {size} bytes"
             self.collections[collection][row["id"]] = dict(row)
 
+    async def resolve(self, collection: str) -> str:
+        return collection
+
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
         rows = self.collections[collection]
         return {id: rows[id] for id in ids if id in rows}
 
-    async def rows(self, collection: str, tenant: str, *fields: str) -> AsyncIterator[dict[str, Any]]:
+    async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
         for row in list(self.collections[collection].values()):
-            if row["tenant"] == tenant:
+            if all(row.get(name) == value for name, value in {"tenant": tenant, **equal}.items()):
                 yield row
 
 
@@ -169,8 +175,10 @@ class MemoryOutbox:
         if broken:
             raise BrokerUnavailable("killed in the middle of a delivery")
 
-    async def bury(self, name: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
-        self._log.append(name, value, key=key, headers=headers)
+    async def post(self, letters: Sequence[Posted]) -> None:
+        for each in letters:
+            partition = each.partition % self._log.partitions(each.topic)
+            self._log.append(each.topic, each.value, key=each.key, partition=partition, headers=each.headers)
 
 
 class MemoryPipeline:
@@ -220,6 +228,10 @@ class MemoryPipeline:
             for partition in range(PARTITIONS):
                 if await self._batch(stage, partition):
                     return True
+        for stage in self.stages:
+            if stage.holds:
+                await self.delivery.run(stage, [])
+                return True
         return False
 
     async def _batch(self, stage: Stage, partition: int) -> bool:
@@ -417,7 +429,16 @@ def wait_ready(url: str, child: subprocess.Popen[bytes]) -> None:
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)
-    raise AssertionError(f"nothing is ready at {url}")
+    raise AssertionError(f"nothing is ready at {url}: {_why(url)}")
+
+
+def _why(url: str) -> str:
+    try:
+        return str(urllib.request.urlopen(f"{url}/readyz", timeout=2).read())
+    except urllib.error.HTTPError as refused:
+        return str(refused.read())
+    except OSError as error:
+        return repr(error)
 
 
 def worker_environ(settings: Settings) -> dict[str, str]:
@@ -437,8 +458,7 @@ def start_worker() -> Iterator[Callable[[Settings], subprocess.Popen[bytes]]]:
 
     yield start
     for child in children:
-        if child.poll() is None:
-            end(child)
+        end(child)
 
 
 @pytest.fixture(scope="session")
@@ -463,6 +483,31 @@ async def broker_pipeline(request: pytest.FixtureRequest) -> AsyncIterator[Broke
     await pipeline.start()
     yield pipeline
     await pipeline.stop()
+
+
+@pytest.fixture
+async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Callable[..., Awaitable[BrokerPipeline]]]:
+    """Makes the pipeline of a tenant and a group of its own, for whose workers the test cares."""
+    async with AsyncExitStack() as stack:
+
+        async def make(milvus: str, **changes: Any) -> BrokerPipeline:
+            settings = Settings(
+                broker=broker.address,
+                milvus=milvus,
+                group=tenant,
+                tenants=(tenant,),
+                partitions=PARTITIONS,
+                session_timeout_seconds=6.0,
+                metrics_port=free_port(),
+            ).with_(**changes)
+            await ensure_topics(settings)
+            store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
+            pipeline = BrokerPipeline(Server(settings, f"http://127.0.0.1:{settings.metrics_port}", store))
+            await pipeline.start()
+            stack.push_async_callback(pipeline.stop)
+            return pipeline
+
+        yield make
 
 
 @pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.timeout(150))])

@@ -12,10 +12,10 @@ import pytest
 
 from fleetlore import events as ev
 from fleetlore.config import Settings
+from fleetlore.dead_letters import MAX_VALUE_BYTES
 from fleetlore.errors import ConfigError
 from fleetlore.events import Event, to_cloudevent
 from fleetlore.topics import topic
-from sinks.dead_letters import MAX_VALUE_BYTES
 
 # `MemoryPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
 Pipeline = Any
@@ -31,13 +31,6 @@ def changed(**changes: Any) -> Change:
 
 def with_data(**data: Any) -> Change:
     return lambda event: {**event, "data": {**event["data"], **data}}
-
-
-def nested(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value]
-    return value
 
 
 # What is wrong with one event of a record that holds good ones too, and the reason it must get.
@@ -67,12 +60,6 @@ BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
     "control characters in the tool": (with_data(**{ev.TOOL: "ba\u0007sh"}), "control_characters"),
     "another tenant": (changed(tenant="somebody-else"), "foreign_tenant"),
     "a tenant with a separator": (changed(tenant="acme.events"), "foreign_tenant"),
-    # They come in the place of the next good event, which must still be taken after them.
-    "arguments nested too deeply": (
-        changed(sequence=2, data={ev.TOOL: "bash", ev.ARGUMENTS: nested(400)}),
-        "bad_field",
-    ),
-    "a result nested too deeply": (changed(sequence=2, data={ev.TOOL: "bash", ev.RESULT: nested(400)}), "bad_field"),
     "another agent in this session": (changed(agent="somebody-else"), "foreign_agent"),
     "an event that is too large": (with_data(**{ev.RESULT: "x" * 300_000}), "too_large"),
     "a sequence that jumps": (changed(sequence=40), "sequence_gap"),
@@ -206,7 +193,7 @@ async def test_a_lost_event_costs_the_one_behind_it_and_no_other(memory_pipeline
     assert (await pipeline.knowledge()).judgments == [("s", "success", 5)]
 
 
-@pytest.mark.parametrize("name", ["observations", "trajectories", "judgments", "candidates"])
+@pytest.mark.parametrize("name", ["observations", "trajectories", "candidates"])
 @pytest.mark.parametrize("value", [b"no json", b"7", b"[[]]", b'{"a": 1}', b"[null]", b'[{"session": 1, "by": []}]'])
 async def test_no_later_stage_is_stopped_by_bad_values(
     memory_pipeline: Callable[..., Pipeline], name: str, value: bytes

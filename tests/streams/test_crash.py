@@ -25,7 +25,8 @@ WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'i
 async def log_of_a_fleet(make: MakePipeline, seed: int = 1, batch_records: int = 4) -> Pipeline:
     pipeline = make(batch_records=batch_records)
     story = pipeline.story
-    await pipeline.send([*story.interleaved(story.fleet(), seed), story.feedback("bad-1", "success")], per_record=2)
+    early, late = story.feedback("bad-2", "success"), story.feedback("bad-1", "success")
+    await pipeline.send([early, *story.interleaved(story.fleet(), seed), late], per_record=2)
     return pipeline
 
 
@@ -39,7 +40,7 @@ async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(
         undisturbed.commit()
         batches += 1
     expected = await undisturbed.knowledge()
-    assert batches > 10
+    assert batches >= 8
     for crash_after in range(batches):
         pipeline = await log_of_a_fleet(memory_pipeline)
         for number in range(crash_after):
