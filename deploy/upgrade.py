@@ -27,7 +27,7 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], check=True)
-        subprocess.run([python, "-m", "pip", "install", f"{ROOT}[dev]"], check=True)
+        subprocess.run([python, "-m", "pip", "install", f"{ROOT}[dev,bench]"], check=True)
         frozen = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True).stdout
     pins = [line for line in frozen.splitlines() if "==" in line and not UNPINNED.match(line)]
     (ROOT / "constraints.txt").write_text(HEAD + "".join(f"{pin}\n" for pin in pins))

@@ -43,10 +43,9 @@ def settings() -> str:
 def topics() -> str:
     """Every topic of a tenant."""
     rows = (
-        (f"`{spec.name}`", spec.key, spec.holds, "compacted" if spec.compacted else f"{spec.retention_days} days")
-        for spec in TOPICS
+        (f"`{spec.name}`", spec.key, spec.holds, spec.kept, str(spec.partitions or "by setting")) for spec in TOPICS
     )
-    return table(("topic", "key", "value", "kept"), rows)
+    return table(("topic", "key", "value", "kept", "partitions"), rows)
 
 
 def metrics() -> str:

@@ -8,7 +8,8 @@ point is named like the command it brings (`demo`, or `adapters.rollback` for a 
 that adds it to `app` (or to `fleetlore.cli_app.group(app, "adapters")`). It is called at every start, so its module imports what is heavy (Faust, torch) inside the command.
 Where its imports fail because an extra is not installed, the command says which one when it is called.
 
-Exit codes: 0 done, 1 an error that is explained in one line, 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 an error that is explained in one line, 2 wrong usage, 3 differences remain (`topics apply`), 130
+interrupted.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fleetlore import cli_adapters, cli_lore
+from fleetlore import cli_adapters, cli_dead_letters, cli_lore
 from fleetlore.cli_output import safe
 from fleetlore.errors import FleetloreError, ModelUnavailable
 
@@ -39,6 +39,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     cli_lore.register(app)
     cli_adapters.register(app)
+    cli_dead_letters.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
     return app

@@ -40,6 +40,18 @@ class Settings:
     metrics_host: str = _setting("127.0.0.1", "address the metrics endpoint listens on; 0.0.0.0 in a container")
     metrics_port: int = _setting(0, "port of the metrics endpoint; 0 picks a free one")
     silent_seconds: float = _setting(3600.0, "event time without an event after which a session is closed as continued")
+    drain_seconds: float = _setting(
+        20.0,
+        "after SIGTERM, how long a batch under way may take to end before it is left to the next worker; with the 5 s to commit "
+        "and leave it stays below the 30 s after which Kubernetes kills",
+    )
+    breaker_ratio: float = _setting(
+        0.5,
+        "share of a topic's last records, above which a run of lost ones stops the worker; 0 to 1, and 1 switches that off",
+    )
+    breaker_run_records: int = _setting(
+        100, "records in a row without one good event after which the worker stops instead of dead-lettering all"
+    )
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     signing_key: str = _setting("", "file of the trainer's Ed25519 private key (PEM)")
     public_key: str = _setting("", "base64 of the Ed25519 public key whose adapters agents accept; several by comma")
@@ -51,9 +63,20 @@ class Settings:
             raise ConfigError("FLEETLORE_TENANTS names no tenant")
         for tenant in self.tenants:
             check_tenant(tenant)
-        for name in ("partitions", "replication", "fetch_wait_ms", "session_timeout_seconds", "silent_seconds"):
+        for name in (
+            "partitions",
+            "replication",
+            "fetch_wait_ms",
+            "session_timeout_seconds",
+            "silent_seconds",
+            "drain_seconds",
+            "breaker_run_records",
+        ):
             if not 0 < getattr(self, name) < inf:
                 raise ConfigError(f"FLEETLORE_{name.upper()} must be above 0 and finite, not {getattr(self, name)}")
+
+        if not 0 <= self.breaker_ratio <= 1:
+            raise ConfigError(f"FLEETLORE_BREAKER_RATIO must be in 0..1, not {self.breaker_ratio}")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:

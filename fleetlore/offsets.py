@@ -30,9 +30,12 @@ async def observer(bootstrap: str, group: str | None = None) -> AsyncIterator[An
     )
     try:
         await consumer.start()
-    except KafkaError as error:
+    except BaseException as error:
+        # Also where the caller's patience ends: its connections stay open otherwise.
         await consumer.stop()
-        raise BrokerUnavailable(f"no Kafka broker at {bootstrap}: {error}") from error
+        if isinstance(error, KafkaError):
+            raise BrokerUnavailable(f"no Kafka broker at {bootstrap}: {error}") from error
+        raise
     try:
         yield consumer
     except KafkaError as error:

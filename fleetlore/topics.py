@@ -6,6 +6,7 @@ A name is `fleetlore.<tenant>.<topic>`, so that a broker's ACLs, which match by 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,11 +19,13 @@ DEFAULT_TENANT = "default"
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 DAY_SECONDS = 86_400
+HOUR_SECONDS = 3_600
+MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default, stated because a cluster's may be lower
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """One topic of every tenant.
+    """One topic of every tenant, as it is created and as `fleetlore topics apply` holds it.
 
     Attributes:
         name: the last part of the topic's name.
@@ -30,6 +33,8 @@ class TopicSpec:
         compacted: the newest value of each key is kept for ever; an empty value (a tombstone) deletes the key.
         retention_days: how long a record is kept where the topic is not compacted.
         holds: what the value is, for the documentation.
+        partitions: how many; None is the setting `FLEETLORE_PARTITIONS`.
+        keyed: a key's partition matters, so that adding partitions tears apart what belongs together.
     """
 
     name: str
@@ -37,6 +42,36 @@ class TopicSpec:
     compacted: bool
     retention_days: int | None
     holds: str
+    partitions: int | None = None
+    keyed: bool = True
+
+    @property
+    def kept(self) -> str:
+        """How long records are kept, for the documentation."""
+        return "compacted" if self.compacted else f"{self.retention_days} days"
+
+    def configs(self, replication: int) -> dict[str, str]:
+        """The broker's settings of the topic.
+
+        Args:
+            replication: replicas of each partition; with three, a write needs two of them.
+        """
+        stated = {
+            "cleanup.policy": "compact" if self.compacted else "delete",
+            "max.message.bytes": str(MAX_MESSAGE_BYTES),
+            "min.insync.replicas": str(max(1, replication - 1)),
+        }
+        if self.compacted:
+            # Only closed segments are compacted. At Kafka's week and gigabyte, an agent that starts would read days of
+            # counts that have long been replaced. Tombstones stay for a week, for readers that were away.
+            stated |= {
+                "segment.ms": str(HOUR_SECONDS * 1000),
+                "min.cleanable.dirty.ratio": "0.1",
+                "delete.retention.ms": str(7 * DAY_SECONDS * 1000),
+            }
+        if self.retention_days is not None:
+            stated["retention.ms"] = str(self.retention_days * DAY_SECONDS * 1000)
+        return stated
 
 
 TOPICS: tuple[TopicSpec, ...] = (
@@ -47,11 +82,13 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("judgments", "-", False, 30, "trajectories with a verdict"),
     TopicSpec("candidates", "-", False, 7, "what one session contributes to a memory item"),
     TopicSpec("items", "item", True, None, "memory items with lineage; tombstone = forgotten"),
-    TopicSpec("adapters.weights", "sha256 of the weights", True, None, "raw safetensors"),
-    TopicSpec("adapters.manifests", "adapter/version", True, None, "signed manifest"),
-    TopicSpec("adapters.pointers", "adapter/channel", True, None, "which version this channel runs, epoch"),
+    TopicSpec("adapters.weights", "sha256 of the weights", True, None, "raw safetensors", partitions=1),
+    TopicSpec("adapters.manifests", "adapter/version", True, None, "signed manifest", partitions=1),
+    TopicSpec(
+        "adapters.pointers", "adapter/channel", True, None, "which version this channel runs, epoch", partitions=1
+    ),
     TopicSpec("adapters.acks", "agent", False, 7, "version, probe result, load time"),
-    TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why"),
+    TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why", keyed=False),
 )
 NAMES = frozenset(spec.name for spec in TOPICS)
 
@@ -95,10 +132,9 @@ def murmur2(data: bytes) -> int:
     length = len(data)
     h = 0x9747B28C ^ length
     cut = length & ~3
-    for i in range(0, cut, 4):
-        k = (data[i] | data[i + 1] << 8 | data[i + 2] << 16 | data[i + 3] << 24) * 0x5BD1E995 & 0xFFFFFFFF
-        k = (k ^ k >> 24) * 0x5BD1E995 & 0xFFFFFFFF
-        h = (h * 0x5BD1E995 & 0xFFFFFFFF) ^ k
+    for word in struct.unpack_from(f"<{cut // 4}I", data):
+        k = word * 0x5BD1E995 & 0xFFFFFFFF
+        h = (h * 0x5BD1E995 ^ (k ^ k >> 24) * 0x5BD1E995) & 0xFFFFFFFF
     for shift in range(length - cut - 1, -1, -1):
         h ^= data[cut + shift] << 8 * shift
     if length > cut:

@@ -36,6 +36,7 @@ LABELS = {
     "role": "role of the process: worker or trainer",
     "source": "what gave a verdict: reward, feedback, rules or a model",
     "stage": "stage of the pipeline",
+    "stream": "full name of a topic, or a Milvus collection",
     "topic": "full name of a topic; the tenants of a worker are a fixed list, so this is bounded",
     "version": "version of the package, or of an adapter",
 }
@@ -158,6 +159,14 @@ class Metrics:
         "another format.",
         ("reason",),
     )
+    lost_run = MetricSpec(
+        "lost_run_records",
+        Gauge,
+        "errors",
+        "Records in a row of which nothing could be used. Worry when it grows: at the limit the worker stops, for a "
+        "producer or the worker itself was deployed with a fault.",
+        ("stream",),
+    )
     stage_duration = MetricSpec(
         "stage_duration_seconds",
         Histogram,
@@ -180,6 +189,13 @@ class Metrics:
         "lag",
         "Records (not events) on a partition that are not processed yet. Worry when it grows for minutes.",
         ("topic", "partition"),
+    )
+    paused_partitions = MetricSpec(
+        "paused_partitions",
+        Gauge,
+        "lag",
+        "Partitions that are not fetched from, because what was fetched of them has not been worked on yet. Worry when "
+        "it stays above 0: Milvus or the worker is too slow.",
     )
     commits = MetricSpec(
         "commits_total",

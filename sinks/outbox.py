@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from fleetlore.dead_letters import Posted
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.topics import TOPICS, partition_for, topic
 
@@ -17,6 +18,9 @@ COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
 MAX_RECORD_BYTES = 512 * 1024
 MAX_REQUEST_BYTES = 1_000_000  # Kafka's default limit for a message is 1 MiB
 DELIVERY_SECONDS = 30.0
+
+# Topic, partition, key, value, headers.
+Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 # It logs every attempt to reach a broker that is away; the caller decides what is worth saying.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -38,8 +42,9 @@ class Value(Protocol):
 class Outbox:
     """Sends values and dead letters. Start it before use."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, max_request_bytes: int = MAX_REQUEST_BYTES) -> None:
         self._bootstrap = bootstrap
+        self._max_request_bytes = max_request_bytes
         self._producer: AIOKafkaProducer | None = None
 
     async def start(self) -> None:
@@ -51,7 +56,7 @@ class Outbox:
         producer = AIOKafkaProducer(
             bootstrap_servers=self._bootstrap,
             acks="all",
-            max_request_size=MAX_REQUEST_BYTES,
+            max_request_size=self._max_request_bytes,
             max_batch_size=MAX_REQUEST_BYTES,
             request_timeout_ms=int(DELIVERY_SECONDS * 1000),
         )
@@ -77,40 +82,62 @@ class Outbox:
         Raises:
             BrokerUnavailable: at least one was not acknowledged; send all of them again.
         """
-        records: list[tuple[str, int | None, bytes | None, bytes | None]] = []
+        records: list[Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}
         try:
             for value in values:
                 name = topic(value.tenant, value.topic)
                 partition = partition_for(value.key, await self._partitions(name))
                 if value.topic in COMPACTED:
-                    records.append((name, partition, value.key.encode(), value.value))
+                    records.append((name, partition, value.key.encode(), value.value, []))
                 elif value.value is not None:
                     shared.setdefault((name, partition), []).append(value.value)
             for (name, partition), parts in shared.items():
-                records.extend((name, partition, None, array) for array in json_arrays(parts))
+                records.extend((name, partition, None, array, []) for array in json_arrays(parts))
             await self._send(records)
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
-    async def bury(self, name: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
-        """Send one dead letter and wait for its acknowledgement.
+    async def post(self, records: Sequence[Posted]) -> None:
+        """Send records as they are, dead letters above all, and wait for every acknowledgement.
 
         Raises:
-            BrokerUnavailable: it was not acknowledged.
+            BrokerUnavailable: at least one was not acknowledged; send all of them again.
         """
         try:
-            await self._started().send_and_wait(name, value, key=key, headers=headers)
+            await self._send(
+                [
+                    (
+                        each.topic,
+                        each.partition % await self._partitions(each.topic),
+                        each.key,
+                        each.value,
+                        each.headers,
+                    )
+                    for each in records
+                ]
+            )
         except (KafkaError, TimeoutError) as error:
-            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a dead letter: {error!r}") from error
+            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a record: {error!r}") from error
 
-    async def _send(self, records: Iterable[tuple[str, int | None, bytes | None, bytes | None]]) -> None:
+    async def _send(self, records: Iterable[Prepared]) -> None:
+        """Whole batches, a future each: the producer's own `send` makes a future and wakes its sender for every record."""
         producer = self._started()
-        futures = [
-            await producer.send(name, value, key=key, partition=partition) for name, partition, key, value in records
-        ]
-        if futures:
-            await asyncio.wait_for(asyncio.gather(*futures), DELIVERY_SECONDS)
+        filling: dict[tuple[str, int], Any] = {}
+        acknowledgements = []
+        for name, partition, key, value, headers in records:
+            place = name, partition
+            while True:
+                batch = filling.get(place) or producer.create_batch()
+                if batch.append(timestamp=None, key=key, value=value, headers=headers) is not None:
+                    filling[place] = batch
+                    break
+                acknowledgements.append(await producer.send_batch(filling.pop(place), name, partition=partition))
+        for (name, partition), batch in filling.items():
+            batch.close()
+            acknowledgements.append(await producer.send_batch(batch, name, partition=partition))
+        if acknowledgements:
+            await asyncio.wait_for(asyncio.gather(*acknowledgements), DELIVERY_SECONDS)
 
     async def _partitions(self, name: str) -> int:
         producer = self._started()

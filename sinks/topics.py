@@ -1,28 +1,164 @@
-"""Creating the topics that are missing."""
+"""A broker's topics, compared with what `fleetlore.topics.TOPICS` states, and brought in line with it.
+
+One way for all: a worker creates what is missing with the code of `fleetlore topics apply`, and leaves it at that.
+"""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import (
+    IncompatibleBrokerVersion,
+    KafkaError,
+    TopicAlreadyExistsError,
+    UnsupportedVersionError,
+    for_code,
+)
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.topics import DAY_SECONDS, TOPICS, TopicSpec, topic
+from fleetlore.topics import TOPICS, TopicSpec, topic
+from sinks.topic_differences import Allowed, Difference, Found, topic_differences
 
-log = logging.getLogger(__name__)
+# What aiokafka raises where the broker does not know a request; the embedded broker knows neither change.
+UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
+NOT_BY_THIS_BROKER = "this broker cannot do it"
+# In `DescribeConfigs`: set on the topic itself, and not a default of the broker or of Kafka.
+SET_ON_TOPIC = 1
 
 
-def new_topic(tenant: str, spec: TopicSpec, settings: Settings) -> NewTopic:
-    """The topic as it is asked of the broker."""
-    retention = {} if spec.retention_days is None else {"retention.ms": str(spec.retention_days * DAY_SECONDS * 1000)}
-    return NewTopic(
-        name=topic(tenant, spec.name),
-        num_partitions=settings.partitions,
-        replication_factor=settings.replication,
-        topic_configs={"cleanup.policy": "compact" if spec.compacted else "delete", **retention},
-    )
+class TopicAdmin:
+    """The topics of the tenants in `settings`, on its broker; use it with `async with`.
+
+    Every method raises `BrokerUnavailable` where nobody answers or the broker refuses.
+    """
+
+    def __init__(self, settings: Settings, client: Any = None) -> None:
+        self._settings = settings
+        self._client = client or AIOKafkaAdminClient(bootstrap_servers=settings.broker)
+        self._stated = {topic(tenant, spec.name): spec for tenant in settings.tenants for spec in TOPICS}
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[TopicAdmin]:
+        """Connected for as long as the context lasts."""
+        try:
+            await self._client.start()
+            yield self
+        except KafkaError as error:
+            raise BrokerUnavailable(f"no Kafka broker at {self._settings.broker}: {error}") from error
+        finally:
+            await self._client.close()
+
+    async def create_missing(self) -> list[str]:
+        """Create the topics that do not exist, leave the others as they are; return the names of the new ones."""
+        there = set(await self._client.list_topics())
+        missing = [name for name in self._stated if name not in there]
+        await self._create(missing)
+        return missing
+
+    async def compare(self, allowed: Allowed) -> list[Difference]:
+        """All that is not as it is stated, and whether `apply` would change it."""
+        found = await self._read()
+        differences = []
+        for name, spec in self._stated.items():
+            new = new_topic(name, spec, self._settings)
+            if name in found:
+                differences += topic_differences(new, spec, found[name], allowed)
+            else:
+                stated = f"partitions {new.num_partitions}, replicas {new.replication_factor}, {spec.kept}"
+                differences.append(Difference(topic=name, kind="create", found="", stated=stated))
+        return differences
+
+    async def apply(self, differences: Iterable[Difference]) -> list[Difference]:
+        """Change what is open; return the differences with what became of them."""
+        differences = list(differences)
+        await self._create([each.topic for each in differences if each.kind == "create"])
+        configs: dict[str, list[Difference]] = {}
+        done = []
+        for each in differences:
+            if each.state != "open":
+                done.append(each)
+            elif each.kind == "create":
+                done.append(replace(each, state="done"))
+            elif each.kind == "partitions":
+                done.append(await self._grow(each))
+            else:
+                configs.setdefault(each.topic, []).append(each)
+        for name, changes in configs.items():
+            done += await self._alter(name, changes)
+        return done
+
+    async def _create(self, names: list[str]) -> None:
+        if not names:
+            return
+        cluster = await self._client.describe_cluster()
+        if cluster["controller_id"] not in {broker["node_id"] for broker in cluster["brokers"]}:
+            # aiokafka would fail with an AttributeError; and a topic that a broker makes by itself is not compacted.
+            raise BrokerUnavailable(
+                f"the cluster at {self._settings.broker} has no controller that could create topics"
+            )
+        response = await self._client.create_topics(
+            [new_topic(name, self._stated[name], self._settings) for name in names]
+        )
+        for name, code, *_ in response.topic_errors:
+            # Another worker may have been quicker.
+            if code and for_code(code) is not TopicAlreadyExistsError:
+                raise self._refused(f"did not create {name}", code)
+
+    async def _read(self) -> dict[str, Found]:
+        """The stated topics that exist. All topics are asked for: the embedded broker creates one that is named."""
+        there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
+        names = [name for name in self._stated if name in there]
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+        configs: dict[str, dict[str, str]] = {}
+        set_on_topic: dict[str, dict[str, str]] = {}
+        try:
+            answers = await self._client.describe_configs(resources) if names else []
+        except UNSUPPORTED:
+            answers = []
+        for code, _, _, name, entries in (each for answer in answers for each in answer.resources):
+            if code:
+                raise self._refused(f"did not say the settings of {name}", code)
+            configs[name] = {entry[0]: entry[1] for entry in entries}
+            set_on_topic[name] = {entry[0]: entry[1] for entry in entries if entry[3] == SET_ON_TOPIC}
+        return {
+            name: Found(
+                len(there[name]),
+                min(len(partition["replicas"]) for partition in there[name]),
+                configs.get(name),
+                set_on_topic.get(name, {}),
+            )
+            for name in names
+        }
+
+    async def _grow(self, difference: Difference) -> Difference:
+        try:
+            await self._client.create_partitions({difference.topic: NewPartitions(int(difference.stated))})
+        except UNSUPPORTED:
+            return replace(difference, state="unsupported", why=NOT_BY_THIS_BROKER)
+        return replace(difference, state="done")
+
+    async def _alter(self, name: str, changes: list[Difference]) -> list[Difference]:
+        # The request replaces all that is set on the topic: what somebody else set has to be said again. Read just now,
+        # because it is not part of what differs.
+        kept = dict((await self._read())[name].set_on_topic)
+        kept |= {each.setting: each.stated for each in changes}
+        try:
+            answers = await self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, kept)])
+        except UNSUPPORTED:
+            return [replace(each, state="unsupported", why=NOT_BY_THIS_BROKER) for each in changes]
+        for code, *_ in (each for answer in answers for each in answer.resources):
+            if code:
+                raise self._refused(f"did not change the settings of {name}", code)
+        return [replace(each, state="done") for each in changes]
+
+    def _refused(self, what: str, code: int) -> BrokerUnavailable:
+        return BrokerUnavailable(f"the broker at {self._settings.broker} {what}: {for_code(code).__name__}")
 
 
 async def ensure_topics(settings: Settings) -> list[str]:
@@ -33,26 +169,15 @@ async def ensure_topics(settings: Settings) -> list[str]:
     Raises:
         BrokerUnavailable: nobody answers there, or the broker refuses.
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.broker)
-    try:
-        await admin.start()
-        existing = set(await admin.list_topics())
-        wanted = [new_topic(tenant, spec, settings) for tenant in settings.tenants for spec in TOPICS]
-        missing = [each for each in wanted if each.name not in existing]
-        if missing:
-            cluster = await admin.describe_cluster()
-            if cluster["controller_id"] not in {broker["node_id"] for broker in cluster["brokers"]}:
-                # aiokafka would fail with an AttributeError; and a topic that a broker makes by itself is not compacted.
-                raise BrokerUnavailable(f"the cluster at {settings.broker} has no controller that could create topics")
-            response = await admin.create_topics(missing)
-            for name, code, *_ in response.topic_errors:
-                # Another worker may have been quicker.
-                if code and for_code(code) is not TopicAlreadyExistsError:
-                    raise BrokerUnavailable(
-                        f"the broker at {settings.broker} did not create {name}: {for_code(code).__name__}"
-                    )
-        return [each.name for each in missing]
-    except KafkaError as error:
-        raise BrokerUnavailable(f"no Kafka broker at {settings.broker}: {error}") from error
-    finally:
-        await admin.close()
+    async with TopicAdmin(settings).connected() as admin:
+        return await admin.create_missing()
+
+
+def new_topic(name: str, spec: TopicSpec, settings: Settings) -> NewTopic:
+    """The topic as it is asked of the broker."""
+    return NewTopic(
+        name=name,
+        num_partitions=spec.partitions or settings.partitions,
+        replication_factor=settings.replication,
+        topic_configs=spec.configs(settings.replication),
+    )

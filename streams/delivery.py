@@ -1,22 +1,28 @@
 """The delivery core: a batch goes in, its effects happen, and only then may its offsets be committed.
 
-At least once, and every effect idempotent. Data errors were turned into dead letters by the stage. An outage is retried in
-place with growing pauses; when it lasts, the worker ends without committing and whoever starts it again redoes the batch.
+At least once, and every effect idempotent. Data errors were turned into dead letters by the stage, and a row that the store
+will never take becomes one here. An outage is retried in place with growing pauses; when it lasts, or when a whole stream
+is being refused (`streams.breaker`), the worker ends without committing and whoever starts it again redoes the batch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from math import inf
+from typing import Any, Protocol, TypeVar
 
-from fleetlore.clock import Clock
-from fleetlore.errors import BrokerUnavailable, StoreUnavailable
-from fleetlore.topics import tenant_of, topic
-from sinks.dead_letters import dead_letter_headers, dead_letter_value
+import orjson
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.dead_letters import ROW_REFUSED, Posted
+from fleetlore.errors import BreakerTripped, BrokerUnavailable, RowRefused, StoreUnavailable
+from fleetlore.topics import tenant_of
 from sinks.metrics import Metrics
+from streams.breaker import Breaker
+from streams.dead_letters import is_lost, letter_of, letters_of
 from streams.stage import DeadLetter, Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
 
@@ -27,27 +33,38 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 
+# A suspect run of lost records is not committed for so long after it last grew: see `streams.breaker`.
+SUSPECT_SECONDS = 5.0
+# An event behind a gap was good when it came; that the one before it never came says nothing about the stream's shape.
+NOT_LOST = frozenset({"sequence_gap"})
+
 
 class Out(Protocol):
     """Where values and dead letters go; see `sinks.outbox.Outbox`, which is the real one."""
 
     async def deliver(self, values: Sequence[Outgoing]) -> None: ...
 
-    async def bury(self, name: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None: ...
+    async def post(self, letters: Sequence[Posted]) -> None: ...
 
 
 class Ledger:
     """How far processing has come and which offsets may be committed, by partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._positions: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
+        self._held: dict[TopicPartition, tuple[int, float]] = {}
 
     def allow(self, tp: TopicPartition, position: int, committable: int) -> None:
         """All before `position` is processed, and all before `committable` may be committed."""
         self._positions[tp] = position
         self._pending[tp] = committable
+
+    def hold(self, tp: TopicPartition, offset: int, seconds: float) -> None:
+        """For so long, commit nothing from `offset` on, whatever is allowed. What was committed already stays so."""
+        self._held[tp] = offset, self._clock.monotonic() + seconds
 
     def positions(self) -> dict[TopicPartition, int]:
         """Offset of the next record to process."""
@@ -55,8 +72,15 @@ class Ledger:
 
     def take(self) -> dict[TopicPartition, int]:
         """What has moved since it was last committed."""
-        moved = {tp: offset for tp, offset in self._pending.items() if self._committed.get(tp) != offset}
-        self._pending.clear()
+        moved, kept = {}, {}
+        for tp, offset in self._pending.items():
+            start, until = self._held.get(tp, (offset, 0.0))
+            if start < offset and self._clock.monotonic() < until:
+                kept[tp] = offset
+                offset = max(start, self._committed.get(tp, 0))
+            if self._committed.get(tp) != offset:
+                moved[tp] = offset
+        self._pending = kept
         return moved
 
     def settle(self, offsets: dict[TopicPartition, int]) -> None:
@@ -68,13 +92,21 @@ class Ledger:
         self._positions.clear()
         self._pending.clear()
         self._committed.clear()
+        self._held.clear()
 
 
 class Delivery:
     """Runs stages. One for a worker; a stage's batches go through it one after the other."""
 
     def __init__(
-        self, store: Store, outbox: Out, metrics: Metrics, clock: Clock, ledger: Ledger, budget_seconds: float = 120.0
+        self,
+        store: Store,
+        outbox: Out,
+        metrics: Metrics,
+        clock: Clock,
+        ledger: Ledger,
+        budget_seconds: float = 120.0,
+        breaker: Breaker | None = None,
     ) -> None:
         self._store = store
         self._outbox = outbox
@@ -82,41 +114,110 @@ class Delivery:
         self._clock = clock
         self._ledger = ledger
         self._budget_seconds = budget_seconds
+        self._breaker = breaker or Breaker()
+        self._newest: dict[tuple[str, str], Record] = {}
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
         """Process a batch and have its effects acknowledged; then allow its offsets to be committed.
 
         Raises:
             StoreUnavailable, BrokerUnavailable: an outage lasted longer than the budget; nothing may be committed.
+            BreakerTripped: a whole stream is being refused; nothing may be committed.
         """
         started = self._clock.monotonic()
+        self._newest |= {(stage.name, tenant_of(record.topic)): record for record in batch}
         effects = await self._retried(lambda: stage.process(batch), stage.name)
-        await asyncio.gather(
-            *(self._retried(partial(self._store.upsert, name, rows), name) for name, rows in effects.rows.items()),
+        self._weigh(batch, effects.dead_letters)
+        letters = letters_of(stage, effects.dead_letters)
+        refused, _, _ = await asyncio.gather(
+            asyncio.gather(*(self._upsert(stage, name, rows) for name, rows in effects.rows.items())),
             self._retried(lambda: self._outbox.deliver(effects.outgoing), stage.name),
-            self._retried(lambda: self._bury(stage, effects.dead_letters), stage.name),
+            self._bury(stage, letters),
         )
-        next_offsets: dict[TopicPartition, int] = {}
+        await self._bury(stage, [letter for each in refused for letter in each])
+        # Of all its partitions, since what it held back of one may have come with a batch of another.
+        own = f".{stage.reads}"
+        next_offsets = {tp: offset for tp, offset in self._ledger.positions().items() if tp.topic.endswith(own)}
         for record in batch:
             next_offsets[record.tp] = max(record.offset + 1, next_offsets.get(record.tp, 0))
         for tp, offset in next_offsets.items():
             self._ledger.allow(tp, offset, stage.committable(tp, offset))
         self._count(stage, batch, effects, self._clock.monotonic() - started)
 
-    async def _bury(self, stage: Stage, letters: Sequence[DeadLetter]) -> None:
+    def forget(self) -> None:
+        """Partitions were handed out anew."""
+        self._ledger.forget()
+        self._breaker.forget()
+
+    def _weigh(self, batch: Sequence[Record], letters: Sequence[DeadLetter]) -> None:
+        """Tell the breaker of every record whether it was lost, before anything of the batch takes effect."""
+        bad: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
         for letter in letters:
-            record = letter.record
-            headers = dead_letter_headers(
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                stage=stage.name,
-                reason=letter.reason,
-                detail=letter.detail,
-                value=letter.value,
-            )
-            name = topic(tenant_of(record.topic), "dead-letters")
-            await self._outbox.bury(name, record.key, dead_letter_value(letter.value), headers)
+            if letter.reason not in NOT_LOST:
+                bad.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
+        names = _by_topic(batch)
+        try:
+            if not bad:
+                for name, records in names.items():
+                    self._breaker.good(name, records)
+                return
+            for record in batch:
+                mine = bad.get((record.tp, record.offset))
+                if mine and is_lost(record, mine):
+                    self._breaker.lost(record.topic, mine[0].reason, record.tp, record.offset)
+                else:
+                    self._breaker.good(record.topic)
+        except BreakerTripped:
+            # For good: the worker still commits what its other stages have done, and that may take its time.
+            self._hold(names, inf)
+            raise
+        finally:
+            for name in names:
+                self._metrics.lost_run(name).set(self._breaker.run(name))
+        self._hold(names, SUSPECT_SECONDS)
+
+    def _hold(self, names: Iterable[str], seconds: float) -> None:
+        for name in names:
+            for tp, start in self._breaker.suspect(name).items():
+                self._ledger.hold(tp, start, seconds)
+
+    async def _upsert(self, stage: Stage, collection: str, rows: Sequence[dict[str, Any]]) -> list[Posted]:
+        """Write rows; return the letters of those that the store will never take.
+
+        Such a row is made of many records, so its letter holds the row and names the last record of its tenant.
+        """
+        try:
+            await self._retried(partial(self._store.upsert, collection, rows), collection)
+        except RowRefused as error:
+            refused = set(error.ids)
+            bad = [row for row in rows if row["id"] in refused]
+            if len(bad) < len(rows):
+                self._breaker.good(collection)
+            else:
+                for _ in bad:
+                    self._breaker.lost(collection, ROW_REFUSED)
+            self._metrics.lost_run(collection).set(self._breaker.run(collection))
+            self._metrics.dead_letters(ROW_REFUSED).inc(len(bad))
+            return [
+                letter_of(
+                    stage,
+                    DeadLetter(
+                        self._newest[stage.name, row["tenant"]],
+                        orjson.dumps(row, default=str),
+                        ROW_REFUSED,
+                        error.detail,
+                    ),
+                )
+                for row in bad
+            ]
+        if rows and self._breaker.run(collection):
+            self._breaker.good(collection)
+            self._metrics.lost_run(collection).set(0)
+        return []
+
+    async def _bury(self, stage: Stage, letters: Sequence[Posted]) -> None:
+        if letters:
+            await self._retried(lambda: self._outbox.post(letters), stage.name)
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         deadline = self._clock.monotonic() + self._budget_seconds

@@ -48,5 +48,5 @@ def test_commands_in_the_pages_exist() -> None:
     known |= {group.name for group in app.registered_groups if group.name}
     known |= set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["fleetlore.commands"])
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
-        named = set(re.findall(r"`(?:FORCE_COLOR=1 )?fleetlore ([a-z]+)", page.read_text()))
+        named = set(re.findall(r"`(?:FORCE_COLOR=1 )?fleetlore ([a-z-]+)", page.read_text()))
         assert named <= known, page.name

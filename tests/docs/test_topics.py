@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from fleetlore import events, records
+from fleetlore.dead_letters import MAX_VALUE_BYTES, ROW_REFUSED, dead_letter
 from fleetlore.events import Event, parse_event
 from fleetlore.lore import HEALTH_LEVELS, PATTERN_LEVELS, MemoryItem, Pattern
 from fleetlore.patterns import VERSION, pattern_id
-from sinks.dead_letters import MAX_VALUE_BYTES, dead_letter_headers
+from fleetlore.records import BATCH_HEADERS
+from streams.incoming import read_events
+from streams.stage import Effects, Record
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "topics.md").read_text()
@@ -39,11 +42,13 @@ def test_the_event_is_accepted_in_every_mode() -> None:
     parsed = parse_event(raw, "default", now)
     assert isinstance(parsed, Event)
     assert (parsed.kind, parsed.sequence) == ("outcome", 3)
-    structured = records.decode_record(json.dumps(raw).encode(), {})
-    batch = records.decode_record(json.dumps([raw, raw]).encode(), dict(records.BATCH_HEADERS))
     headers = {f"ce_{name}": str(value).encode() for name, value in raw.items() if name != "data"}
-    binary = records.decode_record(json.dumps(raw["data"]).encode(), headers)
-    assert [parse_event(each, "default", now) for each in (*structured, *batch, *binary)] == [parsed] * 4
+    structured, batch, binary = (
+        read_events(Record("events", 0, 0, None, json.dumps(value).encode(), headers), "default", now, Effects())
+        for value, headers in ((raw, {}), ([raw, raw], dict(BATCH_HEADERS)), (raw["data"], headers))
+    )
+    assert [each.sequence for each in (*structured, *batch, *binary)] == [3] * 4
+    assert structured == binary
 
 
 @pytest.mark.parametrize(("name", "kind"), [("pattern", Pattern), ("item", MemoryItem)])
@@ -57,9 +62,19 @@ def test_the_tables_name_what_the_code_knows() -> None:
     source = "".join(path.read_text() for floor in ("fleetlore", "streams") for path in (ROOT / floor).rglob("*.py"))
     # A reason is also the first choice or the second of a conditional: InvalidEvent("a" if … else "b", …)
     calls = re.findall(r"InvalidEvent\(\s*((?:\"\w+\"(?: if [^,]*? else )?)+)", source)
-    assert rows_of("reason") == {reason for call in calls for reason in re.findall(r"\"(\w+)\"", call)}
-    headers = dead_letter_headers(topic="t", partition=0, offset=0, stage="s", reason="r", detail="d", value=b"")
-    assert rows_of("header") == {name for name, _ in headers}
+    reasons = {reason for call in calls for reason in re.findall(r"\"(\w+)\"", call)}
+    assert rows_of("reason") == {*reasons, ROW_REFUSED}
+    place: dict[str, Any] = {
+        "to": "d",
+        "topic": "t",
+        "partition": 0,
+        "offset": 0,
+        "stage": "s",
+        "reason": "r",
+        "detail": "d",
+    }
+    letter = dead_letter(**place, key=None, value=b"", headers={}, whole=True)
+    assert {name for name, _ in letter.headers} == rows_of("header") - {"value", "key", "headers"}
     assert f"up to {MAX_VALUE_BYTES // 1024} KiB of them" in PAGE
     assert rows_of("level") == {*PATTERN_LEVELS, *HEALTH_LEVELS}
     assert rows_of("kind") == {*events.__dict__["_TYPE_OF"]}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.dead_letters import Posted
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.offsets import end_offsets, observer, partitions_of
 from fleetlore.testing.broker import EmbeddedBroker, free_port
@@ -94,11 +95,14 @@ async def test_a_dead_letter_keeps_its_bytes_key_and_headers(
     outbox: Outbox, broker: EmbeddedBroker, tenant: str
 ) -> None:
     name = topic(tenant, "dead-letters")
-    await outbox.bury(name, b"key", b"\xff\x00", [("dlq.reason", b"not_json")])
-    await outbox.bury(name, None, b"", [("dlq.reason", b"empty")])
+    letters = [
+        Posted(name, 1, b"key", b"\xff\x00", [("dlq.reason", b"not_json")]),
+        Posted(name, PARTITIONS + 1, None, b"", [("dlq.reason", b"empty")]),
+    ]
+    await outbox.post(letters)
     records = await read(broker.address, name)
-    assert {(record.key, record.value) for record in records} == {(b"key", b"\xff\x00"), (None, b"")}
-    assert {record.headers for record in records} == {(("dlq.reason", b"not_json"),), (("dlq.reason", b"empty"),)}
+    assert [(each.partition, each.key, each.value) for each in records] == [(1, b"key", b"\xff\x00"), (1, None, b"")]
+    assert [each.headers for each in records] == [(("dlq.reason", b"not_json"),), (("dlq.reason", b"empty"),)]
 
 
 async def test_a_broker_that_is_away_at_the_start_is_said_to_be() -> None:
@@ -128,7 +132,7 @@ async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
     with pytest.raises(BrokerUnavailable):
         await outbox.deliver([Value(tenant, "items", "a", b"2")])
     with pytest.raises(BrokerUnavailable):
-        await outbox.bury(topic(tenant, "dead-letters"), None, b"x", [])
+        await outbox.post([Posted(topic(tenant, "dead-letters"), 0, None, b"x", [])])
     await outbox.stop()
 
 

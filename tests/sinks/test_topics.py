@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import IncompatibleBrokerVersion
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.offsets import observer, partitions_of
 from fleetlore.testing.broker import EmbeddedBroker, free_port
 from fleetlore.topics import NAMES, TOPICS, topic
-from sinks.topics import ensure_topics, new_topic
+from sinks.topic_differences import Allowed, Difference
+from sinks.topics import SET_ON_TOPIC, TopicAdmin, ensure_topics, new_topic
 
 
 async def test_all_topics_of_all_tenants_are_created_with_their_partitions(broker: EmbeddedBroker, tenant: str) -> None:
@@ -20,8 +24,9 @@ async def test_all_topics_of_all_tenants_are_created_with_their_partitions(broke
     created = await ensure_topics(settings)
     assert sorted(created) == sorted(topic(each, name) for each in settings.tenants for name in NAMES)
     async with observer(broker.address) as consumer:
-        for name in created:
-            assert len(await partitions_of(consumer, name)) == 3
+        for tenant in settings.tenants:
+            for spec in TOPICS:
+                assert len(await partitions_of(consumer, topic(tenant, spec.name))) == (spec.partitions or 3)
 
 
 async def test_a_second_time_there_is_nothing_to_create(broker: EmbeddedBroker, tenant: str) -> None:
@@ -62,10 +67,211 @@ async def test_a_cluster_that_cannot_create_topics_is_said_to(mock_cluster: str,
 
 def test_compacted_topics_are_kept_for_ever_and_the_others_for_days() -> None:
     for spec in TOPICS:
-        asked = new_topic("acme", spec, Settings(partitions=5, replication=3))
-        assert (asked.name, asked.num_partitions, asked.replication_factor) == (topic("acme", spec.name), 5, 3)
+        asked = new_topic(topic("acme", spec.name), spec, Settings(partitions=5, replication=3))
+        assert (asked.name, asked.replication_factor) == (topic("acme", spec.name), 3)
+        assert asked.num_partitions == (spec.partitions or 5)
+        assert asked.topic_configs["min.insync.replicas"] == "2"
         if spec.compacted:
-            assert asked.topic_configs == {"cleanup.policy": "compact"}
+            assert asked.topic_configs["cleanup.policy"] == "compact"
+            assert "retention.ms" not in asked.topic_configs
+            assert int(asked.topic_configs["delete.retention.ms"]) >= 86_400_000
         else:
             assert asked.topic_configs["cleanup.policy"] == "delete"
             assert int(asked.topic_configs["retention.ms"]) >= 7 * 86_400_000
+
+
+async def test_what_was_just_created_does_not_differ(broker: EmbeddedBroker, tenant: str) -> None:
+    settings = Settings(broker=broker.address, tenants=(tenant,), partitions=3)
+    async with TopicAdmin(settings).connected() as admin:
+        missing = await admin.compare(Allowed())
+        assert {each.topic for each in missing} == {topic(tenant, name) for name in NAMES}
+        assert {(each.kind, each.state) for each in missing} == {("create", "open")}
+        async with observer(broker.address) as consumer:
+            assert not {each.topic for each in missing} & await consumer.topics(), "comparing changes nothing"
+        done = await admin.apply(missing)
+        assert {each.state for each in done} == {"done"}
+        assert await admin.compare(Allowed()) == []
+
+
+async def test_what_the_embedded_broker_cannot_change_is_said(broker: EmbeddedBroker, tenant: str) -> None:
+    settings = Settings(broker=broker.address, tenants=(tenant,), partitions=2)
+    name = topic(tenant, "dead-letters")
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
+    await admin.start()
+    await admin.create_topics(
+        [NewTopic(name, 1, 1, topic_configs={"retention.ms": "1000", "cleanup.policy": "delete"})]
+    )
+    await admin.close()
+    await ensure_topics(settings)
+    async with TopicAdmin(settings).connected() as topics:
+        found = await topics.compare(Allowed())
+        assert {(each.topic, each.setting or each.kind, each.found, each.state) for each in found} == {
+            (name, "partitions", "1", "open"),
+            (name, "retention.ms", "1000", "open"),
+            (name, "max.message.bytes", "", "unsupported"),
+            (name, "min.insync.replicas", "", "unsupported"),
+        }
+        done = await topics.apply(found)
+    assert {each.state for each in done} == {"unsupported"} and len(done) == len(found)
+    assert all(each.why for each in done)
+
+
+class Kafka:
+    """An admin client and a broker that can do all of it, as the protocol describes it."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[str, Any]] = {}
+        self.answers_configs = True
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def list_topics(self) -> list[str]:
+        return list(self.topics)
+
+    async def describe_cluster(self) -> dict[str, Any]:
+        return {"controller_id": 1, "brokers": [{"node_id": 1}]}
+
+    async def describe_topics(self) -> list[dict[str, Any]]:
+        return [
+            {"topic": name, "partitions": [{"replicas": list(range(each["replicas"]))}] * each["partitions"]}
+            for name, each in self.topics.items()
+        ]
+
+    async def create_topics(self, new: list[NewTopic]) -> Any:
+        for each in new:
+            self.topics[each.name] = {
+                "partitions": each.num_partitions,
+                "replicas": each.replication_factor,
+                "configs": dict(each.topic_configs),
+            }
+        return SimpleNamespace(topic_errors=[(each.name, 0, None) for each in new])
+
+    async def describe_configs(self, resources: list[Any]) -> list[Any]:
+        if not self.answers_configs:
+            raise IncompatibleBrokerVersion("DescribeConfigs")
+        answer = []
+        for each in resources:
+            own = self.topics[each.name]["configs"]
+            entries = [(name, value, False, SET_ON_TOPIC, False, []) for name, value in own.items()]
+            entries += [(name, value, False, 5, False, []) for name, value in DEFAULTS.items() if name not in own]
+            answer.append((0, None, 2, each.name, entries))
+        return [SimpleNamespace(resources=answer)]
+
+    async def alter_configs(self, resources: list[Any]) -> list[Any]:
+        for each in resources:
+            self.topics[each.name]["configs"] = dict(each.configs)  # replaces all that was set
+        return [SimpleNamespace(resources=[(0, None, 2, each.name) for each in resources])]
+
+    async def create_partitions(self, wanted: dict[str, Any]) -> None:
+        for name, each in wanted.items():
+            assert each.total_count > self.topics[name]["partitions"]
+            self.topics[name]["partitions"] = each.total_count
+
+
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "segment.ms": "604800000",
+    "max.message.bytes": "1048588",
+    "min.insync.replicas": "1",
+    "min.cleanable.dirty.ratio": "0.5",
+    "delete.retention.ms": "86400000",
+    "compression.type": "producer",
+}
+SETTINGS = Settings(tenants=("acme",), partitions=4)
+EVENTS, PATTERNS, LETTERS = (topic("acme", name) for name in ("events", "patterns", "dead-letters"))
+
+
+@pytest.fixture
+async def kafka() -> Kafka:
+    """A cluster with all topics of the tenant acme."""
+    made = Kafka()
+    async with TopicAdmin(SETTINGS, made).connected() as admin:
+        await admin.create_missing()
+    return made
+
+
+async def compared(kafka: Kafka, settings: Settings = SETTINGS, **allowed: bool) -> list[Difference]:
+    async with TopicAdmin(settings, kafka).connected() as admin:
+        return await admin.compare(Allowed(**allowed))
+
+
+async def applied(kafka: Kafka, settings: Settings = SETTINGS, **allowed: bool) -> dict[tuple[str, str], str]:
+    async with TopicAdmin(settings, kafka).connected() as admin:
+        done = await admin.apply(await admin.compare(Allowed(**allowed)))
+    return {(each.topic, each.setting or each.kind): each.state for each in done}
+
+
+async def test_a_cluster_in_sync_differs_in_nothing(kafka: Kafka) -> None:
+    assert await compared(kafka) == []
+    assert await applied(kafka) == {}
+
+
+async def test_a_default_that_is_what_is_stated_is_no_difference(kafka: Kafka) -> None:
+    del kafka.topics[EVENTS]["configs"]["max.message.bytes"]
+    assert await compared(kafka) == []
+
+
+async def test_a_setting_is_changed_and_what_somebody_else_set_is_kept(kafka: Kafka) -> None:
+    kafka.topics[PATTERNS]["configs"] |= {"segment.ms": "999", "compression.type": "zstd"}
+    [difference] = await compared(kafka)
+    assert (difference.setting, difference.found, difference.stated) == ("segment.ms", "999", "3600000")
+    assert await applied(kafka) == {(PATTERNS, "segment.ms"): "done"}
+    assert kafka.topics[PATTERNS]["configs"]["compression.type"] == "zstd"
+    assert kafka.topics[PATTERNS]["configs"]["cleanup.policy"] == "compact"
+    assert await compared(kafka) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "there", "deletes"),
+    [
+        (EVENTS, "retention.ms", "7776000000", True),
+        (EVENTS, "retention.ms", "-1", True),
+        (EVENTS, "retention.ms", "1000", False),
+        (EVENTS, "cleanup.policy", "compact", True),
+        (PATTERNS, "cleanup.policy", "delete", True),
+        (PATTERNS, "delete.retention.ms", "1", False),
+    ],
+)
+async def test_what_may_delete_records_is_refused_unless_it_is_allowed(
+    kafka: Kafka, name: str, setting: str, there: str, deletes: bool
+) -> None:
+    kafka.topics[name]["configs"][setting] = there
+    assert await applied(kafka) == {(name, setting): "refused" if deletes else "done"}
+    assert (kafka.topics[name]["configs"][setting] == there) is deletes
+    assert await applied(kafka, delete=True) == ({(name, setting): "done"} if deletes else {})
+    assert await compared(kafka) == []
+
+
+async def test_partitions_grow_only_where_no_key_depends_on_them(kafka: Kafka) -> None:
+    more = SETTINGS.with_(partitions=6)
+    done = await applied(kafka, more)
+    assert done.pop((LETTERS, "partitions")) == "done"
+    assert set(done.values()) == {"refused"} and (EVENTS, "partitions") in done
+    assert not any(name.endswith(("weights", "manifests", "pointers")) for name, _ in done), "they state their own"
+    assert kafka.topics[LETTERS]["partitions"] == 6 and kafka.topics[EVENTS]["partitions"] == 4
+    assert set((await applied(kafka, more, grow_keyed=True)).values()) == {"done"}
+    assert kafka.topics[EVENTS]["partitions"] == 6
+
+
+async def test_partitions_never_shrink(kafka: Kafka) -> None:
+    fewer = await compared(kafka, SETTINGS.with_(partitions=2), grow_keyed=True)
+    assert {(each.kind, each.state) for each in fewer} == {("partitions", "refused")}
+    assert "taken away" in fewer[0].why
+
+
+async def test_more_replicas_are_not_for_this_command_and_writes_do_not_wait_for_those_that_are_not_there(
+    kafka: Kafka,
+) -> None:
+    done = await applied(kafka, SETTINGS.with_(replication=3))
+    assert set(done.values()) == {"refused"}
+    assert {what for _, what in done} == {"replication", "min.insync.replicas"}
+    assert kafka.topics[EVENTS]["configs"]["min.insync.replicas"] == "1"
+
+
+async def test_a_broker_that_does_not_say_its_settings_is_told_from_one_that_is_in_sync(kafka: Kafka) -> None:
+    kafka.answers_configs = False
+    differences = await compared(kafka)
+    assert {(each.kind, each.state) for each in differences} == {("config", "unsupported")}

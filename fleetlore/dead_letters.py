@@ -1,0 +1,175 @@
+"""Dead letters: the untouched bytes of what could not be processed, with headers that say where it lay and why it is here.
+
+Written by the pipeline and read by `fleetlore dead-letters`; both sides are in this file, so that they agree. A letter has
+the key of the record it came from. If it is that whole record and not one event out of several, it has its headers as well,
+so that sending it back gives the same record again.
+
+A letter is never changed. That it was sent back is said by a second record on the same partition, a mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+Headers = tuple[tuple[str, bytes], ...]
+
+PREFIX = "dlq."
+# How often this very record was sent back before; it travels with the record, there and back again.
+REDRIVEN = "dlq.redriven"
+MARK = "dlq.mark"
+
+# The one reason whose letter is no record but a row for the store; the others are those of `InvalidEvent`.
+ROW_REFUSED = "row_refused"
+
+# The original still lies in the log at the place the headers name; a copy of megabytes would only break the producer.
+MAX_VALUE_BYTES = 256 * 1024
+MAX_KEY_BYTES = 64 * 1024
+MAX_HEADERS_BYTES = 64 * 1024
+MAX_DETAIL = 500
+
+
+class Posted(NamedTuple):
+    """A record for a topic of dead letters. `partition` is that of the source, so that letters stay in its order."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A dead letter as it lies on its topic.
+
+    Attributes:
+        place: its own partition and offset, as `PARTITION:OFFSET`: what the commands call its id.
+        time: when it was written, in seconds since the Unix epoch.
+        topic, partition, offset: where the record lay that it came from.
+        size, sha256: of the whole value, also where less is kept.
+        cut: which of `value`, `key` and `headers` were too large to be kept whole.
+        redriven: how often it had been sent back before it came here.
+        headers: those of the record it came from.
+    """
+
+    place: str
+    time: float
+    topic: str
+    partition: int
+    offset: int
+    stage: str
+    reason: str
+    detail: str
+    key: bytes | None
+    value: bytes
+    size: int
+    sha256: str
+    cut: frozenset[str]
+    redriven: int
+    headers: Headers
+
+    @property
+    def identity(self) -> tuple[str, int, int, str]:
+        """The same for letters that were written twice, which a crash between writing and committing does."""
+        return self.topic, self.partition, self.offset, self.sha256
+
+
+class Mark(NamedTuple):
+    """Says that the letter at `place` was sent back."""
+
+    place: str
+
+
+def dead_letter(
+    *,
+    to: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    key: bytes | None,
+    value: bytes,
+    headers: Mapping[str, bytes],
+    whole: bool,
+    stage: str,
+    reason: str,
+    detail: str,
+) -> Posted:
+    """The letter to write to the topic `to`; what is too large is cut and named in `dlq.cut`.
+
+    Args:
+        key, headers: of the record.
+        value: the record's, or that of one event out of it.
+        whole: it is the record's.
+    """
+    kept = [(name, content) for name, content in headers.items() if whole and not name.startswith(PREFIX)]
+    cut = []
+    if len(value) > MAX_VALUE_BYTES:
+        cut.append("value")
+    if key is not None and len(key) > MAX_KEY_BYTES:
+        cut.append("key")
+    # A client may set a header to null, although the protocol's own tools never do.
+    if sum(len(name) + len(content or b"") for name, content in kept) > MAX_HEADERS_BYTES:
+        cut.append("headers")
+        kept = []
+    said = [
+        ("dlq.topic", topic.encode()),
+        ("dlq.partition", b"%d" % partition),
+        ("dlq.offset", b"%d" % offset),
+        ("dlq.stage", stage.encode()),
+        ("dlq.reason", reason.encode()),
+        ("dlq.detail", detail[:MAX_DETAIL].encode("utf-8", "replace")),
+        ("dlq.bytes", b"%d" % len(value)),
+        ("dlq.sha256", sha256(value).hexdigest().encode()),
+        ("dlq.cut", ",".join(cut).encode()),
+        (REDRIVEN, b"%d" % count_redriven(headers)),
+    ]
+    kept_key = key if key is None else key[:MAX_KEY_BYTES]
+    return Posted(to, partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
+
+
+def mark(letter: Letter, to: str) -> Posted:
+    """The record that says that `letter` was sent back; it goes to the letter's own partition."""
+    partition = int(letter.place.partition(":")[0])
+    return Posted(to, partition, None, b"", [(MARK, letter.place.encode())])
+
+
+def count_redriven(headers: Mapping[str, bytes]) -> int:
+    """How often a record was sent back; 0 where it does not say so, or not with a number."""
+    said = headers.get(REDRIVEN) or b""
+    # `isdigit` of bytes knows the ten ASCII digits only; and nobody sends a record back a billion times.
+    return int(said) if said.isdigit() and len(said) < 10 else 0
+
+
+def read_letter(record: Any) -> Letter | Mark | None:
+    """What a consumed record of a dead-letter topic is; None if it is none of ours."""
+    headers: Headers = tuple(record.headers or ())
+    said = {name: (content or b"").decode("utf-8", "replace") for name, content in headers if name.startswith(PREFIX)}
+    if MARK in said:
+        return Mark(said[MARK])
+    try:
+        return Letter(
+            place=f"{record.partition}:{record.offset}",
+            time=record.timestamp / 1000,
+            topic=said["dlq.topic"],
+            partition=int(said["dlq.partition"]),
+            offset=int(said["dlq.offset"]),
+            stage=said["dlq.stage"],
+            reason=said["dlq.reason"],
+            detail=said["dlq.detail"],
+            key=record.key,
+            value=record.value or b"",
+            size=int(said["dlq.bytes"]),
+            sha256=said["dlq.sha256"],
+            cut=frozenset(filter(None, said.get("dlq.cut", "").split(","))),
+            redriven=count_redriven(dict(headers)),
+            headers=_others(headers),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _others(headers: Iterable[tuple[str, bytes]]) -> Headers:
+    return tuple((name, content) for name, content in headers if not name.startswith(PREFIX))

@@ -1,0 +1,208 @@
+"""Sending dead letters back, on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from fleetlore.dead_letter_log import read_letters, record_at
+from fleetlore.dead_letters import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, Letter, Mark, dead_letter
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.offsets import end_offsets, observer, partitions_of
+from fleetlore.testing.broker import EmbeddedBroker
+from fleetlore.topics import topic
+from sinks import redrive as module
+from sinks.outbox import Outbox
+from sinks.redrive import Choice, Redriven, redrive
+
+PARTITIONS = 3
+
+
+class World:
+    """One tenant's events and dead letters on the broker."""
+
+    def __init__(self, address: str, tenant: str, producer: AIOKafkaProducer, outbox: Outbox) -> None:
+        self.address, self.tenant = address, tenant
+        self.events = topic(tenant, "events")
+        self._producer, self._outbox = producer, outbox
+
+    async def source(self, value: bytes, partition: int = 1, **fields: Any) -> int:
+        """Write an event record; its offset."""
+        written = await self._producer.send_and_wait(self.events, value, partition=partition, **fields)
+        return int(written.offset)
+
+    async def bury(self, value: bytes = b"{", **changes: Any) -> None:
+        fields: dict[str, Any] = {
+            "to": topic(self.tenant, "dead-letters"),
+            "topic": self.events,
+            "partition": 1,
+            "offset": 0,
+            "key": b"session",
+            "value": value,
+            "headers": {},
+            "whole": True,
+            "stage": "sessions",
+            "reason": "not_json",
+            "detail": "",
+        }
+        await self._outbox.post([dead_letter(**(fields | changes))])
+
+    async def redrive(self, send: bool = True, **choice: Any) -> Redriven:
+        return await redrive(self.address, self.tenant, Choice(**choice), send=send, timeout_seconds=10)
+
+    async def letters(self) -> list[Letter]:
+        return [each async for each in read_letters(self.address, self.tenant, 10) if isinstance(each, Letter)]
+
+    async def marks(self) -> list[Mark]:
+        return [each async for each in read_letters(self.address, self.tenant, 10) if isinstance(each, Mark)]
+
+    async def sent(self, partition: int = 1) -> list[Any]:
+        """The records of the events topic."""
+        async with observer(self.address) as consumer:
+            [tp] = [tp for tp in await partitions_of(consumer, self.events) if tp.partition == partition]
+            end = (await end_offsets(consumer, [tp]))[tp]
+            return [await record_at(consumer, self.events, partition, offset) for offset in range(end)]
+
+
+@pytest.fixture
+async def world(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+) -> AsyncIterator[World]:
+    await make_topics(broker.address, tenant, "events", "items", "dead-letters", partitions=PARTITIONS)
+    outbox = Outbox(broker.address)
+    await outbox.start()
+    async with AIOKafkaProducer(bootstrap_servers=broker.address, max_request_size=4 * MAX_VALUE_BYTES) as producer:
+        yield World(broker.address, tenant, producer, outbox)
+    await outbox.stop()
+
+
+async def test_a_letter_goes_back_to_its_place_with_its_bytes_its_key_and_its_headers(world: World) -> None:
+    await world.bury(b"\xff\x00", headers={"ce_type": b"x", "dlq.redriven": b"1"})
+    done = await world.redrive()
+    assert [letter.place for letter in done.letters] == ["1:0"]
+    [record] = await world.sent()
+    assert (record.key, record.value) == (b"session", b"\xff\x00")
+    assert dict(record.headers) == {"ce_type": b"x", REDRIVEN: b"2"}
+    assert await world.marks() == [Mark("1:0")]
+
+
+async def test_a_dry_run_sends_nothing_and_says_the_same(world: World) -> None:
+    for number in range(4):
+        await world.bury(b"%d" % number, offset=number)
+    dry = await world.redrive(send=False, limit=3)
+    assert await world.sent() == [] and await world.marks() == []
+    wet = await world.redrive(limit=3)
+    assert [each.place for each in dry.letters] == [each.place for each in wet.letters] == ["1:0", "1:1", "1:2"]
+    assert dry.beyond == wet.beyond == 1
+
+
+async def test_no_letter_is_sent_back_twice_unless_it_is_asked_for(world: World) -> None:
+    await world.bury(b"1", offset=1)
+    await world.bury(b"2", offset=2)
+    assert len((await world.redrive(limit=1)).letters) == 1
+    second = await world.redrive()
+    assert ([each.offset for each in second.letters], second.before) == ([2], 1)
+    third = await world.redrive()
+    assert (third.letters, third.before) == ([], 2)
+    assert len((await world.redrive(again=True)).letters) == 2
+    assert [record.value for record in await world.sent()] == [b"1", b"2", b"1", b"2"]
+
+
+async def test_a_letter_that_was_written_twice_is_sent_once(world: World) -> None:
+    """A worker that dies between writing letters and committing writes them again."""
+    for _ in range(3):
+        await world.bury(b"1", offset=1)
+    await world.bury(b"1", offset=2)
+    assert len((await world.redrive()).letters) == 2
+    assert (await world.redrive()).before == 2
+    assert len(await world.sent()) == 2
+
+
+async def test_only_what_is_chosen_is_sent_in_the_order_of_the_source(world: World) -> None:
+    for number in range(6):
+        await world.bury(b"%d" % number, offset=number, reason="not_json" if number % 2 else "future_time")
+    await world.bury(b"x", topic=topic(world.tenant, "trajectories"), reason="wrong_shape")
+    by_reason = await world.redrive(send=False, reasons=frozenset({"future_time"}))
+    assert [each.offset for each in by_reason.letters] == [0, 2, 4]
+    by_place = await world.redrive(send=False, places=frozenset({"1:5", "1:1"}))
+    assert [each.place for each in by_place.letters] == ["1:1", "1:5"]
+    by_topic = await world.redrive(send=False, topic=world.events)
+    assert len(by_topic.letters) == 6 and by_topic.refused == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"topic": "fleetlore.another.events"}, "no topic that the workers of tenant"),
+        ({"topic": "somebodys-payments"}, "no topic that the workers of tenant"),
+        ({"topic": "items"}, "no topic that the workers of tenant"),
+        ({"topic": "dead-letters"}, "no topic that the workers of tenant"),
+        ({"partition": PARTITIONS}, "has no partition 3 any more"),
+        ({"headers": {REDRIVEN: b"3"}}, "sent back 3 times"),
+        ({"reason": ROW_REFUSED}, "a row that the store refused"),
+        ({"value": b"x" * (MAX_VALUE_BYTES + 1), "offset": 99}, "is deleted"),
+    ],
+)
+async def test_what_cannot_go_back_is_refused_with_the_reason(world: World, changes: dict[str, Any], why: str) -> None:
+    if changes.get("topic") in ("items", "dead-letters"):
+        changes = {**changes, "topic": topic(world.tenant, changes["topic"])}
+    await world.bury(**changes)
+    done = await world.redrive()
+    assert done.letters == []
+    [(_, said)] = done.refused
+    assert why in said
+    assert await world.marks() == []
+    assert [await world.sent(partition) for partition in range(PARTITIONS)] == [[], [], []]
+
+
+async def test_a_letter_that_was_cut_is_read_where_it_came_from(world: World) -> None:
+    large = b"x" * (MAX_VALUE_BYTES + 1000)
+    await world.source(b"other")
+    offset = await world.source(large, key=b"k", headers=[("h", b"1")])
+    await world.bury(large, offset=offset)
+    await world.redrive()
+    back = (await world.sent())[-1]
+    assert (back.value, back.key, dict(back.headers)) == (large, b"k", {"h": b"1", REDRIVEN: b"1"})
+
+
+async def test_an_event_that_was_cut_brings_its_whole_record_back(world: World) -> None:
+    event = b'"' + b"x" * (MAX_VALUE_BYTES + 1000) + b'"'
+    record = b"[1," + event + b"]"
+    offset = await world.source(record)
+    await world.bury(event, offset=offset, whole=False)
+    await world.redrive()
+    assert (await world.sent())[-1].value == record
+
+
+async def test_where_another_record_lies_by_now_nothing_is_sent(world: World) -> None:
+    """The topic was deleted and made again."""
+    await world.source(b"a record of another life")
+    await world.bury(b"x" * (MAX_VALUE_BYTES + 1), offset=0)
+    [(_, why)] = (await world.redrive()).refused
+    assert "another record" in why
+
+
+async def test_what_was_sent_before_a_failure_is_marked_and_the_rest_goes_with_the_next_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await world.bury(b"%d" % number, offset=number)
+    monkeypatch.setattr(module, "CHUNK", 2)
+    post, calls = Outbox.post, 0
+
+    async def fails_at_the_second_chunk(self: Outbox, records: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise BrokerUnavailable("away")
+        await post(self, records)
+
+    monkeypatch.setattr(Outbox, "post", fails_at_the_second_chunk)
+    with pytest.raises(BrokerUnavailable):
+        await world.redrive()
+    assert await world.marks() == [Mark("1:0"), Mark("1:1")]
+    assert [each.offset for each in (await world.redrive()).letters] == [2, 3, 4]
+    assert [record.value for record in await world.sent()] == [b"0", b"1", b"2", b"3", b"4"]

@@ -1,0 +1,65 @@
+"""A row that a real Milvus will never take ends in the dead letters of a real broker, and the rows beside it are written."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import orjson
+import pytest
+
+from fleetlore.dead_letter_log import read_letters
+from fleetlore.dead_letters import ROW_REFUSED, Letter
+from fleetlore.encoder import StaticEncoder
+from fleetlore.testing.broker import EmbeddedBroker
+from fleetlore.testing.clock import FakeClock
+from fleetlore.topics import topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.outbox import Outbox
+from sinks.redrive import Choice, redrive
+from streams.delivery import Delivery, Ledger
+from streams.stage import Effects, Record, Stage, TopicPartition
+
+TOO_LONG = "x" * 70_000
+
+
+class Rows(Stage):
+    """A stage that writes a row for each record."""
+
+    name = "items"
+    reads = "candidates"
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        tenant = batch[0].topic.split(".")[1]
+        rows = [
+            {"id": f"{tenant}/{each.offset}", "tenant": tenant, "text": "a", "body": (each.value or b"").decode()}
+            for each in batch
+        ]
+        return Effects(rows={"items": rows}, processed=len(rows))
+
+
+@pytest.mark.timeout(120)
+async def test_a_row_that_is_too_long_is_a_dead_letter(
+    broker: EmbeddedBroker, milvus: str, tenant: str, make_topics: Callable[..., Awaitable[None]]
+) -> None:
+    await make_topics(broker.address, tenant, "candidates", "dead-letters", partitions=1)
+    metrics, clock, source = Metrics("test"), FakeClock(), topic(tenant, "candidates")
+    ledger = Ledger(clock)
+    store, outbox = MilvusStore(milvus, "", StaticEncoder(), metrics), Outbox(broker.address)
+    await store.open()
+    await outbox.start()
+    try:
+        delivery = Delivery(store, outbox, metrics, clock, ledger)
+        values = (b"{}", TOO_LONG.encode(), b"{}")
+        await delivery.run(Rows(), [Record(source, 0, n, None, value, {}) for n, value in enumerate(values)])
+        assert {row["id"] async for row in store.rows("items", tenant)} == {f"{tenant}/0", f"{tenant}/2"}
+    finally:
+        await outbox.stop()
+        await store.close()
+    [letter] = [each async for each in read_letters(broker.address, tenant, 10)]
+    assert isinstance(letter, Letter)
+    assert (letter.reason, letter.stage, letter.topic) == (ROW_REFUSED, "items", source)
+    assert orjson.loads(letter.value)["id"] == f"{tenant}/1"
+    assert ledger.take() == {TopicPartition(source, 0): 3}, "it holds nothing up"
+    [(_, why)] = (await redrive(broker.address, tenant, Choice(), send=True)).refused
+    assert "backfill" in why
