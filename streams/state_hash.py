@@ -12,7 +12,8 @@ from hashlib import blake2b
 
 import orjson
 
-from sinks.milvus import COLLECTIONS, MilvusStore
+from sinks.generations import COLLECTIONS
+from sinks.milvus import MilvusStore
 
 TIMES = frozenset({"first_seen", "last_seen"})
 
