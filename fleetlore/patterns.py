@@ -216,7 +216,10 @@ def _class_of_text(value: str) -> str:
     if text.startswith("-") and " " not in text and len(text) <= 32:
         return text.partition("=")[0]  # a flag: which one it is decides whether the call works
     if "://" in text[:16] and " " not in text:
-        return f"url({urlsplit(text).hostname or ''})"
+        try:
+            return f"url({urlsplit(text).hostname or ''})"
+        except ValueError:  # brackets that hold no address, as those of a masked password: https://u:[redacted:…]@host
+            return "url()"
     if " " in text or "\n" in text:
         first = _FIRST_WORD.match(text)
         return f"text({first.group(0).lower()[:32]})" if first else "text"

@@ -70,7 +70,9 @@ class PatternsStage(Stage):
         for record in batch:
             self._uncovered.setdefault(record.tp, record.offset)
         due = self._clock.monotonic() - self._written >= WRITE_SECONDS
-        if due or not batch or len(self._waiting) > MAX_WAITING:
+        if not self._waiting:
+            self._uncovered.clear()  # nothing of it was new
+        elif due or not batch or len(self._waiting) > MAX_WAITING:
             self._write(effects)
         else:
             effects.outgoing += (_outgoing(*key, state.to_pattern(key[0]).to_json()) for key, state in new.items())

@@ -297,3 +297,13 @@ def test_masking_survives_texts_made_to_be_slow(message: str) -> None:
 )
 def test_a_shape_names_keys_and_coarse_classes_and_never_values(arguments: object, shape: str) -> None:
     assert argument_shape(arguments) == shape
+
+
+@pytest.mark.parametrize("url", ["https://u:[redacted:url_password]@host/x", "http://[", "http://]", "ftp://[::g]/"])
+def test_a_url_that_no_parser_takes_has_a_shape_all_the_same(url: str) -> None:
+    assert argument_shape({"url": url}).startswith("url:url(")
+
+
+@given(st.text(max_size=40))
+def test_every_text_has_a_shape(text: str) -> None:
+    assert isinstance(argument_shape({"a": text, "b": f"http://{text}"}), str)

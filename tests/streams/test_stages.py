@@ -10,6 +10,7 @@ import pytest
 
 from fleetlore import events as ev
 from fleetlore.events import Event
+from fleetlore.topics import topic
 from streams.session import PART_EVENTS
 from streams.state_hash import Knowledge
 
@@ -267,3 +268,34 @@ async def test_an_item_with_many_long_examples_fits_the_store(
         return
     await pipeline.drain()
     assert {row["kind"] for row in await pipeline.bodies("items")} >= {"strategy", "lesson"}
+
+
+async def test_observations_that_say_nothing_new_are_committed_all_the_same(
+    memory_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = memory_pipeline()
+    events = pipeline.story.session("s", WRONG, RIGHT)
+    await pipeline.send(events)
+    await pipeline.drain()
+    pipeline.crash()
+    for record in pipeline.log.read_all(topic(pipeline.tenant, "observations")):
+        pipeline.log.append(record.topic, record.value, partition=record.partition)
+    await pipeline.drain()
+    assert all(committed == end for committed, end in pipeline.committed("observations").values())
+
+
+async def test_a_new_pattern_goes_out_at_once_and_a_known_one_waits_for_its_row(
+    memory_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = memory_pipeline(batch_records=100)
+    name = topic(pipeline.tenant, "patterns")
+    await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
+    await pipeline.step()
+    while await pipeline._batch(pipeline.stages[1], 0) or await pipeline._batch(pipeline.stages[1], 1):
+        pipeline.commit()
+    assert pipeline.log.read_all(name)
+    assert not await pipeline.bodies("patterns")
+    assert any(committed < end for committed, end in pipeline.committed("observations").values())
+    await pipeline.drain()
+    assert await pipeline.bodies("patterns")
+    assert all(committed == end for committed, end in pipeline.committed("observations").values())
