@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := fleetlore models sinks streams
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format types check docs upgrade clean
+.PHONY: help install demo test test-slow chaos chaos-short lint format types check bench docs upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -37,6 +37,12 @@ test: $(STAMP)  ## Run the tests (ARGS="tests/sinks -x" for some of them)
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
+	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)
+
+chaos: $(STAMP)  ## More than 100 kills and hours of bad luck in half an hour; writes docs/chaos.md
+	CHAOS_FORM=long CHAOS_PAGE=docs/chaos.md $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)
+
 lint: $(STAMP)  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,9 +56,14 @@ types: $(STAMP)  ## mypy --strict on the four packages
 
 check: lint types test  ## lint, types and test
 
+bench: $(STAMP)  ## Measure every row of docs/performance.md against its peers (ARGS="ingest --json" for one)
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m benchmarks $(ARGS)
+
 docs: $(STAMP)  ## Write again what is made from the code: dashboard, docs/metrics.md, tables
 	$(BIN)/python deploy/dashboard.py
 	$(BIN)/python docs/tables.py
+	$(BIN)/python -m benchmarks.page
 
 upgrade:  ## Take the newest versions that pyproject.toml allows into constraints.txt
 	$(PYTHON) deploy/upgrade.py

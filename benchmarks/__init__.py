@@ -1,0 +1,1 @@
+"""One command for each figure that fleetlore claims: `python -m benchmarks NAME`."""

@@ -1,0 +1,66 @@
+"""`python -m benchmarks [NAME | all]`: run, print the table, write `benchmarks/results/NAME.csv`, end with one JSON line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+
+from benchmarks import page
+from benchmarks.report import Report, Row
+from fleetlore.errors import ConfigError, FleetloreError
+
+# One a row of docs/performance.md, in its order.
+NAMES = ("ingest", "single", "emitter", "advice", "immunity", "step", "milvus", "scale")
+
+
+def main(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}; all of them if left out.")] = "all",
+    json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Seconds only; figures mean nothing, no CSV is written.")
+    ] = False,
+) -> None:
+    """Measure what docs/performance.md says."""
+    console = Console(width=None if Console().is_terminal else 160)
+    results = {}
+    try:
+        for each in _chosen(name):
+            load = os.getloadavg()[0]
+            console.rule(each, align="left")
+            report: Report = importlib.import_module(f"benchmarks.{each}").run(quick)
+            for part in report.all:
+                console.print(part.headline(), highlight=False, markup=False)
+                console.print(part.table())
+            if not quick:
+                report.write_csv(page.RESULTS, _machine(load))
+                page.write()
+            results[each] = report.to_dict()
+    except FleetloreError as error:
+        raise SystemExit(f"benchmarks: {error}") from None
+    if json:
+        # Not by rich, which would break the line at the terminal's width.
+        typer.echo(orjson.dumps(next(iter(results.values())) if len(results) == 1 else results).decode())
+
+
+def _chosen(name: str) -> tuple[str, ...]:
+    if name == "all":
+        return NAMES
+    if name not in NAMES:
+        raise ConfigError(f"no benchmark is called {name!r}; there are {', '.join(NAMES)}")
+    return (name,)
+
+
+def _machine(load: float) -> Row:
+    """What the figures were measured on: a load at the start of above a half a core makes them worth little."""
+    system = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+    return Row(name="machine", figure=os.cpu_count() or 0, unit="cores", note=f"{system}, load at the start {load:.2f}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,150 @@
+"""How long `advise()` takes before a call when the fleet knows 10,000 failure patterns: in memory, no network.
+
+The patterns are those of the real runs' failed calls (each with the health of its kind of call, a recovery and a lesson), and
+the questions are the real runs' calls, in the order in which a fleet would make them: so most are asked about a kind of call that
+is known, with arguments that were never seen. Timed one by one with the wall clock, garbage collector on; the figure is the
+99th percentile. Questions with arguments that were asked before are cheaper; what an agent pays beside it for a text to put into its prompt is in
+its own row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from statistics import median
+from typing import Any
+
+from benchmarks.report import Report, Row
+from benchmarks.traffic import events_of, sessions
+from fleetlore import events as ev
+from fleetlore.advice import Advice, advise
+from fleetlore.lore import MemoryItem, Pattern
+from fleetlore.lore_index import LoreIndex
+from fleetlore.patterns import call_id, failure_of
+
+PATTERNS = 10_000
+QUESTIONS = 50_000
+QUICK_QUESTIONS = 2_000
+BAR_MICROSECONDS = 100.0
+NOW = 1_767_225_600.0
+
+Call = tuple[str, Any]
+
+
+def run(quick: bool) -> Report:
+    source, calls = asked(QUICK_QUESTIONS if quick else QUESTIONS)
+    index, known = learned(calls)
+    kinds = {call_id(*call) for call in calls}
+    micros, told = timed(calls, lambda call: advise(index, *call, now=NOW))
+    again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, *call, now=NOW))
+    texts, _ = timed([advice for advice in told if advice], lambda advice: advice.text)
+    figure = percentile(micros, 99)
+    return Report(
+        name="advice",
+        figure=figure,
+        bar=BAR_MICROSECONDS,
+        unit="µs, 99th percentile",
+        higher_is_better=False,
+        peers={},
+        rows=(
+            Row(
+                name="advise() before a call",
+                figure=figure,
+                unit="µs p99",
+                note=f"{known:,} patterns; {len(calls):,} calls of {source}, of {len(kinds):,} kinds; "
+                f"{sum(map(bool, told)) / len(told):.0%} got advice",
+            ),
+            Row(name="the same", figure=median(micros), unit="µs p50"),
+            Row(name="the same", figure=percentile(micros, 99.9), unit="µs p99.9"),
+            Row(name="asked before with the same arguments", figure=percentile(again, 99), unit="µs p99"),
+            Row(name="the same", figure=median(again), unit="µs p50"),
+            Row(name="its text for a prompt", figure=percentile(texts, 99), unit="µs p99"),
+            Row(name="the same", figure=median(texts), unit="µs p50"),
+        ),
+    )
+
+
+def asked(count: int) -> tuple[str, list[Call]]:
+    """What they are, and calls in the order in which a fleet makes them."""
+    source, runs = sessions()
+    outcomes = (event.data for event in events_of(runs, seed=1) if event.kind == "outcome")
+    return source, [(data[ev.TOOL], data[ev.ARGUMENTS]) for data in islice(outcomes, count)]
+
+
+def learned(calls: list[Call]) -> tuple[LoreIndex, int]:
+    """An index that knows `PATTERNS` failures: those of the real runs first, then the same of tools with other names."""
+    index = LoreIndex()
+    runs = sessions()[1]
+    failed = [
+        (data[ev.TOOL], data[ev.ARGUMENTS], data.get(ev.ERROR_TYPE), data[ev.ERROR_MESSAGE])
+        for run in runs
+        for kind, data in run.events
+        if kind == "outcome" and ev.ERROR_MESSAGE in data
+    ]
+    met = Counter(call_id(*call) for call in calls)
+    exact: set[str] = set()
+    copy = 0
+    while len(exact) < PATTERNS:
+        for tool, arguments, error_type, message in failed:
+            failure = failure_of(tool + "'" * copy, arguments, error_type, message)
+            if len(exact) < PATTERNS or failure.exact in exact:
+                exact.add(failure.exact)
+                _put(index, failure, call_id(failure.tool, arguments), met)
+        copy += 1
+    return index, len(exact)
+
+
+def _put(index: LoreIndex, failure: Any, call: str, met: Counter[str]) -> None:
+    old = index.patterns.get(failure.exact)
+    failures = 1 + (old.failures if old is not None else 0)
+    common: dict[str, Any] = {"tenant": "default", "tool": failure.tool, "last_seen": NOW - 60.0}
+    seen: dict[str, Any] = {"calls": failures, "failures": failures, "sessions": failures, "agents": failures}
+    index.put_pattern(
+        Pattern(
+            id=failure.exact,
+            level="exact",
+            error_class=failure.error_class,
+            template=failure.template,
+            shape=failure.shape,
+            parent=failure.class_,
+            call=call,
+            transient=failure.transient,
+            **common,
+            **seen,
+        ),
+        NOW,
+    )
+    if failure.transient:
+        index.put_pattern(Pattern(id=failure.class_, level="class", transient=True, **common, **seen), NOW)
+        return
+    health = index.patterns.get(call)
+    failed = 1 + (health.failures if health is not None else 0)
+    index.put_pattern(
+        Pattern(
+            id=call, level="call", calls=failed + met[call], failures=failed, sessions=failed, agents=failed, **common
+        ),
+        NOW,
+    )
+    texts: dict[str, Any] = {"title": "t" * 60, "description": "d" * 120, "content": "c" * 400, "when": "w" * 60}
+    backed: dict[str, Any] = {**texts, **common, "support": failures + 1, "agents": 2}
+    index.put_item(MemoryItem(id=f"r-{failure.exact}", kind="recovery", pattern=failure.class_, **backed), NOW)
+    index.put_item(MemoryItem(id=f"l-{failure.exact}", kind="lesson", call=call, **backed), NOW)
+
+
+def timed(questions: list[Any], answer: Callable[[Any], Any]) -> tuple[list[float], list[Any]]:
+    """Microseconds of each, and the answers."""
+    clock = time.perf_counter_ns
+    micros, answers = [], []
+    for question in questions:
+        started = clock()
+        given: Advice | str = answer(question)
+        micros.append((clock() - started) / 1000)
+        answers.append(given)
+    return micros, answers
+
+
+def percentile(values: list[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

@@ -1,0 +1,35 @@
+"""CPU seconds of the processes that a benchmark has started, by what they are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+
+import psutil
+
+# What a child's command line holds, and whose it is.
+ROLES = {
+    "fleetlore.cli worker": "worker",
+    "benchmarks.worker": "worker",
+    "fleetlore.cli trainer": "trainer",
+    "milvus_lite": "Milvus Lite",
+    " broker --listener-url": "broker",
+    "by_hand.py": "by hand",
+}
+
+
+def cores() -> int:
+    return psutil.cpu_count() or 1
+
+
+def cpu_by_role() -> Counter[str]:
+    """User and system CPU seconds so far, of this process' children and theirs that still run."""
+    spent: Counter[str] = Counter()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command = " ".join(process.cmdline())
+            role = next((name for mark, name in ROLES.items() if mark in command), None)
+            if role is not None:
+                times = process.cpu_times()
+                spent[role] += times.user + times.system
+    return spent

@@ -1,0 +1,93 @@
+"""Events that one process hands to the broker a second, secrets masked: from an agent's event to the broker's acknowledgement.
+
+One process, one thread, one event loop; the embedded broker runs beside it in another. The events are those of real runs. The
+figure counts what was acknowledged, by the wall clock from the first event to the last acknowledgement; the CPU time of an event
+(user and system) is in a row of its own and says what a core of its own would reach.
+
+*Peers* send the same bytes to the same broker, a record an event, each in a process of its own: aiokafka by `send` and by
+`create_batch`, and confluent-kafka, which is C and has threads of its own. They are given the bytes ready made; encoding and
+masking an event is ours alone, and what it costs is in the rows, each part timed by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+
+from benchmarks import peers
+from benchmarks.emitting import PEERS
+from benchmarks.report import Report, Row, need
+from benchmarks.traffic import events_of, publish, sessions
+from fleetlore.events import cloudevent_head
+from fleetlore.outgoing import encode, encode_event, mask
+from fleetlore.testing.broker import EmbeddedBroker
+
+EVENTS = 200_000
+QUICK_EVENTS = 5_000
+PART_EVENTS = 50_000
+PASSES = 3
+BAR = 100_000.0
+UNIT = "events/s"
+CPU = "µs of CPU per event"
+REFERENCE = "aiokafka_create_batch"
+
+
+def run(quick: bool) -> Report:
+    need("confluent_kafka")
+    events = QUICK_EVENTS if quick else EVENTS
+    measured = {name: _measured(name, events, 1 if quick else PASSES) for name in ("emitter", *PEERS)}
+    rates = {name: said["events"] / said["seconds"] for name, said in measured.items()}
+    rows = []
+    for name, said in measured.items():
+        label = "fleetlore, encoding and masking included" if name == "emitter" else f"{name}, bytes ready made"
+        rows.append(Row(name=label, figure=rates[name], unit=UNIT, note=f"{said['max_rss_mb']:.0f} MB"))
+        rows.append(Row(name="  CPU", figure=said["cpu_seconds"] / said["events"] * 1e6, unit=CPU))
+    return Report(
+        name="emitter",
+        figure=rates.pop("emitter"),
+        bar=BAR,
+        unit=UNIT,
+        peers=rates,
+        reference=REFERENCE,
+        rows=(*rows, *_parts(QUICK_EVENTS if quick else PART_EVENTS)),
+    )
+
+
+def _measured(who: str, events: int, passes: int) -> dict[str, float]:
+    """The fastest of several passes: what slows one down comes from outside of it."""
+    said = []
+    for _ in range(passes):
+        with EmbeddedBroker() as broker:  # one of its own for each, because it keeps everything in memory
+            publish(broker.address, [])
+            said.append(peers.run("benchmarks.emitting", who, broker.address, events))
+    fastest: dict[str, float] = min(said, key=lambda each: float(each["seconds"]))
+    return fastest
+
+
+def _parts(count: int) -> list[Row]:
+    """Where the microseconds go that only ours takes."""
+    source, runs = sessions()
+    events = list(islice(events_of(runs, seed=0), count))
+    encoded = [encode(event) for event in events]
+    batches = [tuple(zip(*encoded[start : start + 64], strict=True)) for start in range(0, len(encoded), 64)]
+    size = sum(len(encode_event(event)) for event in events) / count
+    parts: dict[str, Callable[[], object]] = {
+        "encode: id, time, names": lambda: [cloudevent_head(event) for event in events],
+        "encode: all of it": lambda: [encode(event) for event in events],
+        "mask, 64 events at once": lambda: [mask(heads, datas) for heads, datas in batches],
+        "mask, one at a time": lambda: [mask([head], [data]) for head, data in encoded],
+    }
+    note = f"{size:.0f} bytes an event, {source}"
+    return [
+        Row(name=f"part: {name}", figure=_cpu_micros(part) / count, unit=CPU, note=note) for name, part in parts.items()
+    ]
+
+
+def _cpu_micros(work: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(PASSES):
+        started = time.process_time()
+        work()
+        taken.append(time.process_time() - started)
+    return min(taken) * 1e6

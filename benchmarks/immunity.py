@@ -1,0 +1,269 @@
+"""Immunity: the time from a first failure to a usable hint at another agent.
+
+1,000 agents in two processes produce 5,000 events a second, as `benchmarks.immunity_load` says, on the embedded stack: broker,
+Milvus Lite and one worker, all on this machine, beside the agents. No trainer runs: it takes no part in this. The clock starts
+when the new failure has happened, before the agent records it, and stops when `advise()` of an agent in the other process holds
+its pattern. A failure that nobody learns of counts as infinitely late.
+
+A rate is sustained if the agents kept to it, lost nothing and the pipeline had worked in everything two seconds after the
+last event. Where 5,000 events a second are not, its time is that of a queue that grows, and the highest lower rate that is
+sustained is measured beside it.
+
+*Peers* run the same loop with the same agents: a SQLite journal that all processes share and poll, every second and every
+100 ms; and mem0, at a rate that it sustains, since each search and each write costs it milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import orjson
+
+from benchmarks.cpu import cpu_by_role
+from benchmarks.immunity_hops import HOPS, hops
+from benchmarks.immunity_load import Plan, Result
+from benchmarks.peers import ROOT, interpreter
+from benchmarks.report import Report, Row
+from fleetlore.errors import StackError
+from fleetlore.topics import DEFAULT_TENANT
+from streams.drained import wait_drained
+from streams.stack import Stack
+
+RATE = 5_000.0
+LOWER_RATES = (4_000.0, 3_000.0, 2_000.0, 1_000.0, 500.0)
+P50_BAR_MS = 150.0
+P99_BAR_MS = 500.0
+SETTLE_SECONDS = 2.0
+KEPT_UP = 0.98  # of the rate that was asked for
+MEM0_RATE = 100.0
+LINE_BYTES = 64 * 1024 * 1024
+
+JOURNALS = {"SQLite journal polled every 100 ms": "journal 0.1", "SQLite journal polled every second": "journal 1.0"}
+REFERENCE = "SQLite journal polled every 100 ms"
+PLAN = Plan(
+    memory="fleet",
+    where="",
+    run=0,
+    agents=1_000,
+    processes=2,
+    events_per_second=RATE,
+    seconds=40.0,
+    warm_up_seconds=10.0,
+    wait_seconds=30.0,
+)
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a plan.
+
+    Attributes:
+        drained_seconds: from the last event until the pipeline had worked in everything; None for a memory without one.
+        cpu: CPU seconds by role, from the first event until then.
+        hops: see `benchmarks.immunity_hops`.
+    """
+
+    plan: Plan
+    results: list[Result]
+    drained_seconds: float | None = None
+    cpu: dict[str, float] = field(default_factory=dict)
+    hops: list[list[float]] = field(default_factory=list)
+
+    @property
+    def events(self) -> int:
+        return sum(result.sent for result in self.results)
+
+    @property
+    def met(self) -> dict[int, float]:
+        return {number: at for result in self.results for number, at in result.met.items()}
+
+    @property
+    def learned(self) -> dict[int, float]:
+        return {number: at for result in self.results for number, at in result.learned.items()}
+
+    @property
+    def milliseconds(self) -> list[float]:
+        learned = self.learned
+        return [1000 * (learned.get(number, math.inf) - at) for number, at in self.met.items()]
+
+    @property
+    def sustained(self) -> bool:
+        kept = self.events / self.plan.seconds >= KEPT_UP * self.plan.events_per_second
+        drained = self.drained_seconds is None or self.drained_seconds <= SETTLE_SECONDS
+        return kept and drained and not any(result.lost for result in self.results)
+
+    def rows(self, name: str) -> list[Row]:
+        per_event = "µs of CPU per event"
+        asks = sum(result.asks for result in self.results)
+        cpu = {**self.cpu, "agents": sum(result.cpu_seconds for result in self.results)}
+        lines = [
+            Row(name=f"{name}, p50", figure=percentile(self.milliseconds, 0.50), unit="ms", note=self._describe()),
+            Row(name=f"{name}, p99", figure=percentile(self.milliseconds, 0.99), unit="ms"),
+            *(
+                Row(name=f"  {role}", figure=seconds / self.events * 1e6, unit=per_event)
+                for role, seconds in cpu.items()
+            ),
+            Row(
+                name="  one question before a call",
+                figure=sum(result.ask_seconds for result in self.results) / max(1, asks) * 1e6,
+                unit="µs",
+            ),
+            Row(
+                name="  agents behind their timetable, p99",
+                figure=max(result.late_seconds for result in self.results) * 1000,
+                unit="ms",
+            ),
+        ]
+        if self.drained_seconds is not None:
+            lines.append(Row(name="  worked in after the last event", figure=self.drained_seconds, unit="s"))
+        for hop, taken in zip(HOPS, self.hops, strict=False):
+            note = f"p99 {percentile(taken, 0.99):.0f} ms"
+            lines.append(Row(name=f"  {hop}", figure=percentile(taken, 0.50), unit="ms, p50", note=note))
+        return lines
+
+    def _describe(self) -> str:
+        lost = sum(result.lost for result in self.results)
+        return (
+            f"{len(self.met)} new failures; {self.events / self.plan.seconds:,.0f} events/s of {self.plan.agents} agents in "
+            f"{self.plan.processes} processes, {lost} lost, {'sustained' if self.sustained else 'NOT sustained'}"
+        )
+
+
+def run(quick: bool) -> Report:
+    plan = (
+        replace(PLAN, agents=50, seconds=4.0, warm_up_seconds=2.0, events_per_second=200.0, wait_seconds=10.0)
+        if quick
+        else PLAN
+    )
+    ours, lower = asyncio.run(_fleet(plan, () if quick else LOWER_RATES))
+    peers = {name: asyncio.run(_journal(replace(plan, memory=memory))) for name, memory in JOURNALS.items()}
+    rate = min(MEM0_RATE, plan.events_per_second)
+    mem0 = replace(plan, memory="mem0", processes=1, events_per_second=rate, ask_seconds=0.05)
+    peers[f"mem0 at {rate:.0f} events/s"] = asyncio.run(_run(mem0))
+    rows = ours.rows(f"fleetlore at {plan.events_per_second:,.0f} events/s")
+    note = ""
+    if not ours.sustained:
+        note = (
+            f"{plan.events_per_second:,.0f} events/s are not sustained here: what is waited for is a queue that grows."
+        )
+    if lower is not None:
+        rows += lower.rows(f"fleetlore at {lower.plan.events_per_second:,.0f} events/s")
+        p50, p99 = (percentile(lower.milliseconds, share) for share in (0.50, 0.99))
+        note += f" At {lower.plan.events_per_second:,.0f} events/s: p50 {p50:.0f} ms, p99 {p99:.0f} ms."
+    for name, peer in peers.items():
+        rows += peer.rows(name)
+    return Report(
+        name="immunity",
+        figure=percentile(ours.milliseconds, 0.50),
+        bar=P50_BAR_MS,
+        unit="ms",
+        higher_is_better=False,
+        peers={name: percentile(peer.milliseconds, 0.50) for name, peer in peers.items()},
+        reference=REFERENCE,
+        rows=tuple(rows),
+        also=(
+            Report(
+                name="immunity p99",
+                figure=percentile(ours.milliseconds, 0.99),
+                bar=P99_BAR_MS,
+                unit="ms",
+                higher_is_better=False,
+                peers={name: percentile(peer.milliseconds, 0.99) for name, peer in peers.items()},
+                reference=REFERENCE,
+            ),
+        ),
+        note=note,
+    )
+
+
+async def _fleet(plan: Plan, lower: tuple[float, ...]) -> tuple[Run, Run | None]:
+    """At the rate asked for and, if that is not sustained, at the first lower one that is."""
+    asked = await _on_stack(plan)
+    if asked.sustained:
+        return asked, None
+    for rate in lower:
+        slower = await _on_stack(replace(plan, events_per_second=rate))
+        if slower.sustained:
+            return asked, slower
+    return asked, None
+
+
+async def _on_stack(plan: Plan) -> Run:
+    """On a stack of its own: the embedded broker finds a record the more slowly the more batches a partition holds."""
+    with tempfile.TemporaryDirectory(prefix="immunity-") as folder:
+        async with Stack(folder, trainer=False) as stack:
+            plan = replace(plan, where=stack.settings.broker)
+            before = cpu_by_role()
+            came = await _run(plan)
+            ended = time.monotonic()
+            try:
+                await wait_drained(stack.settings, DEFAULT_TENANT, plan.wait_seconds)
+                came.drained_seconds = time.monotonic() - ended
+            except StackError:
+                came.drained_seconds = math.inf
+            came.cpu = {role: seconds - before[role] for role, seconds in cpu_by_role().items()}
+            came.hops = await hops(plan.where, plan, came.met, came.learned)
+            return came
+
+
+async def _journal(plan: Plan) -> Run:
+    with tempfile.TemporaryDirectory(prefix="immunity-") as folder:
+        return await _run(replace(plan, where=str(Path(folder) / "journal.db")))
+
+
+async def _run(plan: Plan) -> Run:
+    """Let the processes of a plan work side by side, from the same moment on."""
+    python = interpreter("mem0" if plan.memory == "mem0" else None)
+    hosts = []
+    try:
+        for number in range(plan.processes):
+            said = orjson.dumps(asdict(replace(plan, number=number))).decode()
+            hosts.append(
+                await asyncio.create_subprocess_exec(
+                    *(python, "-m", "benchmarks.immunity_load", said),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    cwd=ROOT,
+                    limit=LINE_BYTES,
+                )
+            )
+        for host in hosts:
+            assert host.stdout is not None
+            if await host.stdout.readline() != b"ready\n":
+                raise StackError(f"a process of agents did not start; it ended with exit code {await host.wait()}")
+        start = f"{time.time() + 0.5}\n".encode()
+        for host in hosts:
+            assert host.stdin is not None
+            host.stdin.write(start)
+        results = []
+        for host in hosts:
+            assert host.stdout is not None
+            line = await host.stdout.readline()
+            if not line:
+                raise StackError(f"a process of agents ended with exit code {await host.wait()}")
+            results.append(_result(line))
+            await host.wait()
+    finally:
+        for host in hosts:
+            if host.returncode is None:
+                host.kill()
+    return Run(plan, results)
+
+
+def _result(line: bytes) -> Result:
+    """JSON has texts for keys."""
+    said = orjson.loads(line)
+    for name in ("met", "learned"):
+        said[name] = {int(number): at for number, at in said[name].items()}
+    return Result(**said)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """By nearest rank; infinity where there are none."""
+    ordered = sorted(values)
+    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else math.inf

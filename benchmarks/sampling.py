@@ -1,0 +1,98 @@
+"""Where CPU time goes, by a timer that interrupts the process and looks at its stack.
+
+A tracing profiler makes small functions look expensive, and the hot path is made of them; a sample every millisecond of CPU
+costs nothing that can be measured. What a C function takes is counted where it was called.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+
+INTERVAL_SECONDS = 0.001
+ROOT = Path(__file__).parents[1]
+
+# The step that a module's work belongs to. The innermost module that is named here decides; where none is, the innermost of the
+# project's own gives the step its name, so that nothing new hides behind "other".
+_READ, _HAND_ON = "decode, validate", "encode and decode between the stages"
+STEPS = {
+    "fleetlore/records.py": _READ,
+    "fleetlore/events.py": _READ,
+    "streams/incoming.py": _READ,
+    "fleetlore/redaction.py": "redact",
+    "fleetlore/needles.py": "redact",
+    "streams/cleaning.py": "redact",
+    "fleetlore/patterns.py": "pattern",
+    "streams/sessions.py": "session",
+    "streams/session.py": "session",
+    "streams/observation.py": "observations",
+    "fleetlore/sample.py": "observations",
+    "models/judge.py": "judge",
+    "models/distiller.py": "distil",
+    "fleetlore/trajectory.py": _HAND_ON,
+    "streams/judgments.py": _HAND_ON,
+    "streams/decode.py": _HAND_ON,
+    "sinks/outbox.py": _HAND_ON,
+}
+OTHER = "other"
+
+
+class Sampler:
+    """Samples the process from `__enter__` to `__exit__`; use it in the main thread."""
+
+    def __init__(self) -> None:
+        self._stacks: Counter[tuple[CodeType, ...]] = Counter()
+
+    def __enter__(self) -> Sampler:
+        self._before = signal.signal(signal.SIGPROF, self._take)
+        signal.setitimer(signal.ITIMER_PROF, INTERVAL_SECONDS, INTERVAL_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, self._before)
+
+    def _take(self, _: int, frame: FrameType | None) -> None:
+        stack: list[CodeType] = []
+        while frame is not None and len(stack) < 8:
+            stack.append(frame.f_code)
+            frame = frame.f_back
+        self._stacks[tuple(stack)] += 1
+
+    def steps(self) -> dict[str, float]:
+        """Share of the CPU time by step, largest first."""
+        return self._shares(_step)
+
+    def functions(self) -> dict[str, float]:
+        """Share by the innermost function of the project, largest first."""
+        return self._shares(_function)
+
+    def _shares(self, name: Callable[[tuple[CodeType, ...]], str]) -> dict[str, float]:
+        counts: Counter[str] = Counter()
+        for stack, samples in self._stacks.items():
+            counts[name(stack)] += samples
+        total = counts.total() or 1
+        return {each: samples / total for each, samples in counts.most_common()}
+
+
+def _step(stack: tuple[CodeType, ...]) -> str:
+    own = [module for module in map(_module, stack) if _is_own(module)]
+    return next((STEPS[module] for module in own if module in STEPS), own[0] if own else OTHER)
+
+
+def _function(stack: tuple[CodeType, ...]) -> str:
+    return next((f"{_module(code)} {code.co_qualname}" for code in stack if _is_own(_module(code))), OTHER)
+
+
+def _is_own(module: str) -> bool:
+    return not module.startswith(("/", "<", "benchmarks/"))
+
+
+@cache
+def _module(code: CodeType) -> str:
+    """Path below the project's root; as it is where it lies elsewhere."""
+    return code.co_filename.removeprefix(f"{ROOT}/")

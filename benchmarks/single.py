@@ -1,0 +1,77 @@
+"""Records of one event each, as clients of other makes send them: our worker against a bare Faust agent that does nothing.
+
+Both read the same topic of the embedded broker, filled beforehand, each alone in a process of its own. The worker does all of its
+work on an event (decode to judgment; the stages `sessions` and `judgments`), with delivery, outbox and commits, and Milvus left out;
+the agent counts. The figure is our records per second of CPU as a share of the agent's: on two cores the broker shares the clock with
+whoever reads, and CPU is what a fleet pays for. The same by the clock is beside it, and so is the worker with all of its stages.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.report import Report, Row
+from benchmarks.traffic import TOPIC, Traffic, publish, traffic
+from fleetlore.testing.broker import EmbeddedBroker
+
+RECORDS = 40_000
+QUICK_RECORDS = 1_000
+PASSES = 3
+BAR = 85.0
+UNIT = "% of a bare Faust agent"
+WORK = "sessions,judgments"
+
+
+def run(quick: bool) -> Report:
+    sent = traffic(QUICK_RECORDS if quick else RECORDS, per_record=1)
+    bare, ours, all_stages = [], [], []
+    # Taking turns, so that what else the machine does falls on all of them alike.
+    for _ in range(1 if quick else PASSES):
+        bare.append(_alone(sent, "with_faust", TOPIC, sent.events))
+        ours.append(_alone(sent, "benchmarks.worker", sent.events, WORK))
+        all_stages.append(_alone(sent, "benchmarks.worker", sent.events, "all"))
+    figure = 100 * _rate(ours, "cpu_seconds") / _rate(bare, "cpu_seconds")
+    return Report(
+        name="single",
+        figure=figure,
+        bar=BAR,
+        unit=UNIT,
+        peers={"bare Faust agent": 100.0},
+        reference="bare Faust agent",
+        rows=(
+            Row(name="fleetlore's worker, all work on an event", figure=figure, unit=UNIT, note=sent.describe()),
+            Row(
+                name="the same by the clock",
+                figure=100 * _rate(ours, "seconds") / _rate(bare, "seconds"),
+                unit=UNIT,
+            ),
+            Row(
+                name="with the stages that make lore of it as well",
+                figure=100 * _rate(all_stages, "cpu_seconds") / _rate(bare, "cpu_seconds"),
+                unit=UNIT,
+                note="patterns, candidates and items; each reads what an earlier stage wrote to a topic",
+            ),
+            *_costs("bare Faust agent", bare),
+            *_costs("fleetlore's worker, all work on an event", ours),
+            *_costs("fleetlore's worker, all stages", all_stages),
+        ),
+    )
+
+
+def _alone(sent: Traffic, script: str, *arguments: object) -> Any:
+    with EmbeddedBroker() as broker:
+        publish(broker.address, sent.records)
+        return peers.run(script, broker.address, *arguments)
+
+
+def _rate(runs: list[Any], seconds: str) -> float:
+    return median(float(run["events"] / run[seconds]) for run in runs)
+
+
+def _costs(name: str, runs: list[Any]) -> tuple[Row, Row]:
+    return (
+        Row(name=name, figure=1e6 / _rate(runs, "cpu_seconds"), unit="µs of CPU per record"),
+        Row(name=f"{name}, by the clock", figure=_rate(runs, "seconds"), unit="records/s"),
+    )

@@ -1,0 +1,162 @@
+"""The whole embedded stack on this machine, fed for a minute: what it sustains, and who spends the CPU.
+
+Broker, Milvus Lite, one worker and the trainer run as `fleetlore up` starts them. A feeder sends the logged runs again and again
+through the agents' own emitter, as fast as they are worked in. The rate is all events over the time from the first of them until
+every stage has committed all that follows from the last; so a stage that falls behind during the minute lowers it.
+
+Beside it the same broker and Milvus Lite, fed the same way, with `benchmarks/peers/by_hand.py` in the place of the worker; it has
+no trainer beside it, and does less (it says what it leaves out).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks import peers
+from benchmarks.cpu import cores, cpu_by_role
+from benchmarks.report import Report, Row, shown
+from benchmarks.traffic import TENANT, TOPIC
+from fleetlore.config import Settings
+from fleetlore.errors import StackError
+from fleetlore.offsets import end_offsets, observer, partitions_of
+from streams.drained import wait_drained
+from streams.stack import Stack
+
+SECONDS = 60.0
+QUICK_SECONDS = 2.0
+DRAIN_SECONDS = 300.0
+BAR = 20_000.0
+UNIT = "events/s"
+BY_HAND_GROUP = "by-hand"
+
+
+@dataclass(frozen=True, slots=True)
+class Sustained:
+    """One minute of it.
+
+    Attributes:
+        seconds: from the first event until the last was worked in.
+        cpu: seconds by role.
+    """
+
+    events: float
+    seconds: float
+    cpu: dict[str, float]
+
+    @property
+    def rate(self) -> float:
+        return self.events / self.seconds
+
+    def rows(self, name: str) -> list[Row]:
+        busy = sum(self.cpu.values())
+        note = f"{self.events:,.0f} events in {self.seconds:.0f} s; {busy / self.seconds:.2f} of {cores()} cores busy"
+        return [
+            Row(name=name, figure=self.rate, unit=UNIT, note=note),
+            *(
+                Row(name=f"  {role}", figure=spent / self.events * 1e6, unit="µs of CPU per event")
+                for role, spent in sorted(self.cpu.items(), key=lambda each: -each[1])
+            ),
+        ]
+
+
+def run(quick: bool) -> Report:
+    seconds = QUICK_SECONDS if quick else SECONDS
+    ours = asyncio.run(_fleetlore(seconds))
+    theirs = asyncio.run(_by_hand(seconds))
+    role, spent = max(ours.cpu.items(), key=lambda each: each[1])
+    return Report(
+        name="stack",
+        figure=ours.rate,
+        bar=BAR,
+        unit=UNIT,
+        peers={"by hand": theirs.rate},
+        reference="by hand",
+        rows=(*ours.rows("fleetlore: all roles"), *theirs.rows("by hand: broker, Milvus Lite, one script")),
+        note=f"bound by the {role}: {shown(spent / ours.seconds)} of a core",
+    )
+
+
+async def _fleetlore(seconds: float) -> Sustained:
+    async with _stack(workers=1, trainer=True) as stack:
+        # Importing what the trainer needs takes seconds of CPU that are none of an event's.
+        await _answers(f"{stack.metrics['trainer']}/livez")
+        return await _sustain(
+            stack.settings, stack.settings.group, seconds, partial(wait_drained, stack.settings, TENANT, DRAIN_SECONDS)
+        )
+
+
+async def _by_hand(seconds: float) -> Sustained:
+    async with _stack(workers=0, trainer=False) as stack:
+        settings = stack.settings
+        script = Path(peers.__file__).parent / "by_hand.py"
+        with tempfile.TemporaryFile() as log:
+            # Behind the guard, so that it does not outlive this process.
+            python = peers.interpreter()
+            process = subprocess.Popen(
+                [python, "-m", "streams.guard", python, str(script), settings.broker, settings.milvus],
+                cwd=peers.ROOT,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                return await _sustain(
+                    settings, BY_HAND_GROUP, seconds, partial(_committed, settings.broker, BY_HAND_GROUP)
+                )
+            except (TimeoutError, StackError):
+                log.seek(0)
+                raise StackError(f"by_hand.py did not do it: {log.read()[-1000:].decode(errors='replace')}") from None
+            finally:
+                process.terminate()
+                process.wait()
+                if process.stdin is not None:
+                    process.stdin.close()
+
+
+@contextlib.asynccontextmanager
+async def _stack(workers: int, trainer: bool) -> AsyncIterator[Stack]:
+    with tempfile.TemporaryDirectory(prefix="fleetlore-bench-") as folder:
+        async with Stack(folder, tenants=(TENANT,), workers=workers, trainer=trainer) as stack:
+            yield stack
+
+
+async def _sustain(settings: Settings, group: str, seconds: float, drained: Callable[[], Awaitable[None]]) -> Sustained:
+    before = cpu_by_role()
+    fed = await asyncio.to_thread(peers.run, "benchmarks.feeder", settings.broker, group, seconds)
+    await drained()
+    took = time.time() - fed["started"]
+    after = cpu_by_role()
+    cpu = {role: after[role] - before[role] for role in after} | {"emitter": fed["cpu_seconds"]}
+    return Sustained(fed["events"], took, cpu)
+
+
+async def _committed(broker: str, group: str) -> None:
+    """Wait until the group has committed all events."""
+    async with asyncio.timeout(DRAIN_SECONDS), observer(broker, group) as consumer:
+        while True:
+            ends = await end_offsets(consumer, await partitions_of(consumer, TOPIC))
+            if all([(await consumer.committed(partition) or 0) >= end for partition, end in ends.items()]):
+                return
+            await asyncio.sleep(0.1)
+
+
+async def _answers(url: str) -> None:
+    async with asyncio.timeout(60):
+        while not await asyncio.to_thread(_ok, url):
+            await asyncio.sleep(0.2)
+
+
+def _ok(url: str) -> bool:
+    with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=2) as response:
+        return bool(response.status == 200)
+    return False

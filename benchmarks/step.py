@@ -1,0 +1,130 @@
+"""What fleetlore costs an agent in a step: advice before a call, and the two events of the call, by the public API.
+
+64 agents in one process do the calls of real runs, tools that answer at once, in a fleet that knows 10,000 failure patterns,
+against an embedded broker: `session.advise`, `session.action` entered and left. The figure is all CPU (user and system) that the
+process took divided by its steps: so what runs in the background is in it (masking, records, requests, acknowledgements), and so
+is the loop that drives it. The agent's own part, without the background, is timed step by step by the thread's CPU clock; what
+that clock costs itself is taken off. A lone agent that makes 20 calls a second shares no record with others and pays for
+requests of its own: that is in its own row, and so is what a fleet at rest takes, which follows the lore all the time.
+
+Beside it: press accounts of AdMem put what its memory adds at 15–20 % of a step; the paper (arXiv 2606.06787) does not say so, and
+there is no code of it to run. The row says how short a step would have to be for ours to be 15 % of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import time
+from statistics import median
+
+from benchmarks.advice import Call, asked, learned, percentile
+from benchmarks.report import Report, Row
+from benchmarks.traffic import PARTITIONS, TENANT
+from fleetlore import Fleet, Session
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.testing.broker import EmbeddedBroker
+from sinks.topics import ensure_topics
+
+AGENTS = 64
+STEPS = 20_000
+QUICK_STEPS = 500
+LONE_STEPS = 200
+LONE_PAUSE_SECONDS = 0.05
+BAR_MICROSECONDS = 200.0
+ADMEM_SHARE = 0.15
+UNIT = "µs of CPU per step"
+
+
+def run(quick: bool) -> Report:
+    steps = QUICK_STEPS if quick else STEPS
+    source, calls = asked(steps)
+    with EmbeddedBroker() as broker:
+        asyncio.run(ensure_topics(Settings(broker=broker.address, tenants=(TENANT,), partitions=PARTITIONS)))
+        together, own = asyncio.run(_steps(broker.address, calls))
+        lone_calls = calls[: LONE_STEPS // (10 if quick else 1)]
+        lone, lone_own = asyncio.run(_steps(broker.address, lone_calls, 1, LONE_PAUSE_SECONDS))
+        rest = asyncio.run(_rest(broker.address, len(lone_calls) * LONE_PAUSE_SECONDS))
+    return Report(
+        name="step",
+        figure=together,
+        bar=BAR_MICROSECONDS,
+        unit=UNIT,
+        higher_is_better=False,
+        peers={},
+        rows=(
+            Row(
+                name="a step, all of the process", figure=together, unit=UNIT, note=f"{len(calls):,} calls of {source}"
+            ),
+            Row(name="  the agent's own part", figure=median(own), unit="µs of CPU, p50"),
+            Row(name="  the same", figure=percentile(own, 99), unit="µs of CPU, p99"),
+            Row(
+                name="a lone agent, 20 steps a second",
+                figure=lone - rest * LONE_PAUSE_SECONDS,
+                unit=UNIT,
+                note="a request for each step; what a fleet at rest takes is taken off",
+            ),
+            Row(name="  its own part", figure=median(lone_own), unit="µs of CPU, p50"),
+            Row(name="a fleet at rest", figure=rest, unit="µs of CPU per second", note="follows the lore"),
+            Row(
+                name="said of AdMem: 15–20 % of a step",
+                figure=together / ADMEM_SHARE / 1000,
+                unit="ms",
+                note="a step would have to be as short for ours to be 15 % of it",
+            ),
+        ),
+    )
+
+
+async def _steps(
+    broker: str, calls: list[Call], agents: int = AGENTS, pause_seconds: float = 0.0
+) -> tuple[float, list[float]]:
+    """Microseconds of CPU: of the process per step, and of the agents' own part of each."""
+    own: list[float] = []
+    async with Fleet("agent", broker=broker, tenant=TENANT, max_buffered_events=len(calls) * 2 + 10 * agents) as fleet:
+        await fleet.ready(10)
+        fleet.replica.index, _ = learned(calls)
+        # What was made for the measurement is no garbage of the agent's.
+        gc.collect()
+        gc.freeze()
+        started = _cpu_seconds()
+        await asyncio.gather(*(_agent(fleet, calls[n::agents], pause_seconds, own) for n in range(agents)))
+        if not await fleet.flush(60) or fleet.dropped:
+            raise BrokerUnavailable(f"{fleet.dropped} events dropped, {fleet.emitter.waiting} not taken in time")
+        used = _cpu_seconds() - started
+    gc.unfreeze()
+    return used / len(calls) * 1e6, own
+
+
+async def _rest(broker: str, seconds: float) -> float:
+    """Microseconds of CPU that a process with a fleet takes in a second in which it does nothing."""
+    async with Fleet("agent", broker=broker, tenant=TENANT) as fleet:
+        await fleet.ready(10)
+        started = _cpu_seconds()
+        await asyncio.sleep(seconds)
+        return (_cpu_seconds() - started) / seconds * 1e6
+
+
+async def _agent(fleet: Fleet, calls: list[Call], pause_seconds: float, own: list[float]) -> None:
+    async with fleet.session("answer the question", task="benchmark") as session:
+        for tool, arguments in calls:
+            own.append(await _step(session, tool, arguments))
+            await asyncio.sleep(pause_seconds)
+        session.succeed()
+
+
+async def _step(session: Session, tool: str, arguments: object) -> float:
+    clock = time.thread_time_ns
+    first = clock()
+    started = clock()
+    session.advise(tool, arguments)
+    async with session.action(tool, arguments) as action:
+        action.result = "42 rows"
+    return (clock() - started - (started - first)) / 1000
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,158 @@
+"""What the benchmarks send: the events of logged runs, as a fleet would have sent them, in records as the emitter fills them.
+
+The runs are the real ones where their folder is there, and else those of the scripted world of `fleetlore.testing.world`,
+whose errors are short and whose sessions hold no messages: figures of the two are not comparable, and `Traffic.source` says
+which it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaProducer
+
+from fleetlore import events as ev
+from fleetlore.config import Settings
+from fleetlore.events import Event
+from fleetlore.outgoing import encode_event
+from fleetlore.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
+from fleetlore.testing.world import rollouts
+from fleetlore.topics import DEFAULT_TENANT, partition_for, topic
+from sinks.topics import ensure_topics
+from streams.replay import interleave
+from streams.trajectories import LoggedSession, read_sessions
+
+REAL_DATA = Path(__file__).parents[2] / "shared" / "data" / "dev"
+PARTITIONS = 4
+TENANT = DEFAULT_TENANT
+TOPIC = topic(TENANT, "events")
+WORLD_SESSIONS = 5_000
+_REQUEST_BYTES = 1024 * 1024
+
+
+class Sent(NamedTuple):
+    """A record's value and where it goes."""
+
+    partition: int
+    events: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Records, in the order in which they are sent."""
+
+    source: str
+    records: list[Sent]
+
+    @property
+    def events(self) -> int:
+        return sum(record.events for record in self.records)
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(record.value) for record in self.records)
+
+    def describe(self) -> str:
+        """For the note of a row."""
+        events, records = self.events, len(self.records)
+        return (
+            f"{events:,} events of {self.source} in {records:,} records: "
+            f"{events / records:.0f} events a record, {self.bytes / events:.0f} bytes an event"
+        )
+
+
+def sessions() -> tuple[str, list[LoggedSession]]:
+    """What they are, and the runs."""
+    if REAL_DATA.is_dir():
+        return "real runs of agents", read_sessions(REAL_DATA)
+    return "the scripted world", [_logged(rollout) for rollout in rollouts(7, WORLD_SESSIONS)]
+
+
+def events_of(runs: Sequence[LoggedSession], seed: int, tenant: str = TENANT) -> Iterator[Event]:
+    """Events without end: all runs with agents interleaved, and then again as sessions of other names."""
+    for round in count():
+        named = [replace(run, session=f"{run.session}~{round}") for run in runs]
+        yield from interleave(named, tenant, seed + round, time.time())
+
+
+def traffic(events: int, per_record: int = MAX_EVENTS, seed: int = 0) -> Traffic:
+    """About `events` events, in records of at most `per_record`."""
+    source, runs = sessions()
+    return Traffic(source, list(pack(ended(islice(events_of(runs, seed), events)), per_record)))
+
+
+def ended(events: Iterable[Event]) -> Iterator[Event]:
+    """The events, and an end for every session that they leave open.
+
+    An open session holds the commit back, and nobody could tell when all is worked in.
+    """
+    last: dict[str, Event] = {}
+    for event in events:
+        last[event.session] = event
+        if event.kind == "session.ended":
+            del last[event.session]
+        yield event
+    for event in last.values():
+        yield event._replace(kind="session.ended", sequence=event.sequence + 1, data={ev.OUTCOME: "unknown"})
+
+
+def pack(events: Iterable[Event], per_record: int = MAX_EVENTS, partitions: int = PARTITIONS) -> Iterator[Sent]:
+    """Records as `fleetlore.emitter` fills them when it has much to send: by partition, bounded in events and bytes."""
+    waiting: list[list[bytes]] = [[] for _ in range(partitions)]
+    sizes = [0] * partitions
+    for event in events:
+        partition = partition_for(event.session, partitions)
+        value = encode_event(event)
+        lane = waiting[partition]
+        if lane and (len(lane) == per_record or sizes[partition] + len(value) + 2 > MAX_BYTES):
+            yield Sent(partition, len(lane), b"[" + b",".join(lane) + b"]")
+            lane.clear()
+            sizes[partition] = 0
+        lane.append(value)
+        sizes[partition] += len(value) + 1
+    for partition, lane in enumerate(waiting):
+        if lane:
+            yield Sent(partition, len(lane), b"[" + b",".join(lane) + b"]")
+
+
+def publish(broker: str, records: Sequence[Sent]) -> None:
+    """Create the topics and put all records onto the events' topic."""
+    asyncio.run(_publish(broker, records))
+
+
+async def _publish(broker: str, records: Sequence[Sent]) -> None:
+    await ensure_topics(Settings(broker=broker, tenants=(TENANT,), partitions=PARTITIONS))
+    producer = AIOKafkaProducer(
+        bootstrap_servers=broker,
+        acks="all",
+        max_batch_size=_REQUEST_BYTES,
+        max_request_size=_REQUEST_BYTES,
+        linger_ms=5,
+    )
+    await producer.start()
+    try:
+        headers = list(BATCH_HEADERS)
+        sent: list[Any] = [
+            await producer.send(TOPIC, record.value, partition=record.partition, headers=headers) for record in records
+        ]
+        await asyncio.gather(*sent)
+    finally:
+        await producer.stop()
+
+
+def _logged(rollout: dict[str, Any]) -> LoggedSession:
+    """A session of the scripted world as a logged run."""
+    run = LoggedSession(rollout["session"], rollout["agent"], rollout["task"], rollout["goal"], rollout["outcome"])
+    for step in rollout["steps"]:
+        data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
+        if step["error_type"]:
+            data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
+        run.events.append(("outcome", data))
+    return run

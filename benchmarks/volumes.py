@@ -1,0 +1,151 @@
+"""How much of everything an event makes: the inputs of `docs/scale.md` that are no times. `python -m benchmarks.volumes`.
+
+Logged runs go through all stages in memory, in batches as a worker would take them, into a dictionary instead of Milvus. What is
+counted are the stages' own effects: values and bytes by topic, rows and bytes by collection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import tracemalloc
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
+from random import Random
+from typing import Any
+
+import cramjam
+
+from benchmarks.traffic import TENANT, TOPIC, Sent, traffic
+from fleetlore.clock import SystemClock
+from fleetlore.lore import Pattern
+from fleetlore.lore_index import LoreIndex
+from fleetlore.records import BATCH_HEADERS
+from fleetlore.topics import topic
+from sinks.metrics import Metrics
+from sinks.outbox import COMPACTED, json_arrays
+from streams.app import pipeline
+from streams.stage import Record
+
+EVENTS = 200_000
+BATCH_RECORDS = 64
+SAMPLE = 400
+_HEADERS = dict(BATCH_HEADERS)
+
+
+class Rows:
+    """The store, in dictionaries."""
+
+    def __init__(self) -> None:
+        self.collections: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+        self.written: Counter[str] = Counter()
+
+    async def resolve(self, collection: str) -> str:
+        return collection
+
+    async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
+        self.written[collection] += len(rows)
+        self.collections[collection].update((row["id"], row) for row in rows)
+
+    async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
+        rows = self.collections[collection]
+        return {id: rows[id] for id in ids if id in rows}
+
+    async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
+        for row in list(self.collections[collection].values()):
+            if all(row.get(name) == value for name, value in equal.items()):
+                yield row
+
+
+class Flow:
+    """All stages, one after the other."""
+
+    def __init__(self) -> None:
+        self.store = Rows()
+        self.values: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.cpu_seconds: dict[str, float] = defaultdict(float)
+        self._stages = pipeline(self.store, Metrics("worker"), SystemClock(), 3600.0)
+        self._offset = 0
+
+    async def work(self, records: Sequence[Sent]) -> None:
+        """One batch of events, through to the end."""
+        waiting: dict[str, list[Record]] = defaultdict(list)
+        waiting["events"] = [self._record(TOPIC, sent.partition, sent.value) for sent in records]
+        for stage in self._stages:
+            before = time.process_time()
+            effects = await stage.process(waiting.pop(stage.reads, []))
+            self.cpu_seconds[stage.name] += time.process_time() - before
+            for collection, rows in effects.rows.items():
+                await self.store.upsert(collection, rows)
+            shared: dict[str, list[bytes]] = defaultdict(list)
+            for each in effects.outgoing:
+                self.values[each.topic] += 1
+                self.bytes[each.topic] += len(each.value or b"") + (len(each.key) if each.topic in COMPACTED else 1)
+                if each.value is not None and each.topic not in COMPACTED:
+                    shared[each.topic].append(each.value)
+            for name, values in shared.items():
+                waiting[name] += [self._record(topic(TENANT, name), 0, value) for value in json_arrays(values)]
+
+    def _record(self, name: str, partition: int, value: bytes) -> Record:
+        self._offset += 1
+        return Record(name, partition, self._offset, None, value, _HEADERS)
+
+
+def packed(records: Sequence[Sent], events_per_record: int) -> float:
+    """Bytes of an event in a record of so many, compressed with zstd."""
+    full = [record for record in records if record.events >= events_per_record]
+    chosen = Random(0).sample(full, min(SAMPLE, len(full)))
+    events = sum(record.events for record in chosen)
+    return sum(len(bytes(cramjam.zstd.compress(record.value, level=3))) for record in chosen) / events
+
+
+def replica_bytes(rows: Sequence[dict[str, Any]]) -> float:
+    """Memory of an agent's replica for one pattern, from the bytes of the topic to the index."""
+    bodies = [row["body"].encode() for row in rows]
+    tracemalloc.start()
+    index = LoreIndex()
+    for body in bodies:
+        index.put_pattern(Pattern.from_json(body), 0.0)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return taken / len(bodies)
+
+
+async def main(events: int) -> None:
+    sent = traffic(events)
+    print(sent.describe())
+    flow, seen = Flow(), 0
+    marks = {int(sent.events * share) for share in (0.1, 0.25, 0.5)}
+    for start in range(0, len(sent.records), BATCH_RECORDS):
+        batch = sent.records[start : start + BATCH_RECORDS]
+        await flow.work(batch)
+        for mark in [each for each in marks if each <= seen + sum(record.events for record in batch)]:
+            marks.remove(mark)
+            print(f"after {mark} events: {_sizes(flow.store)}")
+        seen += sum(record.events for record in batch)
+    print(f"after {seen} events: {_sizes(flow.store)}")
+    for name, seconds in flow.cpu_seconds.items():
+        print(f"stage {name}: {seconds / seen * 1e6:.1f} µs of CPU an event")
+    print(f"events: {sent.bytes / seen:.0f} bytes each")
+    for each in (1, 8, 64):
+        records = sent.records if each == 64 else traffic(20_000, each).records
+        print(f"  {packed(records, each):.0f} bytes compressed with zstd, in records of {each}")
+    for name, count in flow.values.items():
+        print(f"{name}: {count / seen:.4f} values an event, {flow.bytes[name] / count:.0f} bytes each")
+    for collection, rows in flow.store.collections.items():
+        size = sum(len(row["body"]) + len(row.get("state", "")) + len(row["text"]) for row in rows.values()) / len(rows)
+        print(
+            f"{collection}: {flow.store.written[collection] / seen:.4f} rows written an event, {size:.0f} bytes each before packing"
+        )
+    patterns = list(flow.store.collections["patterns"].values())
+    print(f"replica: {replica_bytes(patterns):.0f} bytes of memory a pattern")
+
+
+def _sizes(store: Rows) -> str:
+    return ", ".join(f"{len(rows)} {name}" for name, rows in store.collections.items())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else EVENTS))

@@ -1,0 +1,91 @@
+"""Our own worker on a real broker with Milvus left out, beside its peers: `python -m benchmarks.worker BROKER EVENTS STAGES [PORT]`.
+
+The worker is the real one: Faust, delivery, outbox, commits. STAGES is `all`, or the names of some with commas. It ends with
+one JSON line, as the peers do, when each of these stages has worked in all that was sent to it. PORT is that of its metrics.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import streams.app
+from benchmarks.peers.stopwatch import Stopwatch
+from benchmarks.pipeline import EmptyStore
+from benchmarks.traffic import PARTITIONS, TENANT
+from fleetlore.config import Settings
+from streams.stack import SESSION_TIMEOUT_SECONDS
+from streams.stage import Effects, Record, Stage
+from streams.worker import run_worker
+
+GROUP = "fleetlore"
+
+
+class Watch:
+    """Knows when the stages have nothing more to do."""
+
+    def __init__(self, events: int) -> None:
+        self._events = events
+        self._stopwatch = Stopwatch(events)
+        self._reads: set[str] = set()
+        self._sent: Counter[str] = Counter({"events": events})
+        self._done: Counter[str] = Counter()
+
+    def over(self, stage: Stage) -> Watched:
+        self._reads.add(stage.reads)
+        return Watched(stage, self)
+
+    def begin(self) -> None:
+        self._stopwatch.begin()
+
+    def note(self, stage: Stage, effects: Effects) -> None:
+        self._done[stage.reads] += effects.processed + len(effects.dead_letters)
+        for outgoing in effects.outgoing:
+            self._sent[outgoing.topic] += 1
+        if all(self._done[name] >= self._sent[name] for name in self._reads):
+            self._stopwatch.count(self._events)
+
+
+class Watched:
+    """A stage that reports what it has done; in all else the stage itself."""
+
+    def __init__(self, stage: Stage, watch: Watch) -> None:
+        self._stage = stage
+        self._watch = watch
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        self._watch.begin()
+        effects = await self._stage.process(batch)
+        self._watch.note(self._stage, effects)
+        return effects
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
+
+
+def main(broker: str, events: int, stages: str, port: int = 0) -> None:
+    watch = Watch(events)
+    build = streams.app.pipeline
+    chosen = None if stages == "all" else stages.split(",")
+
+    def pipeline(*arguments: Any, **named: Any) -> tuple[Any, ...]:
+        built = build(*arguments, **named)
+        return tuple(watch.over(stage) for stage in built if chosen is None or stage.name in chosen)
+
+    streams.app.pipeline = pipeline
+    setattr(streams.app, "MilvusStore", lambda *_, **__: EmptyStore())  # noqa: B010
+    settings = Settings.from_env(
+        broker=broker,
+        tenants=(TENANT,),
+        partitions=PARTITIONS,
+        group=GROUP,
+        session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
+        metrics_port=port,
+    )
+    run_worker(settings)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], *(int(port) for port in sys.argv[4:]))

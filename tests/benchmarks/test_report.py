@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import orjson
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+from benchmarks import __main__ as command
+from benchmarks.report import HEAD, Report, Row, need
+from fleetlore.errors import ModelUnavailable
+
+QUICKER = Report(name="lag", figure=0.2, bar=0.5, unit="s", peers={}, higher_is_better=False)
+RATE = Report(
+    name="rate",
+    figure=900.0,
+    bar=1000.0,
+    unit="events/s",
+    peers={"slow": 450.0, "fast": 1800.0},
+    reference="slow",
+    rows=(
+        Row(name="ours", figure=900.0, unit="events/s"),
+        Row(name="slow", figure=450.0, unit="events/s", note="a, b"),
+    ),
+    also=(QUICKER,),
+    note="the disk",
+)
+
+
+def test_a_figure_is_held_against_its_bar_in_the_right_direction() -> None:
+    assert not RATE.met
+    assert QUICKER.met
+
+
+def test_the_ratio_is_against_the_reference_or_else_the_bar() -> None:
+    assert RATE.ratio == 2.0
+    assert QUICKER.ratio == 0.4
+
+
+def test_the_json_has_every_bar() -> None:
+    said = RATE.to_dict()
+    assert (said["figure"], said["bar"], said["met"], said["ratio"]) == (900.0, 1000.0, False, 2.0)
+    assert said["peers"] == {"slow": 450.0, "fast": 1800.0}
+    assert said["note"] == "the disk"
+    assert said["lag"]["met"] is True
+
+
+def test_the_csv_has_every_row_and_every_bar(tmp_path: Path) -> None:
+    path = RATE.write_csv(tmp_path / "new", Row(name="machine", figure=2, unit="cores", note="idle"))
+    assert path.name == "rate.csv"
+    head, *lines = csv.reader(path.read_text().splitlines())
+    assert tuple(head) == HEAD
+    assert [[line[0], line[1], line[2]] for line in lines] == [
+        ["rate", "rate", "900"],
+        ["rate", "ours", "900"],
+        ["rate", "slow", "450"],
+        ["lag", "lag", "0.2"],
+        ["rate", "machine", "2"],
+    ]
+    assert lines[0][4:7] == ["1000", "no", "2.000 × slow"]
+    assert lines[2][-1] == "a, b"
+
+
+def test_a_missing_peer_names_the_extra() -> None:
+    need("orjson")
+    with pytest.raises(ModelUnavailable, match=r"no_such_peer not installed.*\[bench\]"):
+        need("orjson", "no_such_peer")
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for name in command.NAMES:
+        module = ModuleType(name)
+        module.run = lambda quick: RATE  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, f"benchmarks.{name}", module)
+    monkeypatch.setattr(command.page, "RESULTS", tmp_path)
+    monkeypatch.setattr(command.page, "write", lambda: None)
+    return tmp_path
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    app = Typer()
+    app.command()(command.main)
+    done = CliRunner().invoke(app, arguments)
+    return done.exit_code, done.output if done.exception is None else f"{done.output}{done.exception}"
+
+
+def test_the_last_line_is_json_and_the_csv_is_written(results: Path) -> None:
+    code, output = invoke("ingest", "--json")
+    assert code == 0
+    assert orjson.loads(output.splitlines()[-1]) == RATE.to_dict()
+    assert "MISSED" in output
+    assert (results / "rate.csv").read_text().splitlines()[-1].startswith("rate,machine,")
+
+
+def test_a_quick_run_leaves_the_results_alone(results: Path) -> None:
+    assert invoke("ingest", "--quick")[0] == 0
+    assert not list(results.iterdir())
+
+
+def test_all_of_them_give_one_json_line(results: Path) -> None:
+    code, output = invoke("--json", "--quick")
+    assert code == 0
+    assert list(orjson.loads(output.splitlines()[-1])) == list(command.NAMES)
+
+
+def test_an_unknown_name_is_an_error_that_names_the_others(results: Path) -> None:
+    code, output = invoke("ingets")
+    assert code != 0
+    assert "no benchmark is called 'ingets'; there are ingest, single" in output

@@ -1,0 +1,36 @@
+"""Every benchmark runs to its end and says what it should; figures of quick runs mean nothing."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from benchmarks.report import Report
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def quick(name: str, *packages: str) -> Report:
+    for package in packages:
+        pytest.importorskip(package, reason="the peers come with the extra [bench]")
+    report: Report = importlib.import_module(f"benchmarks.{name}").run(True)
+    for part in report.all:
+        assert part.figure > 0
+        assert part.rows
+    return report
+
+
+def test_ingest() -> None:
+    report = quick("ingest", "bytewax", "faststream")
+    assert set(report.peers) == {"aiokafka + orjson", "Quix Streams", "Bytewax", "FastStream"}
+    (stack,) = report.also
+    assert set(stack.peers) == {"by hand"}
+
+
+def test_single() -> None:
+    assert quick("single").peers == {"bare Faust agent": 100.0}
+
+
+def test_scale() -> None:
+    assert [part.name for part in quick("scale").also] == ["cost_by_events", "cost_by_open_sessions"]
