@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from fleetlore import events as ev
 from fleetlore.patterns import Failure, argument_shape, failure_of, shaped_call_id
@@ -22,8 +23,7 @@ MAX_WORD = 64
 MAX_ADVICE = 16
 
 
-@dataclass(slots=True)
-class Figures:
+class Figures(msgspec.Struct, gc=False):
     """What the session has seen of one subject; changed in place, because every call changes two to five of them."""
 
     subject: Subject
@@ -34,9 +34,8 @@ class Figures:
     told: bool = False
 
 
-@dataclass(slots=True)
-class OpenSession:
-    """One part of one session.
+class OpenSession(msgspec.Struct):
+    """One part of one session. (msgspec copies an empty default for every object.)
 
     Attributes:
         first_offset: of the first record that holds one of its events: no commit may pass it.
@@ -58,10 +57,10 @@ class OpenSession:
     reward: float | None = None
     feedback: Feedback | None = None
     news: bool = False
-    steps: dict[int, Step] = field(default_factory=dict)
-    sequences: set[int] = field(default_factory=set)
-    suspects: dict[int, DeadLetter] = field(default_factory=dict)
-    _figures: dict[str, Figures] = field(default_factory=dict)
+    steps: dict[int, Step] = {}
+    sequences: set[int] = set()
+    suspects: dict[int, DeadLetter] = {}
+    _figures: dict[str, Figures] = {}
 
     @property
     def headless(self) -> bool:
@@ -105,8 +104,19 @@ class OpenSession:
             failure = failure_of(tool, arguments, data.error_type, message)
             subjects += subjects_of_failure(failure, call)
             self.news = True
+        failed = failure is not None
+        figures = self._figures
         for subject in subjects:
-            self._observe(subject, failure is not None, time)
+            seen = figures.get(subject.id)
+            if seen is None:
+                seen = figures[subject.id] = Figures(subject, time, time)
+            seen.calls += 1
+            seen.failures += failed
+            seen.told = False
+            if time > seen.last:
+                seen.last = time
+            elif time < seen.first:
+                seen.first = time
         duration, advice, adapter = data.duration, data.advice, data.adapter
         self.steps[sequence] = Step(
             sequence=sequence,
@@ -125,18 +135,6 @@ class OpenSession:
             advice=_texts(advice) if advice else (),
             adapter=adapter[:MAX_WORD] if isinstance(adapter, str) else None,
         )
-
-    def _observe(self, subject: Subject, failed: bool, time: float) -> None:
-        figures = self._figures.get(subject.id)
-        if figures is None:
-            figures = self._figures[subject.id] = Figures(subject, time, time)
-        figures.calls += 1
-        figures.failures += failed
-        figures.told = False
-        if time > figures.last:
-            figures.last = time
-        elif time < figures.first:
-            figures.first = time
 
     def take_observations(self) -> list[Observation]:
         """What has changed since the last call."""

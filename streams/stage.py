@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 
 class TopicPartition(NamedTuple):
     """One partition; equal to (and hashed like) the tuples of Faust and aiokafka."""
@@ -34,7 +36,7 @@ class Record(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-class Outgoing(NamedTuple):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A value for a topic.
 
     On a compacted topic it becomes a record of its own under `key` (None deletes the key). On any other topic `key` only

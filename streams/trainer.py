@@ -38,7 +38,7 @@ POLL_MS = 200
 RECALLED_RECORDS = 2_000
 MOST_WAITING = 256
 PUBLISH_ATTEMPTS = 6
-NICENESS = 10
+NICENESS = 19  # learning never takes the time of what is waited for
 
 
 async def run_trainer(
