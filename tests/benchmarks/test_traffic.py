@@ -56,7 +56,7 @@ def test_runs_are_repeated_as_other_sessions_and_every_session_ends() -> None:
 
 async def test_a_worker_has_worked_in_all_of_it_when_the_clocks_stop() -> None:
     sent = traffic.traffic(500)
-    done = await pipeline.run_once(sent.records)
+    done = await pipeline.run_once(sent.records, whole=True)
     assert done["events"] == sent.events
     assert done["dead_letters"] == 0
     assert done["judged"] == sum(record.value.count(b"session.ended") for record in sent.records)
@@ -66,7 +66,7 @@ async def test_a_worker_has_worked_in_all_of_it_when_the_clocks_stop() -> None:
 async def test_sessions_that_grow_are_all_open_at_once_and_all_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "WINDOW_EVENTS", 100)
     made: list[pipeline.Pipeline] = []
-    monkeypatch.setattr(growth, "Pipeline", lambda: made.append(pipeline.Pipeline()) or made[-1])
+    monkeypatch.setattr(growth, "Pipeline", lambda whole: made.append(pipeline.Pipeline(whole)) or made[-1])
     said = await growth.sessions(200)
     assert said["n"] == 200
     assert made[0].processed == 200 * (growth.CALLS + 2)
@@ -77,7 +77,7 @@ async def test_sessions_that_grow_are_all_open_at_once_and_all_judged(monkeypatc
 async def test_events_that_grow_are_sessions_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "ROUND_EVENTS", 200)
     made: list[pipeline.Pipeline] = []
-    monkeypatch.setattr(growth, "Pipeline", lambda: made.append(pipeline.Pipeline()) or made[-1])
+    monkeypatch.setattr(growth, "Pipeline", lambda whole: made.append(pipeline.Pipeline(whole)) or made[-1])
     near, far = await growth.events([200, 600])
     assert (near["n"], far["n"]) == (200, 600)
     assert made[0].processed >= 600
