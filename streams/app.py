@@ -22,7 +22,7 @@ from sinks.milvus import MilvusStore
 from sinks.outbox import Outbox
 from sinks.topics import ensure_topics
 from streams import faust_seam
-from streams.candidates import CandidatesStage
+from streams.breaker import Breaker
 from streams.delivery import Delivery, Ledger
 from streams.items import ItemsStage
 from streams.judgments import JudgmentsStage
@@ -33,11 +33,14 @@ from streams.store import Store
 
 log = logging.getLogger(__name__)
 
-BATCH_RECORDS = 256
+BUFFER_PLACES = 1024  # of 16 KiB, for each stage: see `streams.faust_seam.Buffer`
+BATCH_PLACES = 512
 LINGER_SECONDS = 0.01
 COMMIT_SECONDS = 0.1
+HELD_SECONDS = 0.25
 LAG_SECONDS = 1.0
-DRAIN_SECONDS = 20.0
+# Of the time that the group allows for a rebalance, what a batch under way may use up.
+REBALANCE_SHARE = 0.7
 OPEN_SECONDS = 60.0
 OPEN_PAUSE_SECONDS = 0.2
 MAX_FETCH_BYTES = 4 * 1024 * 1024
@@ -47,9 +50,8 @@ def pipeline(store: Store, metrics: Metrics, clock: Clock, silent_seconds: float
     """All stages, in the order in which an event passes through them."""
     return (
         SessionsStage(clock, metrics, silent_seconds),
-        PatternsStage(store),
+        PatternsStage(store, clock),
         JudgmentsStage(store, JudgeChain(), metrics),
-        CandidatesStage(),
         ItemsStage(store, metrics),
     )
 
@@ -68,7 +70,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             consumer_max_fetch_size=MAX_FETCH_BYTES,
             # Acknowledgements are off, so there is nothing to wait for; waiting would only hang a stop.
             stream_wait_empty=False,
-            stream_buffer_maxsize=1024,
+            stream_buffer_maxsize=BUFFER_PLACES,
             store="memory://",
             datadir=str(Path(tempfile.gettempdir()) / "fleetlore-faust"),
             topic_allow_declare=False,
@@ -83,14 +85,19 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         clock = SystemClock()
         self._store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), metrics)
         self._outbox = Outbox(settings.broker)
-        self._delivery = Delivery(self._store, self._outbox, metrics, clock, self._ledger)
+        breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
+        self._delivery = Delivery(self._store, self._outbox, metrics, clock, self._ledger, breaker=breaker)
         self._stages = pipeline(self._store, metrics, clock, settings.silent_seconds)
-        self._busy = {stage.name: asyncio.Lock() for stage in self._stages}
+        self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        # Whether batches may begin. Not while partitions are handed out: what an agent still holds then is read again.
+        self._open = False
         for stage in self._stages:
             self._add_agent(stage)
         self.on_partitions_revoked.connect(self._on_revoked)
         self.on_partitions_assigned.connect(self._on_assigned)
         self.task(self._commit_often)
+        self.task(self._write_held_often)
         self.task(self._measure_lag)
         self.task(health.keep_beating)
 
@@ -104,15 +111,21 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
 
         async def run(stream: Any) -> None:
-            async for events in faust_seam.batches(stream, BATCH_RECORDS, LINGER_SECONDS):
-                async with self._busy[stage.name]:
-                    if self.should_stop:
-                        return
-                    batch = faust_seam.current(self, events)
+            async for events in faust_seam.batches(stream, BATCH_PLACES, LINGER_SECONDS):
+                async with self._turns[stage.name]:
+                    batch = faust_seam.current(self, events) if self._open else []
                     if batch:
-                        await self._process(stage, batch)
+                        await self._run(stage, batch)
 
         self.agent(source, name=stage.name)(run)
+
+    async def _run(self, stage: Stage, batch: list[Any]) -> None:
+        # A task of its own, so that it can be ended without ending the agent.
+        self._running[stage.name] = asyncio.create_task(self._process(stage, batch))
+        await asyncio.wait([self._running[stage.name]])
+
+    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> faust_seam.Buffer:
+        return faust_seam.Buffer(maxsize=maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume)
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
         """Run one batch. What it cannot survive ends the worker without a commit.
@@ -122,13 +135,40 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         try:
             await self._delivery.run(stage, batch)
         except Exception as error:
+            if not self._open:
+                log.warning("%s: a batch is left to the next worker: %s", stage.name, error)
+                return
+            self._open = False
             if isinstance(error, FleetloreError):
                 log.critical("%s: %s", stage.name, error)
             else:
                 log.critical("%s failed", stage.name, exc_info=error)
             self._health.fail(f"{stage.name}: {error!r}")
             await self.crash(error)
-            await asyncio.Event().wait()
+
+    async def _settle(self, budget_seconds: float) -> None:
+        """Begin no more batches, end those under way and commit what is done.
+
+        A batch that does not end within the budget is given up: nothing of it may be committed, and whoever gets its
+        partitions does it again. It must not go on either, for with its stage's memory gone it would commit too much.
+        """
+        self._open = False
+        running = [task for task in self._running.values() if not task.done()]
+        running += [
+            asyncio.create_task(self._process(stage, []))
+            for stage in self._stages
+            if stage.holds and not self._turns[stage.name].locked()
+        ]
+        if running:
+            _, late = await asyncio.wait(running, timeout=budget_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                log.warning(
+                    "%d batches did not end within %.0f s and are left to the next worker", len(late), budget_seconds
+                )
+                await asyncio.wait(late)
+        await self._commit()
 
     async def on_start(self) -> None:
         await ensure_topics(self._settings)
@@ -155,30 +195,40 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._health.ready("milvus")
 
     async def on_stop(self) -> None:
-        """Finish the batches under way, commit them, and only then let go of the partitions."""
+        """Fetch no more, finish or give up the batches under way, commit, and only then let go of the partitions."""
         self._health.unready("partitions", "stopping")
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                for lock in self._busy.values():
-                    await lock.acquire()
-        except TimeoutError:
-            log.warning("a batch did not end within %.0f s; it will be done again", DRAIN_SECONDS)
-        await self._commit()
+        faust_seam.stop_fetching(self)
+        await self._settle(self._settings.drain_seconds)
         await super().on_stop()
         await self._outbox.stop()
         await self._store.close()
 
+    def _on_rebalance_when_stopped(self) -> None:
+        """Nothing. Faust would close the connections from under the commit, and without them nobody can leave the group."""
+
     async def _on_assigned(self, app: faust.App, assigned: set[Any], **_: Any) -> None:
         self._metrics.rebalances().inc()
+        self._open = not self.should_stop
         self._health.ready("partitions")
 
     async def _on_revoked(self, app: faust.App, revoked: set[Any], **_: Any) -> None:
         self._health.unready("partitions", "being handed out")
         # What was done under the old assignment need not be done again by the new owner.
-        await self._commit()
-        self._ledger.forget()
+        await self._settle(self._settings.session_timeout_seconds * REBALANCE_SHARE)
+        self._delivery.forget()
         for stage in self._stages:
             stage.forget()
+        self._metrics.consumer_lag.clear()
+
+    async def _write_held_often(self) -> None:
+        """What a stage holds back goes out with its next batch; where none comes, with an empty one."""
+        while not self.should_stop:
+            for stage in self._stages:
+                if stage.holds and not self._turns[stage.name].locked():
+                    async with self._turns[stage.name]:
+                        if self._open:
+                            await self._run(stage, [])
+            await self.sleep(HELD_SECONDS)
 
     async def _commit_often(self) -> None:
         while not self.should_stop:
@@ -197,8 +247,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:
-            for tp, position in self._ledger.positions().items():
-                end = self.consumer.highwater(tp)
-                if end is not None:
-                    self._metrics.consumer_lag(tp.topic, tp.partition).set(max(0, end - position))
+            self._metrics.paused_partitions().set(faust_seam.paused(self))
+            for tp, lag in (await faust_seam.lags(self, self._ledger.positions())).items():
+                self._metrics.consumer_lag(tp.topic, tp.partition).set(lag)
             await self.sleep(LAG_SECONDS)

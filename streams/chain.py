@@ -41,7 +41,7 @@ class Chain:
         """
         first, *later = self._stages
         effects = await first.process(batch)
-        await self._written()  # the later stages read what they wrote
+        await self.settle()  # the later stages read what they wrote
         waiting: dict[str, list[Record]] = {}
         self._hand_on(effects.outgoing, waiting)
         self._write(effects)
@@ -51,20 +51,16 @@ class Chain:
                 made = await stage.process(records)
                 self._hand_on(made.outgoing, waiting)
                 self._write(made)
+            if stage.holds:
+                self._write(await stage.process([]))
         return effects
 
     async def settle(self) -> None:
-        """Have everything written that the stages hold back, and wait until all rows are acknowledged.
+        """Wait until all rows are acknowledged.
 
         Raises:
             StoreUnavailable: some are not.
         """
-        for stage in self._stages:
-            if stage.holds:
-                self._write(await stage.process([]))
-        await self._written()
-
-    async def _written(self) -> None:
         writes, self._writes = self._writes, []
         if writes:
             await asyncio.wait(writes)

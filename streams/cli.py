@@ -64,9 +64,14 @@ def register_trainer(app: typer.Typer) -> None:
     @app.command()
     def trainer(broker: Broker = None, tenant: Tenants = None, metrics_port: MetricsPort = None) -> None:
         """Run the trainer: judged sessions in, signed adapter versions out, until SIGTERM."""
+        from streams.lifecycle import leave
         from streams.trainer import run_trainer
 
-        asyncio.run(run_trainer(_settings(broker, None, tenant, metrics_port)))
+        async def train() -> None:
+            await run_trainer(_settings(broker, None, tenant, metrics_port))
+            leave(0)  # from within, because the end of the loop would wait for an update that was given up
+
+        asyncio.run(train())
 
 
 def register_up(app: typer.Typer) -> None:

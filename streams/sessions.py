@@ -79,7 +79,13 @@ class SessionsStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         now = self._clock.now()
-        arrivals = [(record, read_events(record, tenant_of(record.topic), now, effects)) for record in batch]
+        arrivals: list[tuple[Record, list[Incoming]]] = []
+        for record in batch:
+            refused = len(effects.dead_letters)
+            events = read_events(record, tenant_of(record.topic), now, effects)
+            refused = len(effects.dead_letters) - refused
+            self._metrics.received_events(record.topic).inc(len(events) + refused)
+            arrivals.append((record, events))
         clean([event for _, events in arrivals for event in events])
         touched: dict[tuple[str, Key], OpenSession] = {}
         for record, events in arrivals:

@@ -1,6 +1,7 @@
 """A Faust worker that reads one topic through the seam and commits what it is told on its standard input.
 
-`python seam_worker.py BOOTSTRAP TOPIC GROUP FETCH_WAIT_MS`; input lines are `commit PARTITION OFFSET`; output lines are JSON.
+`python seam_worker.py BOOTSTRAP TOPIC GROUP FETCH_WAIT_MS`; output lines are JSON. Input lines are `commit PARTITION OFFSET`,
+`hold` (read no further), `go` (read on) and `state`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import tempfile
 from typing import Any
 
 import faust
@@ -18,6 +20,7 @@ from streams import faust_seam
 from streams.stage import TopicPartition
 
 SESSION_TIMEOUT_SECONDS = 6.0
+BUFFER_PLACES = 64  # 1 MiB
 
 
 # Faust's worker writes escape sequences to a standard output of its own accord; the answers keep theirs.
@@ -32,6 +35,9 @@ def say(**fields: Any) -> None:
 class SeamApp(faust.App):  # type: ignore[misc]
     fetch_wait_ms = 0
 
+    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> faust_seam.Buffer:
+        return faust_seam.Buffer(maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume)
+
     def _new_transport(self) -> Any:
         return faust_seam.transport(self, self.fetch_wait_ms)
 
@@ -40,7 +46,7 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
     SeamApp.fetch_wait_ms = int(fetch_wait_ms)
     app = SeamApp(
         group,
-        broker=[f"kafka://{bootstrap}"],
+        broker=[f"kafka://{host}" for host in bootstrap.split(",")],
         broker_session_timeout=SESSION_TIMEOUT_SECONDS,
         broker_heartbeat_interval=1.0,
         broker_rebalance_timeout=SESSION_TIMEOUT_SECONDS,
@@ -49,7 +55,9 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
         broker_commit_every=1,
         consumer_auto_offset_reset="earliest",
         stream_wait_empty=False,
+        stream_buffer_maxsize=BUFFER_PLACES,
         store="memory://",
+        datadir=f"{tempfile.gettempdir()}/fleetlore-seam",
         topic_allow_declare=False,
         topic_disable_leader=True,
         web_enabled=False,
@@ -59,11 +67,17 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
         topic, value_type=bytes, key_type=bytes, value_serializer="raw", key_serializer="raw", acks=False
     )
 
+    positions: dict[TopicPartition, int] = {}
+    going = asyncio.Event()
+    going.set()
+
     @app.agent(source)
     async def read(stream: Any) -> None:
-        async for events in stream.take_events(16, within=0.02):
+        async for events in faust_seam.batches(stream, 16, linger_seconds=0.01):
+            await going.wait()
             for record in faust_seam.current(app, events):
-                say(partition=record.partition, offset=record.offset, value=record.value.decode())
+                positions[record.tp] = record.offset + 1
+                say(partition=record.partition, offset=record.offset, value=record.value[:16].decode())
 
     @app.on_partitions_assigned.connect(weak=False)
     async def assigned(app: Any, assigned: set[Any], **_: Any) -> None:
@@ -75,9 +89,18 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
-            _, partition, offset = line.split()
-            done = await faust_seam.commit(app, {TopicPartition(topic, int(partition)): int(offset)})
-            say(committed=done)
+            match line.decode().split():
+                case ["hold"]:
+                    going.clear()
+                case ["go"]:
+                    going.set()
+                case ["state"]:
+                    lags = await faust_seam.lags(app, positions)
+                    buffer = next(iter(app.topics)).queue
+                    say(paused=faust_seam.paused(app), lag=sum(lags.values()), buffered=buffer.qsize())
+                case ["commit", partition, offset]:
+                    done = await faust_seam.commit(app, {TopicPartition(topic, int(partition)): int(offset)})
+                    say(committed=done)
 
     faust.Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False).execute_from_commandline()
 

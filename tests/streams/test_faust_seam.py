@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as KafkaPartition
 
 from fleetlore.offsets import observer
+from fleetlore.testing.broker import EmbeddedBroker
+from fleetlore.testing.mock_cluster import Failure, MockCluster, Request
 from streams.stage import TopicPartition
 
 pytestmark = pytest.mark.timeout(120)
@@ -26,6 +28,9 @@ pytestmark = pytest.mark.timeout(120)
 SCRIPT = Path(__file__).with_name("seam_worker.py")
 PATIENCE_SECONDS = 40.0
 FETCH_WAIT_MS = 37
+BUFFER_PLACES = 64  # as in seam_worker.py, of 16 KiB each
+LARGE = 256 * 1024  # bytes of a record as an emitter fills it at most
+LARGE_PLACES = 17
 
 
 class SeamWorker:
@@ -52,13 +57,24 @@ class SeamWorker:
                 self.facts |= line
         return found
 
-    async def commit(self, offset: int) -> None:
+    async def tell(self, order: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"commit 0 {offset}\n".encode())
+        self._process.stdin.write(f"{order}\n".encode())
         await self._process.stdin.drain()
-        while "committed" not in (line := await self.line()):
+
+    async def answer(self, field: str) -> dict[str, Any]:
+        """The next line with that field; those before it are facts."""
+        while field not in (line := await self.line()):
             self.facts |= line
-        assert line["committed"] is True
+        return line
+
+    async def commit(self, offset: int, partition: int = 0) -> bool:
+        await self.tell(f"commit {partition} {offset}")
+        return bool((await self.answer("committed"))["committed"])
+
+    async def state(self) -> dict[str, Any]:
+        await self.tell("state")
+        return await self.answer("paused")
 
     async def kill(self) -> None:
         if self._process.returncode is None:
@@ -86,16 +102,16 @@ async def seam_worker(bootstrap: str, topic: str, group: str) -> AsyncIterator[S
         await worker.kill()
 
 
-async def committed(bootstrap: str, topic: str, group: str) -> int | None:
+async def committed(bootstrap: str, topic: str, group: str, partition: int = 0) -> int | None:
     async with observer(bootstrap, group) as consumer:
-        offset: int | None = await consumer.committed(KafkaPartition(topic, 0))
+        offset: int | None = await consumer.committed(KafkaPartition(topic, partition))
         return offset
 
 
-async def produce(bootstrap: str, topic: str, numbers: range) -> None:
+async def produce(bootstrap: str, topic: str, numbers: range, size: int = 0) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         for number in numbers:
-            await producer.send_and_wait(topic, str(number).encode(), partition=0)
+            await producer.send_and_wait(topic, str(number).encode().ljust(size), partition=0)
 
 
 @pytest.mark.parametrize("cluster", ["tansu", "librdkafka's mock"])
@@ -119,9 +135,9 @@ async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
             assert await worker.records(1) == [(start, str(start))]
             await asyncio.sleep(0.1)
         assert not await committed(bootstrap, topic, group), "Faust has committed by itself"
-        await worker.commit(7)
+        assert await worker.commit(7)
         assert await committed(bootstrap, topic, group) == 7
-        await worker.commit(12)
+        assert await worker.commit(12)
         await produce(bootstrap, topic, range(26, 27))
         assert await worker.records(1) == [(26, "26")]
         assert await committed(bootstrap, topic, group) == 12
@@ -130,6 +146,86 @@ async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
     async with seam_worker(bootstrap, topic, group) as worker:
         assert await worker.records(15) == [(number, str(number)) for number in range(12, 27)]
         assert await committed(bootstrap, topic, group) == 12
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
+    with MockCluster(brokers=3) as cluster:
+        yield cluster
+
+
+async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: str) -> None:
+    """Requests that fail, a coordinator that moves and one that goes down, a leader that moves: nothing is read twice."""
+    topic, group = f"fleetlore.{tenant}.events", tenant
+    cluster.create_topic(topic, partitions=1, replication=3)
+    cluster.move_leader(topic, 0, 1)
+    cluster.move_coordinator(group, 2)
+    await produce(cluster.address, topic, range(10))
+    async with seam_worker(cluster.address, topic, group) as worker:
+        assert await worker.records(10) == [(number, str(number)) for number in range(10)]
+        cluster.fail_next(
+            Request.OFFSET_COMMIT,
+            [Failure.NOT_COORDINATOR, Failure.COORDINATOR_LOADING, Failure.COORDINATOR_NOT_AVAILABLE],
+        )
+        assert await worker.commit(4)
+        cluster.move_coordinator(group, 3)
+        assert await worker.commit(6)
+        cluster.fail_next(Request.FETCH, [Failure.NOT_LEADER, Failure.REQUEST_TIMED_OUT])
+        cluster.move_leader(topic, 0, 2)
+        cluster.down(1)
+        await produce(cluster.address, topic, range(10, 15))
+        assert await worker.records(5) == [(number, str(number)) for number in range(10, 15)]
+        cluster.up(1)
+        assert await worker.commit(12)
+        assert await committed(cluster.address, topic, group) == 12
+        await worker.kill()
+    async with seam_worker(cluster.address, topic, group) as worker:
+        assert await worker.records(3) == [(number, str(number)) for number in range(12, 15)]
+
+
+async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    topic, group = f"fleetlore.{tenant}.events", tenant
+    await make_topics(broker.address, tenant, "events", partitions=2)
+    async with seam_worker(broker.address, topic, group) as first:
+        assert (await first.answer("assigned"))["assigned"] == [0, 1]
+        assert await first.commit(5, partition=0) and await first.commit(5, partition=1)
+        async with seam_worker(broker.address, topic, group) as second:
+            [taken] = (await second.answer("assigned"))["assigned"]
+            [left] = (await first.answer("assigned"))["assigned"]
+            assert {left, taken} == {0, 1}
+            assert not await first.commit(9, partition=taken)
+            assert await first.commit(9, partition=left)
+            assert await committed(broker.address, topic, group, taken) == 5
+            assert await committed(broker.address, topic, group, left) == 9
+
+
+async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_bytes(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    topic, count = f"fleetlore.{tenant}.events", 60
+    async with seam_worker(broker.address, topic, tenant) as worker:
+        await worker.answer("assigned")
+        await worker.tell("hold")
+        await produce(broker.address, topic, range(count), size=LARGE)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (state := await worker.state())["paused"]:
+                await asyncio.sleep(0.1)
+        assert state["buffered"] <= BUFFER_PLACES + LARGE_PLACES
+        await produce(broker.address, topic, range(count, count + 10), size=LARGE)
+        await asyncio.sleep(0.5)
+        state = await worker.state()
+        assert state["paused"] == 1
+        assert state["lag"] >= count + 9  # the embedded broker may not count the newest
+        assert state["buffered"] <= BUFFER_PLACES + LARGE_PLACES
+        await worker.tell("go")
+        read = await worker.records(count + 10)
+        assert [offset for offset, _ in read] == list(range(count + 10))
+        state = await worker.state()
+        assert (state["paused"], state["lag"], state["buffered"]) == (0, 0, 0)
 
 
 def test_our_partitions_are_equal_to_fausts() -> None:
@@ -141,10 +237,15 @@ def test_our_partitions_are_equal_to_fausts() -> None:
 
 
 def test_faust_still_has_the_parts_that_the_seam_takes_hold_of() -> None:
+    from faust import App
     from faust.transport.consumer import Consumer as BaseConsumer
     from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 
     assert callable(AIOKafkaConsumerThread._create_worker_consumer)
+    assert callable(AIOKafkaConsumerThread._commit)
     assert callable(Consumer._new_consumer_thread)
     assert callable(BaseConsumer._commit)
+    assert callable(BaseConsumer._wait_next_records)
+    assert callable(BaseConsumer._get_active_partitions)
     assert issubclass(Transport.Consumer, BaseConsumer)
+    assert callable(App._on_rebalance_when_stopped)

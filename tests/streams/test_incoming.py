@@ -14,9 +14,12 @@ from fleetlore import events as ev
 from fleetlore.errors import InvalidEvent
 from fleetlore.events import Event, parse_event, to_cloudevent
 from fleetlore.records import BATCH_HEADERS, CONTENT_TYPE, EVENT_TYPE, MAX_EVENT_BYTES, encode_record
+from fleetlore.testing.clock import FakeClock
 from fleetlore.topics import topic
+from sinks.metrics import Metrics
 from streams import incoming
 from streams.incoming import Incoming, bytes_of, read_events
+from streams.sessions import SessionsStage
 from streams.stage import Effects, Record
 
 NOW = 1_767_225_600.0
@@ -176,3 +179,11 @@ def test_the_types_are_those_of_the_contract() -> None:
         incoming.ENDED,
         incoming.FEEDBACK,
     } == set(kinds.values)
+
+
+async def test_every_event_that_arrives_is_counted_the_bad_ones_too() -> None:
+    metrics = Metrics("worker")
+    stage = SessionsStage(FakeClock(), metrics, 3600.0)
+    await stage.process([record(msgspec.json.encode([to_cloudevent(event(0)), 7])), record(b"{")])
+    name = topic("acme", "events")
+    assert metrics.registry.get_sample_value("fleetlore_received_events_total", {"topic": name}) == 3

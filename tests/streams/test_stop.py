@@ -1,0 +1,195 @@
+"""SIGTERM of a worker: in order at the first, at once at the second, and nothing committed that was not processed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from fleetlore.config import Settings
+from fleetlore.testing.broker import EmbeddedBroker, free_port
+from fleetlore.testing.proxy import Proxy
+
+pytestmark = pytest.mark.timeout(120)
+
+Worker = subprocess.Popen[bytes]
+StartWorker = Callable[[Settings], Worker]
+LonePipeline = Callable[..., Awaitable[Any]]
+
+DRAIN_SECONDS = 2.0
+LEAVE_SECONDS = 5.0  # as in streams/lifecycle.py
+MARGIN_SECONDS = 2.0
+KILLED_BY_SIGTERM = 143
+
+
+@pytest.fixture
+async def proxy(milvus: str) -> AsyncIterator[Proxy]:
+    """Between worker and Milvus."""
+    async with Proxy(milvus.removeprefix("http://")) as proxy:
+        yield proxy
+
+
+@contextmanager
+def worker_of(settings: Settings) -> Iterator[Worker]:
+    """A worker process that need not become ready."""
+    environ = {name: value for name, value in settings.to_env().items() if value}
+    with subprocess.Popen([sys.executable, "-m", "fleetlore.cli", "worker"], env=environ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def readiness(settings: Settings) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/readyz", timeout=2) as page:
+            return str(page.read(), "utf-8").strip()
+    except urllib.error.HTTPError as refused:
+        return str(refused.read(), "utf-8").strip()
+    except OSError:
+        return "nobody there"
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(40):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def code_of(process: Worker, within_seconds: float) -> int:
+    return await asyncio.to_thread(process.wait, within_seconds)
+
+
+async def members(settings: Settings) -> int:
+    """How many workers the broker believes to be in the group."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.broker)
+    await admin.start()
+    try:
+        [response] = await admin.describe_consumer_groups([settings.group])
+        return len(response.to_object()["groups"][0]["members"])
+    finally:
+        await admin.close()
+
+
+def sessions(pipeline: Any, count: int) -> list[Any]:
+    wrong = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+    right = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+    return [
+        event for n in range(count) for event in pipeline.story.session(f"s{n}", wrong, right, task=f"task-{n % 7}")
+    ]
+
+
+async def committed(pipeline: Any, name: str = "observations") -> int:
+    return sum([offset for offset, _ in (await pipeline.committed_offsets(name)).values()])
+
+
+@pytest.mark.slow
+async def test_under_load_it_commits_what_is_done_and_leaves(
+    lone_pipeline: LonePipeline, milvus: str, start_worker: StartWorker, reference: Any
+) -> None:
+    """One of two: aiokafka does not leave a group of generation 0, with which the embedded broker begins."""
+    pipeline = await lone_pipeline(milvus, drain_seconds=DRAIN_SECONDS)
+    other = pipeline.settings.with_(metrics_port=free_port())
+    worker = await asyncio.to_thread(start_worker, pipeline.settings)
+    await asyncio.to_thread(start_worker, other)
+    assert await members(other) == 2
+    events = sessions(pipeline, 3_000)
+    await pipeline.send(events, per_record=8)
+
+    async def begun() -> bool:
+        return await committed(pipeline) > 0
+
+    await until(begun)
+    worker.terminate()
+    assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
+    assert await members(other) == 1
+    behind = [end - offset for offset, end in (await pipeline.committed_offsets("events")).values()]
+    assert sum(behind) > 0, "it was to be stopped in the middle of its work"
+
+    await pipeline.drain()
+    assert await pipeline.knowledge() == await reference(pipeline.tenant, events)
+
+
+async def test_a_batch_that_milvus_does_not_take_is_left_to_the_next_worker(
+    lone_pipeline: LonePipeline, proxy: Proxy, start_worker: StartWorker, reference: Any
+) -> None:
+    pipeline = await lone_pipeline(f"http://{proxy.address}", drain_seconds=DRAIN_SECONDS)
+    worker = await asyncio.to_thread(start_worker, pipeline.settings)
+    await proxy.take_away()
+    events = sessions(pipeline, 20)
+    await pipeline.send(events)
+
+    async def retrying() -> bool:
+        return await pipeline.metric("fleetlore_sink_retries_total", collection="patterns") > 0
+
+    await until(retrying)
+    worker.terminate()
+
+    async def draining() -> bool:
+        return "stopping" in await asyncio.to_thread(readiness, pipeline.settings)
+
+    await until(draining)
+    assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
+    assert await committed(pipeline) == 0
+
+    proxy.bring_back()
+    await asyncio.to_thread(start_worker, pipeline.settings)
+    await pipeline.drain()
+    assert await pipeline.knowledge() == await reference(pipeline.tenant, events)
+
+
+async def test_a_second_signal_ends_it_at_once(
+    lone_pipeline: LonePipeline, proxy: Proxy, start_worker: StartWorker
+) -> None:
+    pipeline = await lone_pipeline(f"http://{proxy.address}", drain_seconds=60.0)
+    worker = await asyncio.to_thread(start_worker, pipeline.settings)
+    await proxy.take_away()
+    await pipeline.send(sessions(pipeline, 20))
+
+    async def retrying() -> bool:
+        return await pipeline.metric("fleetlore_sink_retries_total", collection="patterns") > 0
+
+    await until(retrying)
+    worker.terminate()
+
+    async def draining() -> bool:
+        return "stopping" in await asyncio.to_thread(readiness, pipeline.settings)
+
+    await until(draining)
+    worker.terminate()
+    assert await code_of(worker, MARGIN_SECONDS) == KILLED_BY_SIGTERM
+    assert await committed(pipeline) == 0
+
+
+async def test_while_it_waits_for_milvus_at_its_start(lone_pipeline: LonePipeline, proxy: Proxy) -> None:
+    pipeline = await lone_pipeline(f"http://{proxy.address}", drain_seconds=DRAIN_SECONDS)
+    await proxy.take_away()
+    with worker_of(pipeline.settings) as worker:
+
+        async def waiting() -> bool:
+            return "milvus: Milvus at" in await asyncio.to_thread(readiness, pipeline.settings)
+
+        await until(waiting)
+        worker.terminate()
+        assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
+
+
+async def test_a_broker_that_hangs_does_not_hold_it(
+    own_broker: EmbeddedBroker, milvus: str, tenant: str, start_worker: StartWorker, lone_pipeline: LonePipeline
+) -> None:
+    own_broker.start()
+    pipeline = await lone_pipeline(milvus, broker=own_broker.address, drain_seconds=DRAIN_SECONDS)
+    worker = await asyncio.to_thread(start_worker, pipeline.settings)
+    await pipeline.send(sessions(pipeline, 20))
+    await pipeline.drain()
+    own_broker.pause()
+    worker.terminate()
+    assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) in (0, 1)
