@@ -1,0 +1,81 @@
+"""After a run: is every acknowledged event accounted for, and is the knowledge what it would have been?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleetlore.config import Settings
+from fleetlore.events import Event
+from sinks.milvus import MilvusStore
+from streams.dead_letters import count_dead_letters
+from streams.state_hash import read_knowledge
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One line of the table.
+
+    Attributes:
+        lost: acknowledged events that are neither behind a judgment nor among the dead letters.
+        doubled: events behind a judgment that were never sent.
+        equal: what is known is what an undisturbed run of the same events came to know.
+    """
+
+    scenario: str
+    kills: int
+    events: int
+    dead_letters: int
+    lost: int
+    doubled: int
+    equal: bool
+    seconds: float
+
+
+async def account(
+    scenario: str,
+    tenant: str,
+    settings: Settings,
+    store: MilvusStore,
+    events: Iterable[Event],
+    acknowledged: int,
+    kills: int,
+    undisturbed: str,
+    seconds: float,
+) -> Account:
+    """Look at what a tenant has, where all of `events` were acknowledged.
+
+    Args:
+        undisturbed: the state hash of a run in which nothing happened.
+    """
+    sent = Counter(event.session for event in events)
+    assert acknowledged == sent.total()
+    knowledge = await read_knowledge(store, tenant)
+    judged = Counter({session: count for session, _, count in knowledge.judgments})
+    letters = await count_dead_letters(settings, tenant)
+    return Account(
+        scenario,
+        kills,
+        acknowledged,
+        letters,
+        max(0, (sent - judged).total() - letters),
+        (judged - sent).total(),
+        knowledge.state_hash == undisturbed,
+        seconds,
+    )
+
+
+def table(accounts: Iterable[Account]) -> list[str]:
+    """The accounts in Markdown."""
+    lines = [
+        "| scenario | kills | events | dead letters | lost | doubled | state equal | seconds |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- | ---: |",
+    ]
+    for each in accounts:
+        equal = "yes" if each.equal else "NO"
+        lines.append(
+            f"| {each.scenario} | {each.kills} | {each.events:,} | {each.dead_letters} | {each.lost} | {each.doubled} "
+            f"| {equal} | {each.seconds:.0f} |"
+        )
+    return lines

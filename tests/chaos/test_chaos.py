@@ -1,0 +1,182 @@
+"""Whatever dies, nothing is lost and nothing doubled. Run with `make chaos-short` or `make chaos`.
+
+`CHAOS_FORM` is `short` or `long`, `CHAOS_SEED` the seed of all that happens by chance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+import pytest_asyncio
+
+from fleetlore.config import Settings
+from fleetlore.testing.mock_cluster import MockCluster
+from fleetlore.topics import TOPICS, topic
+from streams.drained import wait_drained
+from streams.state_hash import read_knowledge
+from tests.chaos import faults
+from tests.chaos.accounting import Account, account
+from tests.chaos.emitting import in_order
+from tests.chaos.fleet import fleet_events
+from tests.chaos.world import PARTITIONS, World
+
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
+DRAIN_SECONDS = 120.0
+KILL_SECONDS = 2.5  # between two kills, on the average: a worker that is started again gets something done
+
+Faults = Callable[[World, Random, int, float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How much of everything.
+
+    Attributes:
+        sessions: of the fleet in each scenario.
+        seconds: over which it emits and in which the faults happen, where a scenario says nothing else.
+        freeze_seconds: how long the broker hangs.
+        rounds, kills: how often.
+    """
+
+    sessions: int
+    seconds: float
+    freeze_seconds: float
+    rounds: int
+    kills: int
+
+
+FORM = {
+    "short": Form(sessions=60, seconds=5.0, freeze_seconds=6.0, rounds=2, kills=4),
+    "long": Form(sessions=1_000, seconds=90.0, freeze_seconds=20.0, rounds=12, kills=60),
+}[os.environ.get("CHAOS_FORM", "short")]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    faults: Faults
+    rounds: int
+    seconds: float = FORM.seconds  # of the faults
+    emitting: float = FORM.seconds
+    options: tuple[str, ...] = ()
+
+    @property
+    def tenant(self) -> str:
+        return self.name.replace(" ", "-").lower()
+
+
+SCENARIOS = [
+    Scenario("duplicates and disorder", faults.nothing, 0, options=("--disorder",)),
+    Scenario("kill -9", faults.kills, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),
+    Scenario("SIGTERM", faults.sigterm, FORM.rounds),
+    Scenario("workers come and go", faults.come_and_go, FORM.rounds),
+    Scenario("broker hangs", faults.freeze, 1 + FORM.rounds // 6, FORM.freeze_seconds),
+    Scenario("Milvus slow and away", faults.milvus, FORM.rounds),
+    Scenario("everything", faults.everything, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),
+]
+CLUSTER = Scenario("cluster in trouble", faults.nothing, FORM.rounds)
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3_600), pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """By tenant, the hash of what it comes to know when nothing happens."""
+    tenants = [each.tenant for each in (*SCENARIOS, CLUSTER)]
+    async with World(tmp_path_factory.mktemp("calm"), tenants, trainer=False) as world:
+        for tenant in tenants:
+            async with in_order(world.settings.broker, tenant, Random()) as send:
+                await send(fleet_events(tenant, SEED, FORM.sessions))
+        for tenant in tenants:
+            await wait_drained(world.settings, tenant, DRAIN_SECONDS)
+        return {tenant: (await read_knowledge(world.store, tenant)).state_hash for tenant in tenants}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory, undisturbed: dict[str, str]) -> AsyncIterator[World]:
+    async with World(tmp_path_factory.mktemp("chaos"), [each.tenant for each in SCENARIOS]) as world:
+        yield world
+
+
+async def run(
+    scenario: Scenario,
+    world: World,
+    settings: Settings,
+    undisturbed: dict[str, str],
+    happening: Callable[[Random], Awaitable[None]],
+) -> Account:
+    """One scenario: the fleet emits while the faults happen; then everything is worked in and counted."""
+    tenant = scenario.tenant
+    began, killed = time.monotonic(), world.kills.total()
+    emission = asyncio.create_task(
+        world.emit(settings.broker, tenant, SEED, FORM.sessions, scenario.emitting, *scenario.options)
+    )
+    try:
+        await happening(Random(f"{SEED}/{scenario.name}"))
+        acknowledged = await emission
+    finally:
+        emission.cancel()
+    await wait_drained(settings, tenant, DRAIN_SECONDS)
+    return await account(
+        scenario.name,
+        tenant,
+        settings,
+        world.store,
+        fleet_events(tenant, SEED, FORM.sessions),
+        acknowledged,
+        world.kills.total() - killed,
+        undisturbed[tenant],
+        time.monotonic() - began,
+    )
+
+
+def judge(found: Account, accounts: list[Account]) -> None:
+    accounts.append(found)
+    assert (found.lost, found.doubled, found.equal) == (0, 0, True), found
+
+
+# What a session whose end has overtaken other events contributes to memory items is not taken back when they come.
+OVERTAKEN = pytest.mark.xfail(reason="an item that only the torn session taught is not withdrawn", strict=False)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(each, marks=OVERTAKEN if "--disorder" in each.options else ()) for each in SCENARIOS],
+    ids=lambda scenario: scenario.tenant,
+)
+async def test_nothing_is_lost_or_doubled(
+    scenario: Scenario, world: World, undisturbed: dict[str, str], accounts: list[Account]
+) -> None:
+    found = await run(
+        scenario,
+        world,
+        world.settings,
+        undisturbed,
+        lambda rng: scenario.faults(world, rng, scenario.rounds, scenario.seconds),
+    )
+    judge(found, accounts)
+
+
+async def test_a_cluster_in_trouble(world: World, undisturbed: dict[str, str], accounts: list[Account]) -> None:
+    """On librdkafka's mock cluster of three brokers, with a worker of its own."""
+    tenant = CLUSTER.tenant
+    with MockCluster(brokers=3) as cluster:
+        topics = {topic(tenant, spec.name): spec.partitions or PARTITIONS for spec in TOPICS}
+        for name, partitions in topics.items():
+            cluster.create_topic(name, partitions, replication=3)
+        settings = world.settings.with_(broker=cluster.address, tenants=(tenant,), group=tenant)
+        async with world.lasting_worker("cluster-worker", settings):
+            found = await run(
+                CLUSTER,
+                world,
+                settings,
+                undisturbed,
+                lambda rng: faults.cluster_trouble(cluster, topics, tenant, rng, CLUSTER.rounds, CLUSTER.seconds),
+            )
+    judge(found, accounts)

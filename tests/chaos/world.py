@@ -1,0 +1,143 @@
+"""The world that chaos comes over: the embedded stack with a proxy before Milvus, and a fleet that emits into it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+
+from fleetlore.config import Settings
+from fleetlore.encoder import shared_encoder
+from fleetlore.testing.broker import free_port
+from fleetlore.testing.proxy import Proxy
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from streams.child import Child
+from streams.stack import Stack
+from tests.chaos.emitting import acknowledged
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 2
+PARTITIONS = 2
+SESSION_TIMEOUT_SECONDS = 4.0
+DRAIN_SECONDS = 3.0
+RESTART_SECONDS = 0.5
+
+
+class World:
+    """Everything runs on one machine; an async context manager.
+
+    Attributes:
+        settings: of the workers.
+        proxy: what the workers take for Milvus.
+        store: Milvus itself, to look at what they have come to know.
+        kills: processes ended by SIGKILL, by kind.
+    """
+
+    def __init__(self, folder: Path, tenants: Sequence[str], *, trainer: bool = True) -> None:
+        self.stack = Stack(folder, tenants=tuple(tenants), workers=WORKERS, trainer=trainer, partitions=PARTITIONS)
+        self.folder = folder
+        self.kills: Counter[str] = Counter()
+        self._exit = AsyncExitStack()
+        self._emitter: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> World:
+        stack, direct = self.stack, self.stack.settings.milvus
+        self.proxy = await self._exit.enter_async_context(Proxy(direct.removeprefix("http://")))
+        stack.settings = stack.settings.with_(
+            milvus=f"http://{self.proxy.address}",
+            session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
+            drain_seconds=DRAIN_SECONDS,
+        )
+        await self._exit.enter_async_context(stack)
+        self.settings = stack.settings
+        self.store = MilvusStore(direct, "", shared_encoder(), Metrics("chaos"))
+        self._exit.push_async_callback(self.store.close)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit.aclose()
+
+    # --- the fleet ---
+
+    async def emit(self, broker: str, tenant: str, seed: int, sessions: int, seconds: float, *options: str) -> int:
+        """Emit a fleet's events over so many seconds, starting the emitter again when it dies; return how many events."""
+        acked = self.folder / f"{tenant}.acked"
+        order = (broker, tenant, str(seed), str(sessions), str(seconds), str(acked), *options)
+        code = -1
+        while code != 0:
+            self._emitter = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.chaos.emitting", *order, cwd=ROOT
+            )
+            try:
+                code = await self._emitter.wait()
+            except asyncio.CancelledError:
+                self._emitter.kill()
+                await self._emitter.wait()
+                raise
+            assert code in (0, -signal.SIGKILL), f"the emitter ended with {code}"
+        return acknowledged(acked)
+
+    # --- what can be done to it ---
+
+    def kill(self, victim: str) -> None:
+        """SIGKILL: `emitter`, `trainer` or `worker-N`. One that is just being started again is spared."""
+        if self.signal(victim, signal.SIGKILL):
+            self.kills[victim.partition("-")[0]] += 1
+
+    def signal(self, name: str, number: signal.Signals) -> bool:
+        if name == "emitter":
+            emitter = self._emitter
+            if emitter is None or emitter.returncode is not None:
+                return False
+            emitter.send_signal(number)
+            return True
+        try:
+            guard = next(child for child in self.stack._children if child.name == name).pid
+            [pid] = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+            os.kill(int(pid), number)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    async def extra_worker(self, name: str, settings: Settings | None = None) -> Child:
+        """One more worker, of which the stack knows nothing."""
+        port = free_port()
+        command = [sys.executable, "-m", "fleetlore.cli", "worker", "--metrics-port", str(port)]
+        environ = {**self.stack._environ(), **(settings.to_env() if settings else {})}
+        child = Child(name, command, self.folder / "logs", environ)
+        await child.start()
+        self.stack.metrics[name] = f"http://127.0.0.1:{port}"
+        return child
+
+    @asynccontextmanager
+    async def lasting_worker(self, name: str, settings: Settings) -> AsyncIterator[None]:
+        """A worker for other settings, started again when it ends."""
+        child = await self.extra_worker(name, settings)
+
+        async def keep() -> None:
+            while True:
+                await child.ended()
+                await asyncio.sleep(RESTART_SECONDS)
+                await child.start()
+
+        keeper = asyncio.create_task(keep())
+        try:
+            await self.ready(name)
+            yield
+        finally:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+            await child.stop()
+
+    async def ready(self, name: str) -> None:
+        """Wait until a role is ready."""
+        await self.stack._ready(name)
