@@ -40,7 +40,7 @@ test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
 	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)
 
-chaos: $(STAMP)  ## More than 100 kills and hours of bad luck in half an hour; writes docs/chaos.md
+chaos: $(STAMP)  ## More than 100 kills and all other ways to die, in half an hour; writes docs/chaos.md
 	CHAOS_FORM=long CHAOS_PAGE=docs/chaos.md $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)
 
 lint: $(STAMP)  ## ruff: rules and format
