@@ -165,13 +165,15 @@ def _known(index: LoreIndex, tool: str, call: str, own_failures: Collection[str]
 def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], weather: tuple[Pattern, ...]) -> tuple[int, int]:
     """Failures for a lasting reason and calls, both without those that met mere weather.
 
-    The health row may arrive after the first pattern (another partition), or not at all: then the pattern speaks alone.
+    A new pattern comes at once, the health row of a call that was known before up to seconds later, or not at all: until
+    then the pattern speaks for itself.
     """
     met = sum(pattern.failures for pattern in patterns)
     if health is None or health.calls < met:
         return met, met
     passing = min(sum(pattern.failures for pattern in weather), health.failures)
-    return max(health.failures - passing, 0) if patterns else 0, health.calls - passing
+    failures = max(health.failures - passing, met) if patterns else 0
+    return failures, max(health.calls - passing, failures)
 
 
 def _choose(found: list[MemoryItem], session: str) -> tuple[MemoryItem, ...]:

@@ -37,7 +37,7 @@ BUFFER_PLACES = 1024  # of 16 KiB, for each stage: see `streams.faust_seam.Buffe
 BATCH_PLACES = 512
 LINGER_SECONDS = 0.01
 COMMIT_SECONDS = 0.1
-HELD_SECONDS = 0.25
+IDLE_SECONDS = 0.25
 LAG_SECONDS = 1.0
 # Of the time that the group allows for a rebalance, what a batch under way may use up.
 REBALANCE_SHARE = 0.7
@@ -90,6 +90,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._stages = pipeline(self._store, metrics, clock, settings.silent_seconds)
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._idle: set[str] = set()
         # Whether batches may begin. Not while partitions are handed out: what an agent still holds then is read again.
         self._open = False
         for stage in self._stages:
@@ -121,6 +122,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _run(self, stage: Stage, batch: list[Any]) -> None:
         # A task of its own, so that it can be ended without ending the agent.
+        self._idle.discard(stage.name)
         self._running[stage.name] = asyncio.create_task(self._process(stage, batch))
         await asyncio.wait([self._running[stage.name]])
 
@@ -221,14 +223,15 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._metrics.consumer_lag.clear()
 
     async def _write_held_often(self) -> None:
-        """What a stage holds back goes out with its next batch; where none comes, with an empty one."""
+        """What a stage holds back goes out with one of its next batches; where none comes, with an empty one."""
         while not self.should_stop:
+            self._idle = {stage.name for stage in self._stages}
+            await self.sleep(IDLE_SECONDS)
             for stage in self._stages:
-                if stage.holds and not self._turns[stage.name].locked():
+                if stage.holds and stage.name in self._idle:
                     async with self._turns[stage.name]:
                         if self._open:
                             await self._run(stage, [])
-            await self.sleep(HELD_SECONDS)
 
     async def _commit_often(self) -> None:
         while not self.should_stop:

@@ -1,7 +1,7 @@
 """Stage 2: observations → failure patterns and call health, in Milvus and on the compacted topic `patterns`.
 
 A new failure goes out at once, for others are about to make the same call. A pattern that is known changes with nearly every
-batch and says little new each time, so it is published and stored together with all that has changed, every half second; the
+batch and says little new each time, so it is published and stored together with all that has changed, every two seconds; the
 commit waits for it. What a busy tool costs then depends on the time and not on how often it is called.
 """
 
@@ -23,7 +23,7 @@ from streams.observation import Observation
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
 
-WRITE_SECONDS = 0.5
+WRITE_SECONDS = 2.0
 # Changed patterns that wait for their turn; a batch of a replay changes more, and is written as it comes.
 MAX_WAITING = 1_000
 

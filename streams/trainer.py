@@ -8,9 +8,11 @@ last published version and learns again what no version holds yet.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -38,6 +40,7 @@ POLL_MS = 200
 RECALLED_RECORDS = 2_000
 MOST_WAITING = 256
 PUBLISH_ATTEMPTS = 6
+AUTOGROUP = Path("/proc/self/autogroup")
 NICENESS = 19  # learning never takes the time of what is waited for
 
 
@@ -53,6 +56,9 @@ async def run_trainer(
     # Learning can wait; the workers on the same cores cannot. That begins with importing torch and peft, which takes
     # seconds of CPU, so neither is imported before this line.
     os.nice(niceness)
+    with contextlib.suppress(OSError):
+        # Where Linux groups processes by session, a nice value counts within the session only, and each role is one.
+        AUTOGROUP.write_text(str(niceness))
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
     import torch

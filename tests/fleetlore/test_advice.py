@@ -22,16 +22,15 @@ CALL = call_id(TOOL, ARGUMENTS)
 
 def known(index: LoreIndex, *, failures: int = 3, calls: int | None = None, **fields: Any) -> None:
     """The fleet has seen FAILURE."""
-    values: dict[str, Any] = {"sessions": failures, "agents": failures, "last_seen": NOW}
+    values: dict[str, Any] = {"id": FAILURE.exact, "parent": FAILURE.class_}
+    values |= {"sessions": failures, "agents": failures, "last_seen": NOW}
     index.put_pattern(
         Pattern(
-            id=FAILURE.exact,
             level="exact",
             tenant="default",
             tool=TOOL,
             error_class=FAILURE.error_class,
             template=FAILURE.template,
-            parent=FAILURE.class_,
             call=CALL,
             failures=failures,
             calls=failures,
@@ -106,6 +105,18 @@ def test_health_that_lags_behind_its_pattern_is_not_believed() -> None:
     known(index, failures=5)
     health(index, 1, 1)
     assert ask(index).risk == pytest.approx(5.5 / 6)
+
+
+@given(st.integers(1, 5), st.integers(0, 8), st.integers(0, 8), st.integers(0, 5))
+def test_no_lag_between_rows_breaks_the_figures(failures: int, failed: int, calls: int, weather: int) -> None:
+    index = LoreIndex()
+    known(index, failures=failures)
+    health(index, min(failed, calls), calls)
+    if weather:
+        known(index, failures=weather, id=WEATHER.exact, parent=WEATHER.class_, transient=True)
+    advice = advise(index, TOOL, ARGUMENTS, now=NOW)
+    assert advice.risk is not None
+    assert 0 < advice.risk < 1
 
 
 def test_a_lesson_needs_more_than_one_session() -> None:
