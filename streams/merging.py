@@ -19,7 +19,11 @@ REMEMBERED_STATES = 50_000
 
 
 class MergedStates(Generic[S]):
-    """The states of one collection, by tenant and id."""
+    """The states of one collection, by tenant and id.
+
+    Attributes:
+        source: what the collection was really called when it was last read.
+    """
 
     def __init__(self, store: Store, collection: str, restore: Callable[[dict[str, Any]], S]) -> None:
         self._store = store
@@ -27,7 +31,7 @@ class MergedStates(Generic[S]):
         self._restore = restore
         self._states: OrderedDict[str, S] = OrderedDict()
         self._stored: dict[str, set[int]] = {}
-        self._read_from = ""
+        self.source = ""
 
     async def load(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], S]:
         """The states of (tenant, id) that exist, in the store or in memory.
@@ -37,10 +41,10 @@ class MergedStates(Generic[S]):
         """
         rows = {row_id(tenant, id): (tenant, id) for tenant, id in keys}
         source = await self._store.resolve(self._collection)
-        if source != self._read_from:
+        if source != self.source:
             # A backfill has taken the name over: what was read before is of another collection.
             self.forget()
-            self._read_from = source
+            self.source = source
         for tenant in {tenant for tenant, _ in rows.values()}:
             if tenant not in self._stored:
                 self._stored[tenant] = {hash(row["id"]) async for row in self._store.rows(self._collection, tenant)}

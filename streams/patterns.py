@@ -53,7 +53,12 @@ class PatternsStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         observations = [(tenant_of(record.topic), seen) for record, seen in _OBSERVATIONS.read(batch, effects)]
+        source = self._states.source
         states = await self._states.load({(tenant, seen.subject.id) for tenant, seen in observations})
+        if self._states.source != source:
+            # A backfill has taken the name over. What waits was made of the old collection's rows and would overwrite the new
+            # ones; the new collection has those events already, or gets them handed over.
+            self._waiting.clear()
         new: dict[Key, PatternState] = {}
         for tenant, seen in observations:
             subject = seen.subject

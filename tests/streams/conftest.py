@@ -359,7 +359,10 @@ class BrokerPipeline:
         await wait_drained(self.settings, self.tenant, DRAIN_SECONDS)
 
     async def work(self) -> None:
-        """Until everything was read, where an open session holds the commit back: a session sent last has been judged."""
+        """Until everything was read, where an open session holds the commit back: a session sent last has been judged.
+
+        And until what was observed is stored, which a known pattern waits for.
+        """
         fence = [self.story.session(f"fence-{n}", task="", start=BASE_TIME) for n in range(20)]
         by_partition = {partition_for(each[0].session, PARTITIONS): each for each in fence}
         before = len((await self.knowledge()).judgments)
@@ -367,6 +370,8 @@ class BrokerPipeline:
             await self.send(each)
         async with asyncio.timeout(DRAIN_SECONDS):
             while len((await self.knowledge()).judgments) < before + len(by_partition):
+                await asyncio.sleep(0.1)
+            while any(committed < end for committed, end in (await self.committed_offsets("observations")).values()):
                 await asyncio.sleep(0.1)
 
     async def knowledge(self) -> Knowledge:

@@ -299,3 +299,25 @@ async def test_a_new_pattern_goes_out_at_once_and_a_known_one_waits_for_its_row(
     await pipeline.drain()
     assert await pipeline.bodies("patterns")
     assert all(committed == end for committed, end in pipeline.committed("observations").values())
+
+
+async def test_what_waits_is_not_written_over_the_collection_of_a_backfill(
+    memory_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = memory_pipeline(batch_records=100)
+    patterns = pipeline.stages[1]
+    await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
+    await pipeline.step()
+    while await pipeline._batch(patterns, 0) or await pipeline._batch(patterns, 1):
+        pass
+    assert patterns.holds
+
+    async def renamed(collection: str) -> str:
+        return f"{collection}_v2"
+
+    monkeypatch.setattr(pipeline.store, "resolve", renamed)
+    await pipeline.delivery.run(patterns, [])
+    assert not await pipeline.bodies("patterns")
+    assert not patterns.holds
+    pipeline.commit()
+    assert all(committed == end for committed, end in pipeline.committed("observations").values())
