@@ -71,8 +71,9 @@ class Scenario:
         return self.name.replace(" ", "-").lower()
 
 
+DISORDER = "duplicates and disorder"
 SCENARIOS = [
-    Scenario("duplicates and disorder", faults.nothing, 0, options=("--disorder",)),
+    Scenario(DISORDER, faults.nothing, 0, options=("--disorder",)),
     Scenario("kill -9", faults.kills, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),
     Scenario("SIGTERM", faults.sigterm, FORM.rounds),
     Scenario("workers come and go", faults.come_and_go, FORM.rounds),
@@ -138,18 +139,14 @@ async def run(
 
 def judge(found: Account, accounts: list[Account]) -> None:
     accounts.append(found)
-    assert (found.lost, found.doubled, found.equal) == (0, 0, True), found
+    assert (found.lost, found.doubled) == (0, 0), found
+    if found.scenario == DISORDER and not found.equal:
+        # Nothing is lost or doubled, but items that a session taught before events came that its end had overtaken stay.
+        pytest.xfail("an item that only the torn session taught is not withdrawn")
+    assert found.equal, found
 
 
-# What a session whose end has overtaken other events contributes to memory items is not taken back when they come.
-OVERTAKEN = pytest.mark.xfail(reason="an item that only the torn session taught is not withdrawn", strict=False)
-
-
-@pytest.mark.parametrize(
-    "scenario",
-    [pytest.param(each, marks=OVERTAKEN if "--disorder" in each.options else ()) for each in SCENARIOS],
-    ids=lambda scenario: scenario.tenant,
-)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.tenant)
 async def test_nothing_is_lost_or_doubled(
     scenario: Scenario, world: World, undisturbed: dict[str, str], accounts: list[Account]
 ) -> None:
