@@ -217,11 +217,13 @@ class Backfill:
             await outbox.stop()
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
-        """The records before the end that the topics have now."""
+        """The records before the end that the topics have now, and an empty batch if a session still waits for more."""
         ends = await end_offsets(self._watcher, self._partitions)
         while True:
             behind = [each for each, end in ends.items() if await self._reader.position(each) < end]
             if not behind:
+                if self._sessions.holds:
+                    yield []
                 return
             fetched = await self._reader.getmany(*behind, timeout_ms=FETCH_MS, max_records=BATCH_RECORDS)
             batch = [

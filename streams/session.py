@@ -53,6 +53,7 @@ class OpenSession(msgspec.Struct):
     last_time: float
     goal: str = ""
     task: str = ""
+    group: str = ""
     ending: Ending | None = None
     reward: float | None = None
     feedback: Feedback | None = None
@@ -73,7 +74,12 @@ class OpenSession(msgspec.Struct):
     @property
     def complete(self) -> bool:
         """Nothing more can come: it said that it ended and no event is missing, or the part is full."""
-        return self.ending is not None or len(self.sequences) == PART_EVENTS
+        return len(self.sequences) == PART_EVENTS or (self.ending is not None and self.missing == 0)
+
+    @property
+    def missing(self) -> int:
+        """Events up to the last known one that have not come."""
+        return max(self.sequences) + 1 - self.part * PART_EVENTS - len(self.sequences)
 
     def add(self, event: Incoming, time: float) -> None:
         """Take in an event (cleaned, see `streams.cleaning`) that is not known yet."""
@@ -91,6 +97,7 @@ class OpenSession(msgspec.Struct):
         elif kind == STARTED:
             self.goal = (data.goal or "")[:MAX_TEXT]
             self.task = (data.task or "")[: ev.MAX_ID_LENGTH]
+            self.group = data.group[: ev.MAX_ID_LENGTH] if isinstance(data.group, str) else ""
         elif kind == ENDED:
             self.ending = data.outcome
             self.reward = data.reward
@@ -117,7 +124,7 @@ class OpenSession(msgspec.Struct):
                 seen.last = time
             elif time < seen.first:
                 seen.first = time
-        duration, advice, adapter = data.duration, data.advice, data.adapter
+        duration, advice, adapter, withheld = data.duration, data.advice, data.adapter, data.withheld
         self.steps[sequence] = Step(
             sequence=sequence,
             role="tool",
@@ -134,6 +141,7 @@ class OpenSession(msgspec.Struct):
             transient=failure is not None and failure.transient,
             advice=_texts(advice) if advice else (),
             adapter=adapter[:MAX_WORD] if isinstance(adapter, str) else None,
+            withheld=_texts(withheld) if withheld else (),
         )
 
     def take_observations(self) -> list[Observation]:
@@ -161,7 +169,6 @@ class OpenSession(msgspec.Struct):
         in. The session's end is kept in any case, for without it the whole session would say nothing.
         """
         jumped = {sequence for sequence in self.suspects if not self.follows(sequence) and sequence in self.steps}
-        last = max(self.sequences)
         trajectory = Trajectory(
             tenant=self.tenant,
             session=self.session,
@@ -175,8 +182,9 @@ class OpenSession(msgspec.Struct):
             steps=tuple([step for sequence, step in sorted(self.steps.items()) if sequence not in jumped]),
             part=self.part,
             events=len(self.sequences) - len(jumped),
-            missing=last + 1 - self.part * PART_EVENTS - len(self.sequences),
+            missing=self.missing,
             feedback=self.feedback,
+            group=self.group,
         )
         return trajectory, [self.suspects[sequence] for sequence in sorted(jumped)]
 

@@ -3,7 +3,9 @@
 Sessions are put together from their events, and what they have seen of tools and failures goes out with every batch, so
 that other agents need not wait for a session's end. No state is kept outside: the commit of a partition never passes the
 first event of a session that is still open, so after a crash the log gives every open session back, whole. That is bounded
-by event time and by distance in the log, never by the clock.
+by event time and by distance in the log, not by the clock. One clock there is: a session whose end overtook some of its other
+events waits for them, but not for ever. What comes later still replaces what was handed on, so the clock decides how soon a
+session is known and not what is known of it in the end.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent
@@ -25,6 +28,9 @@ from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 
 # A session that lies further back than this many records is closed as continued, so that a restart never has more to redo.
 MAX_OPEN_RECORDS = 100_000
+# How long a session that has ended waits for an event that it lacks, at most: where nothing comes at all, it waits no longer.
+# Clients keep a session in order, so what overtakes does it by a moment; what is still missing then was lost or refused.
+GAP_SECONDS = 2.0
 # Closed sessions that are remembered, so that what arrives twice or late is told from what is new.
 REMEMBERED_SESSIONS = 2_000
 
@@ -38,12 +44,14 @@ class Partition:
     Attributes:
         open: sessions whose first event has been seen, oldest first event first.
         headless: the others. They hold no commit back: see `OpenSession.headless`.
+        torn: those of `open` that have ended and lack events, and when the last event of each came (`Clock.monotonic`).
         closed: the last ones, oldest first.
         newest_time: the largest event time seen: the partition's own clock.
     """
 
     open: dict[Key, OpenSession] = field(default_factory=dict)
     headless: dict[Key, OpenSession] = field(default_factory=dict)
+    torn: dict[Key, float] = field(default_factory=dict)
     closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
     newest_time: float = 0.0
     swept_time: float = 0.0
@@ -76,6 +84,10 @@ class SessionsStage(Stage):
         self._silent_seconds = silent_seconds
         self._partitions: dict[TopicPartition, Partition] = {}
 
+    @property
+    def holds(self) -> bool:
+        return any(partition.torn for partition in self._partitions.values())
+
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         now = self._clock.now()
@@ -98,6 +110,9 @@ class SessionsStage(Stage):
                     effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
                     effects.processed -= 1
             self._close_stale(partition, record.offset, effects)
+        overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
+        for partition in self._partitions.values():
+            self._close_torn(partition, overdue, effects)
         for session in touched.values():
             # A failure cannot wait until the session ends; what went well can.
             if session.news:
@@ -149,8 +164,10 @@ class SessionsStage(Stage):
         touched[tenant, key] = session
         if new or key in partition.headless:
             partition.place(key, session)
-        if session.complete:
+        if session.complete or key in partition.closed:
             self._close(partition, key, session, effects)
+        elif session.ending is not None and not session.headless:
+            partition.torn[key] = self._clock.monotonic()
 
     def _take_feedback(self, event: Incoming, tenant: str, partition: Partition, effects: Effects) -> None:
         """A session that is open takes it along; to one that was closed, or never seen, it is sent after."""
@@ -172,16 +189,23 @@ class SessionsStage(Stage):
         """Hand a session on. One that was closed before is handed on again, for it has learned of another event."""
         partition.open.pop(key, None)
         partition.headless.pop(key, None)
-        partition.closed[key] = session
-        while len(partition.closed) > REMEMBERED_SESSIONS:
-            partition.closed.popitem(last=False)
+        partition.torn.pop(key, None)
         self._tell(session, effects)
         if session.headless:
             return
+        partition.closed[key] = session
+        while len(partition.closed) > REMEMBERED_SESSIONS:
+            partition.closed.popitem(last=False)
         trajectory, jumped = session.close()
         effects.dead_letters.extend(jumped)
         effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, trajectory.to_json()))
         self._metrics.sessions_closed(trajectory.ending).inc()
+
+    def _close_torn(self, partition: Partition, overdue: float, effects: Effects) -> None:
+        """Close the sessions that have waited long enough for what they lack: nothing has come since `overdue`."""
+        for key, arrived in list(partition.torn.items()):
+            if arrived <= overdue:
+                self._close(partition, key, partition.open[key], effects)
 
     def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
         """Close what holds the commit back for too long: by distance in the log, and by the partition's own clock."""
