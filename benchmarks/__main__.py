@@ -16,7 +16,7 @@ from benchmarks.report import Report, Row
 from fleetlore.errors import ConfigError, FleetloreError
 
 # One a row of docs/performance.md, in its order.
-NAMES = ("ingest", "single", "emitter", "advice", "immunity", "step", "milvus", "scale")
+NAMES = ("ingest", "single", "emitter", "advice", "immunity", "step", "milvus", "scale", "redaction")
 
 
 def main(

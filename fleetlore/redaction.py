@@ -3,7 +3,7 @@
 A mask names the kind, `[redacted:github_token]`, so that a reader of a failure still learns *that* a token was there.
 Two families of rules:
 
-- tokens with a form of their own (a vendor's prefix, a PEM block, a JWT);
+- tokens with a form of their own (a vendor's prefix, a PEM block, a JWT): `fleetlore.secret_forms`;
 - values that are secret because of their name (`password=`, `"api_key": "..."`, `--token x`).
 
 The second family must not eat ordinary error text ("Unexpected token: <", "/etc/passwd: Permission denied"), because
@@ -26,6 +26,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from fleetlore.needles import Needles
+from fleetlore.secret_forms import FORMS
 
 __all__ = ["KINDS", "may_hold_secret", "redact", "redact_value", "suspects"]
 
@@ -68,7 +69,7 @@ def _form(kind: str, needles: str, pattern: str, *, folded: bool = False) -> _Ru
 _PASSWORDS = r"passwords?|passwd|passphrase|passcode|pwd"
 _KEYS = (
     r"secret|token|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key|encryption[_-]?key|signing[_-]?key"
-    r"|auth[_-]?key|x-amz-signature"
+    r"|auth[_-]?key|license[_-]?key|x-amz-signature|credentials?|creds|(?<![a-z])_?auth"
 )
 _VALUE = (
     r"""(?:"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
@@ -99,7 +100,7 @@ def _is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = 
     """
     if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
         return False
-    if bare and _CODE.match(value):
+    if bare and (_CODE.match(value) or value.startswith("-")):
         return False
     has_digit = any(map(str.isdigit, value))
     if password:
@@ -128,7 +129,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         return match[0][: start - match.start()] + mask + match[0][end - match.start() :]
 
     # Not after a slash or dot: `/etc/passwd: Permission denied` is the commonest error text of all.
-    sign = r"""\\*["']?\s{0,4}(?P<sign>=>|[:=])\s{0,4}"""
+    sign = r"""\\*["']?(?:\s{1,4}value)?\s{0,4}(?P<sign>=>|[:=])\s{0,4}"""
     assignment = re.compile(rf"(?<![/\\.])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
     option = re.compile(rf"--(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign> +)(?!-){_VALUE}", re.IGNORECASE)
     words = tuple(needles.split("|"))
@@ -151,104 +152,10 @@ def _basic_credentials(rule: _Rule) -> _Rule:
     return rule._replace(replace=replace)
 
 
-# Secrets with a form of their own, by a character that all of a group contain: most texts lack most of these characters,
-# and looking for one character is ten times cheaper than looking for a word. The second gate of the two largest groups is
-# what follows that character.
-_FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[_Rule, ...]], ...] = (
-    (
-        "K",
-        None,
-        (
-            _form(
-                "private_key",
-                "PRIVATE K",
-                r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-                r"(?:(?s:.{0,20000}?)-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-                r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)",  # cut off before its end
-            ),
-            _form("age_key", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}"),
-        ),
-    ),
-    (
-        "I",
-        None,
-        (
-            _form("aws_access_key", "AKIA|ASIA", r"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b"),
-            _form("google_api_key", "AIza", r"AIza[\w-]{35}"),
-        ),
-    ),
-    (
-        "_",
-        re.compile(r"_[A-Za-z0-9+/]{10}"),
-        (
-            _form("github_token", "ghp_|gho_|ghu_|ghs_|ghr_", r"gh[pousr]_[A-Za-z0-9]{30,255}"),
-            _form("github_token", "github_pat_", r"github_pat_[A-Za-z0-9_]{22,255}"),
-            _form("stripe_key", "k_li|k_te", r"\b[srp]k_(?:live|test)_[A-Za-z0-9]{10,}"),
-            _form("stripe_key", "whsec_", r"whsec_[A-Za-z0-9+/=]{16,}"),
-            _form("huggingface_token", "hf_", r"\bhf_[A-Za-z0-9]{30,}"),
-            _form("npm_token", "npm_", r"\bnpm_[A-Za-z0-9]{36}"),
-            _form("digitalocean_token", "_v1_", r"\bdo[opr]_v1_[a-f0-9]{64}"),
-            _form("shopify_token", "shpat_|shpca_|shppa_|shpss_", r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
-            _form("groq_key", "gsk_", r"\bgsk_[A-Za-z0-9]{40,}"),
-            _form("grafana_token", "glsa_", r"glsa_[A-Za-z0-9]{32}_[a-fA-F0-9]{8}"),
-        ),
-    ),
-    (
-        "-",
-        re.compile(r"-(?<=[a-zX]-)[\w.-]{10}"),
-        (
-            _form(
-                "gitlab_token",
-                "glpat-|gldt-|glrt-|glptt-|glcbt-|glsoat-|glft-|glag|glimt-",
-                r"gl(?:pat|dt|rt|ptt|cbt|soat|ft|agent|imt)-[\w.-]{20,}",
-            ),
-            _form("slack_token", "xox|xapp-", r"\bxox[a-z]-[A-Za-z0-9-]{10,}|\bxapp-\d-[A-Za-z0-9-]{10,}"),
-            _form("google_client_secret", "GOCSPX-", r"\bGOCSPX-[\w-]{20,}"),
-            _form("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{16,}"),
-            _form("openai_key", "sk-", r"\bsk-(?:[A-Za-z0-9]{20,}|(?:proj|svcacct|admin|None|or-v1)-[\w-]{20,})"),
-            _form("pypi_token", "pypi-AgE", r"pypi-AgE[\w-]{30,}"),
-        ),
-    ),
-    ("J", None, (_form("jwt", "eyJ", r"\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]{6,}"),)),
-    ("9", None, (_form("google_oauth_token", "ya29.", r"\bya29\.[\w-]{20,}"),)),
-    ("G", None, (_form("sendgrid_key", "SG.", r"\bSG\.[\w-]{16,32}\.[\w-]{16,64}"),)),
-    ("v", None, (_form("vault_token", "hvs.|hvb.", r"\bhv[sb]\.[\w-]{24,}"),)),
-    (
-        "/",
-        None,
-        (
-            _form("slack_webhook", "hooks.slack.c", r"(?<=hooks\.slack\.com/)[a-z]+/[\w/+-]{20,}"),
-            _form("discord_webhook", "/api/webhooks/", r"(?<=/api/webhooks/)\d{15,22}/[\w-]{40,}"),
-        ),
-    ),
-    ("dapi", None, (_form("databricks_token", "dapi", r"\bdapi[a-f0-9]{32}"),)),
-    ("A", None, (_form("telegram_token", ":AA", r"\b\d{8,10}:AA[\w-]{33}"),)),
-    (
-        "@",
-        None,
-        (
-            _form(
-                "url_password",
-                "://",
-                r"://[^\s/@:\"'\\<>\[]{0,128}:(?P<secret>(?!\[redacted:|[$<*{])[^\s/\"'<>\\]{1,256}?)@(?=[\w.\[-])",
-            ),
-        ),
-    ),
-    ("=", None, (_form("sas_signature", "sig=", r"[?&;]sig=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
-    (
-        "-",
-        None,
-        (
-            _form(
-                "basic_auth",
-                "curl",
-                r"\bcurl\b[^\n|;]{0,500}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,128})",
-            ),
-            _form(
-                "password", "mysql", r"\bmysql\w*\b[^\n|;]{0,500}?\s-p(?P<secret>(?!\[redacted:|[$-])[^\s\"']{3,128})"
-            ),
-        ),
-    ),
+# Secrets with a form of their own, by what a text must contain, and the shape of it, before its needles are looked for.
+_FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[_Rule, ...]], ...] = tuple(
+    (group.contains, re.compile(group.shape) if group.shape else None, tuple(_form(*form) for form in group.forms))
+    for group in FORMS
 )
 
 # Secrets known by a word before them, in any case. They come last: a token with a form of its own is named by its vendor.
@@ -261,14 +168,21 @@ _NAMED: tuple[_Rule, ...] = (
         r"\bcookie[\"']?: ?[\"']?[\w.-]{1,64}=(?P<secret>(?!\[redacted:)[^\r\n\"']{8,})",
         folded=True,
     ),
+    _form(
+        "auth_header",
+        "authoriza",
+        r"\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:[a-z][a-z-]{2,20}\s+)?"
+        r"(?P<secret>(?=[\w.~+/=:-]*\d)(?!\[redacted:)[\w.~+/=:-]{12,})",
+        folded=True,
+    ),
     *_named("aws_secret_key", "key", r"secret[_-]?access[_-]?key"),
     *_named("azure_key", "key", r"account[_-]?key|shared[_-]?access[_-]?key"),
     *_named("password", "pass|pwd", _PASSWORDS, password=True),
-    *_named("secret", "secret|token|key|signat", _KEYS),
+    *_named("secret", "secret|token|key|signat|cred|auth", _KEYS),
 )
 # Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do not.
 # The second pattern is for a text with `--`: there a blank behind the word is enough (`--token x`).
-_SIGN = r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*[:=]"""
+_SIGN = r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*(?:value)?(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*[:=]"""
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     word: (re.compile(name + sign), re.compile(f"{name}(?:{sign}| )"))
     for word, name, sign in (
@@ -279,6 +193,8 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("pwd", "pwd", _SIGN),
         ("signat", "signature", _SIGN),
         ("cookie", "cookie", _SIGN),
+        ("cred", "cred(?:ential)?s?", _SIGN),
+        ("auth", "auth", _SIGN),
         ("authoriza", "authorization", _SIGN),  # a JSON key that makes a secret of its value
         ("bearer", "bearer", r"(?:\s|\\)"),
         ("basic", "basic", r"(?:\s|\\)"),
@@ -289,7 +205,8 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
 _AFTER_NAME = b"\\\"':= \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
 _MENTIONS = [
     *(b"token", b"secret", b"passw", b"passp", b"passc", b"signat", b"cookie", b"authoriza", b"bearer", b"basic"),
-    *(word + bytes([after]) for word in (b"key", b"pwd") for after in _AFTER_NAME),
+    *(word + bytes([after]) for word in (b"key", b"pwd", b"auth", b"creds") for after in _AFTER_NAME),
+    b"credential",
 ]
 # A pattern that ignores case takes a long s for an s and a Kelvin sign for a k.
 _LOOKALIKES = {b"s"[0]: (b"s", "\u017f".encode()), b"k"[0]: (b"k", "\u212a".encode())}

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
 import string
 import time
 from base64 import b64encode
+from random import Random
 from typing import Any
 
 import orjson
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from fleetlore import redaction
 from fleetlore.redaction import KINDS, may_hold_secret, redact, redact_value, suspects
+from fleetlore.testing.secrets import planted_secrets
 
 # Written in two parts, so that a scanner of the repository finds no secret in it.
 A = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"  # 40 letters and digits
@@ -80,6 +83,26 @@ SECRETS: list[tuple[str, str, str]] = [
     ("password", "password: correcthorse\nuser: bob", "correcthorse"),
     ("password", "connect(user='bob', passwd='correcthorse')", "correcthorse"),
     ("secret", "API_KEY=" + A[:16], A[:16]),
+    ("secret", '{"auths": {"r.example": {"auth": "' + A[:24] + '"}}}', A[:24]),
+    ("secret", '<add key="ServiceToken" value="' + A[:20] + '" />', A[:20]),
+    ("password", '<add key="Password" value="correcthorse" />', "correcthorse"),
+    ("auth_header", "Authorization: Token " + A.lower(), A.lower()),
+    (
+        "kubernetes_secret",
+        "kind: Secret\nmetadata:\n  name: x\ndata:\n  user: " + A[:16] + "\n  pw: " + A[:12] + "\n",
+        A[:12],
+    ),
+    ("defined_networking_token", "dnkey-" + A[:26] + "-" + A + A[:12], A[:26]),
+    ("frameio_token", "fio-u-" + A + A[:24], A),
+    ("intra42_secret", "s-s4t2" + "ud-" + HEX * 4, HEX),
+    ("mapbox_token", "sk." + "eyJ" + A + A[:20] + "." + A[:22], A),
+    ("octopus_key", "API-" + "ABCDEF0123456789ABCDEF0123", "ABCDEF0123"),
+    ("scalingo_token", "tk-us-" + A + A[:8], A),
+    ("settlemint_token", "sm_pat_" + A[:16], A[:16]),
+    ("teams_webhook", "https://x.webhook.office.com/webhookb2/" + A + "@" + A + "/IncomingWebhook/" + A[:32], A),
+    ("gitlab_session", "_gitlab_session=" + HEX * 2, HEX),
+    ("cloudflare_key", "v1.0-" + HEX + HEX[:8] + "-" + HEX * 9, HEX),
+    ("bedrock_key", "bedrock-api-" + "key-YmVkcm9jay5hbWF6b25hd3MuY29t" + A, A),
     ("secret", "X-Api-Key: " + A[:16], A[:16]),
     ("secret", '"client_secret": "' + A[:16] + '"', A[:16]),
     ("secret", "https://x/cb?access_token=" + A[:16] + "&state=1", A[:16]),
@@ -128,6 +151,10 @@ HARMLESS = [
     "curl -u https://example.com",
     "Cookie: not set",
     "python --token-file x --password-stdin",
+    "find / -type d -name mysql -print",
+    "bash: line 1: pwd: -p: invalid option",
+    "author: 12 authors, authority=none, auth: required",
+    "kind: Deployment\nmetadata:\n  name: web",
     "ModuleNotFoundError: No module named 'secrets_manager'",
 ]
 
@@ -140,8 +167,23 @@ def test_each_secret_is_masked_and_named(kind: str, text: str, gone: str) -> Non
     assert redact(masked) == masked
 
 
+PLANTED = list(planted_secrets(Random(3), 8))
+
+
+@pytest.mark.parametrize("kind", sorted({each.kind for each in PLANTED}))
+def test_planted_secrets_are_masked(kind: str) -> None:
+    for planted in PLANTED:
+        if planted.kind == kind:
+            masked = redact(planted.text)
+            assert not planted.is_left_in(masked), planted
+            assert redact(masked) == masked
+            assert suspects([planted.text.encode()]) == [0]
+            assert may_hold_secret(orjson.dumps(planted.text).decode())
+
+
 def test_every_kind_has_an_example() -> None:
-    assert {kind for kind, *_ in SECRETS} == KINDS
+    masked = "".join(redact(each.text) for each in PLANTED)
+    assert {kind for kind, *_ in SECRETS} | set(re.findall(r"\[redacted:(\w+)\]", masked)) == KINDS
     assert len(KINDS) >= 20
 
 

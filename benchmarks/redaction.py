@@ -1,0 +1,108 @@
+"""How many planted secrets does redaction mask, and how much harmless text?
+
+Planted: texts of `fleetlore.testing.secrets`, each with one secret in a place where agents meet them; a secret counts as masked
+when no twelve characters of it in a row are left. Harmless: goals, arguments, results and errors of the logged runs where their
+folder is there, and else of the scripted world; one that is changed counts as masked, though some do hold a secret.
+
+detect-secrets (Yelp) runs beside it over the same texts with its default plug-ins and filters.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+from benchmarks import peers
+from benchmarks.report import Report, Row
+from benchmarks.traffic import REAL_DATA
+from fleetlore.redaction import redact
+from fleetlore.testing.secrets import WINDOW, Planted, planted_secrets
+from fleetlore.testing.world import rollouts
+from streams.trajectories import read_sessions
+
+SEED = 7
+EACH = 20
+HARMLESS_TEXTS = 20_000
+
+
+def run(quick: bool) -> Report:
+    """See the module."""
+    planted = list(planted_secrets(Random(SEED), 1 if quick else EACH))
+    source, harmless = harmless_texts(200 if quick else HARMLESS_TEXTS)
+    missed = Counter(each.kind for each in planted if each.is_left_in(redact(each.text)))
+    began = time.process_time()
+    changed = sum(redact(text) != text for text in harmless)
+    seconds = time.process_time() - began
+    found = detected([each.text for each in planted] + harmless)
+    detect_missed = sum(not hit(values, each) for values, each in zip(found, planted, strict=False))
+    detect_changed = sum(map(bool, found[len(planted) :]))
+    kinds = len({each.kind for each in planted})
+    recall = _percent(len(planted) - missed.total(), len(planted))
+    alarms = _percent(changed, len(harmless))
+    return Report(
+        name="redaction",
+        figure=recall,
+        bar=99.0,
+        unit="% of planted secrets",
+        peers={"detect-secrets": _percent(len(planted) - detect_missed, len(planted))},
+        reference="detect-secrets",
+        rows=(
+            Row(name="planted", figure=len(planted), unit="texts", note=f"{kinds} kinds"),
+            Row(name="masked", figure=recall, unit="%", note=", ".join(f"missed {n} {k}" for k, n in missed.items())),
+            Row(name="a harmless text", figure=seconds / len(harmless) * 1e6, unit="µs of CPU", note="first time seen"),
+        ),
+        also=(
+            Report(
+                name="harmless",
+                figure=alarms,
+                bar=0.5,
+                unit="% of harmless texts masked",
+                higher_is_better=False,
+                peers={"detect-secrets": _percent(detect_changed, len(harmless))},
+                rows=(Row(name="harmless", figure=len(harmless), unit="texts", note=f"of {source}"),),
+            ),
+        ),
+    )
+
+
+def harmless_texts(limit: int) -> tuple[str, list[str]]:
+    """Where they come from, and at most `limit` of them, each once."""
+    texts: dict[str, None] = {}
+    if REAL_DATA.is_dir():
+        for session in read_sessions(REAL_DATA):
+            values = [session.goal, *(value for _, data in session.events for value in data.values())]
+            texts |= dict.fromkeys(value for value in values if isinstance(value, str))
+        source = "logged runs"
+    else:
+        for session in rollouts(1, 400, seed=SEED):
+            values = [
+                session["goal"],
+                *(step[field] for step in session["steps"] for field in ("result", "error_message")),
+            ]
+            texts |= dict.fromkeys(value for value in values if value)
+        source = "the scripted world"
+    every = list(texts)
+    Random(SEED).shuffle(every)
+    return source, every[:limit]
+
+
+def hit(values: Sequence[str], planted: Planted) -> bool:
+    """Whether one of the values found is the planted secret, a part of it that matters, or more than it."""
+    return any(planted.secret in value or (len(value) >= WINDOW and value in planted.secret) for value in values)
+
+
+def detected(texts: Sequence[str]) -> list[list[str]]:
+    """What detect-secrets finds in each text."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(list(texts), file)
+        file.flush()
+        found: list[list[str]] = peers.run("with_detect_secrets", file.name, peer="detect-secrets")
+        return found
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole

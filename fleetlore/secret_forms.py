@@ -1,0 +1,261 @@
+"""Secrets that have a form of their own: a vendor's prefix, a PEM block, a token of three parts. One table.
+
+The forms are what vendors document and what scanners of repositories look for; `python -m benchmarks redaction` measures
+them on planted secrets. To add one, write its row and an example in `tests/fleetlore/test_redaction.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["FORMS", "Form", "Group"]
+
+
+class Form(NamedTuple):
+    """One kind of secret.
+
+    Attributes:
+        kind: the name in the mask.
+        needles: substrings, separated by `|`; one of them is in every text that the pattern matches. Their last four characters
+            are what many texts are searched for at once, so these should be rare.
+        pattern: a regular expression; its group `secret`, or else the whole match, is masked.
+    """
+
+    kind: str
+    needles: str
+    pattern: str
+
+
+class Group(NamedTuple):
+    """Forms that share a first look: most texts lack `contains`, and looking for it is ten times cheaper than for all needles.
+
+    Attributes:
+        shape: a second look, a regular expression that is in every text that one of the forms matches.
+    """
+
+    contains: str
+    shape: str | None
+    forms: tuple[Form, ...]
+
+
+FORMS: tuple[Group, ...] = (
+    Group(
+        "K",
+        None,
+        (
+            Form(
+                "private_key",
+                "PRIVATE K",
+                (
+                    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+                    r"(?:(?s:.{0,20000}?)-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+                    r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)"  # cut off before its end
+                ),
+            ),
+            Form("age_key", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}"),
+            Form("artifactory_key", "AKCp", r"\bAKCp[A-Za-z0-9]{60,}"),
+            Form("bedrock_key", "ABSK", r"\bABSK[A-Za-z0-9+/]{60,}={0,2}"),
+            Form("easypost_key", "EZAK|EZTK", r"\bEZ[AT]K[A-Za-z0-9]{50,}"),
+            Form("flutterwave_key", "FLWSECK_|FLWPUBK_", r"\bFLW(?:SEC|PUB)K_TEST-[A-Za-z0-9]{12,}(?:-X)?"),
+            Form("heroku_key", "HRKU-AA", r"\bHRKU-AA[\w-]{40,}"),
+            Form("new_relic_key", "NRAK-", r"\bNRAK-[A-Za-z0-9]{20,}"),
+            Form("postman_key", "PMAK-", r"\bPMAK-[A-Za-z0-9]{24}-[A-Za-z0-9]{30,}"),
+        ),
+    ),
+    Group(
+        "A",
+        None,
+        (
+            Form("aws_access_key", "AKIA|ASIA|ABIA|ACCA|A3T", r"\b(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z2-7]{16}\b"),
+            Form("google_api_key", "AIza", r"AIza[\w-]{35}"),
+            Form("telegram_token", ":AA", r"\b\d{8,10}:AA[\w-]{33}"),
+            Form("alibaba_key", "LTAI", r"\bLTAI[A-Za-z0-9]{12,24}\b"),
+            Form("facebook_token", "EAA", r"\bEAA[A-Z][A-Za-z0-9]{80,}"),
+            Form("square_token", "EAAA", r"\bEAAA[\w-]{22,}"),
+            Form("octopus_key", "API-", r"\bAPI-[A-Z0-9]{26}\b"),
+            Form("onepassword_key", "A3-", r"\bA3-[A-Z0-9]{6}-[A-Z0-9]{6,11}(?:-[A-Z0-9]{5,6}){3,4}\b"),
+            Form("yandex_key", "AQVN", r"\bAQVN[\w-]{35,}"),
+        ),
+    ),
+    Group(
+        "_",
+        r"_[\w+/.=-]{10}",
+        (
+            Form("github_token", "ghp_|gho_|ghu_|ghs_|ghr_", r"gh[pousr]_[A-Za-z0-9]{30,255}"),
+            Form("github_token", "github_pat_", r"github_pat_[A-Za-z0-9_]{22,255}"),
+            Form("stripe_key", "k_li|k_te|k_pr", r"\b[srp]k_(?:live|test|prod)_[A-Za-z0-9]{10,}"),
+            Form("stripe_key", "whsec_", r"whsec_[A-Za-z0-9+/=]{16,}"),
+            Form("huggingface_token", "hf_", r"\bhf_[A-Za-z0-9]{30,}"),
+            Form("huggingface_token", "api_or", r"\bapi_org_[A-Za-z0-9]{30,}"),
+            Form("npm_token", "npm_", r"\bnpm_[A-Za-z0-9]{36}"),
+            Form("digitalocean_token", "_v1_", r"\bdo[opr]_v1_[a-f0-9]{64}"),
+            Form("shopify_token", "shpat_|shpca_|shppa_|shpss_", r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+            Form("groq_key", "gsk_", r"\bgsk_[A-Za-z0-9]{40,}"),
+            Form(
+                "grafana_token", "glsa_|glc_", r"\bgl(?:sa_[A-Za-z0-9]{32}_[a-fA-F0-9]{8}|c_[A-Za-z0-9+/]{32,}={0,3})"
+            ),
+            Form("clojars_token", "CLOJARS_", r"\bCLOJARS_[A-Za-z0-9]{40,}"),
+            Form("duffel_token", "duffel_", r"\bduffel_(?:test|live)_[\w=-]{30,}"),
+            Form("fly_token", "fo1_|fm1a_|fm1r_|fm2_", r"\b(?:fo1|fm1[ar]|fm2)_[\w+/-]{40,}={0,3}"),
+            Form("gitlab_session", "_gitlab_se", r"_gitlab_session=(?P<secret>[A-Za-z0-9]{20,})"),
+            Form("linear_key", "lin_ap", r"\blin_api_[A-Za-z0-9]{30,}"),
+            Form("maxmind_key", "_mmk", r"\b[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk\b"),
+            Form("notion_token", "ntn_", r"\bntn_[A-Za-z0-9]{40,}"),
+            Form("onepassword_token", "ops_eyJ", r"\bops_eyJ[A-Za-z0-9+/]{60,}={0,3}"),
+            Form("planetscale_token", "pscale_tkn|pscale_oau|pscale_pw", r"\bpscale_(?:tkn|oauth|pw)_[\w=.-]{30,}"),
+            Form("prefect_key", "pnu_", r"\bpnu_[A-Za-z0-9]{36}"),
+            Form("readme_key", "rdme_", r"\brdme_[a-z0-9]{60,}"),
+            Form("rubygems_key", "rubygem", r"\brubygems_[a-f0-9]{40,}"),
+            Form("sentry_token", "sntryu_|sntrys_", r"\bsntry[us]_[\w+/=]{40,}"),
+            Form("settlemint_token", "sm_aat_|sm_pat_|sm_sat_", r"\bsm_[aps]at_[A-Za-z0-9]{16}"),
+            Form("shippo_token", "shippo_", r"\bshippo_(?:live|test)_[a-fA-F0-9]{40}"),
+            Form("sourcegraph_token", "sgp_", r"\bsgp_(?:(?:[a-fA-F0-9]{16}|local)_)?[a-fA-F0-9]{40}"),
+            Form("replicate_token", "r8_", r"\br8_[A-Za-z0-9]{37}"),
+        ),
+    ),
+    Group(
+        "-",
+        r"-(?<=[a-zX\d]-)[\w.-]{10}",
+        (
+            Form(
+                "gitlab_token",
+                "glpat-|gldt-|glrt-|glptt-|glcbt-|glsoat-|glft-|glag|glimt-|glffct-|gloas-",
+                r"gl(?:pat|dt|rt|ptt|cbt|soat|ft|agent|imt|ffct|oas)-[\w.-]{20,}",
+            ),
+            Form(
+                "slack_token",
+                "xox|xapp-",
+                r"\bxox[a-z]-[A-Za-z0-9-]{8,}|\bxoxe\.xox[a-z]-[A-Za-z0-9-]{10,}|\bxapp-\d-[A-Za-z0-9-]{10,}",
+            ),
+            Form("google_client_secret", "GOCSPX-", r"\bGOCSPX-[\w-]{20,}"),
+            Form("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{16,}"),
+            Form("openai_key", "sk-", r"\bsk-(?:[A-Za-z0-9]{20,}|(?:proj|svcacct|admin|None|or-v1)-[\w-]{20,})"),
+            Form("pypi_token", "pypi-AgE", r"pypi-AgE[\w-]{30,}"),
+            Form("adobe_secret", "p8e-", r"\bp8e-[A-Za-z0-9]{32}"),
+            Form("bedrock_key", "bedrock-a", r"\bbedrock-api-key-[A-Za-z0-9+/=]{20,}"),
+            Form("defined_networking_token", "dnke", r"\bdnkey-[\w=-]{26}-[\w=-]{40,}"),
+            Form("frameio_token", "fio-u-", r"\bfio-u-[\w=-]{50,}"),
+            Form("infracost_key", "ico-", r"\bico-[A-Za-z0-9]{32}\b"),
+            Form("intra42_secret", "s-s4t2", r"\bs-s4t2(?:ud|af)-[A-Fa-f0-9]{60,}"),
+            Form("nvidia_key", "nvapi-", r"\bnvapi-[\w-]{40,}"),
+            Form("perplexity_key", "pplx-", r"\bpplx-[A-Za-z0-9]{40,}"),
+            Form("pulumi_token", "pul-", r"\bpul-[a-f0-9]{40}"),
+            Form("scalingo_token", "tk-us-", r"\btk-us-[\w-]{40,}"),
+            Form("brevo_key", "xkeysib-", r"\bxkeysib-[a-f0-9]{60,}-[A-Za-z0-9]{16}"),
+            Form("square_token", "sq0atp-|sq0csp-", r"\bsq0(?:atp|csp)-[\w-]{20,}"),
+            Form("tavily_key", "tvly-", r"\btvly-(?:dev-|prod-)?[A-Za-z0-9]{24,}"),
+            Form("xai_key", "xai-", r"\bxai-[A-Za-z0-9]{60,}"),
+            Form("cloudflare_key", "v1.0-", r"\bv1\.0-[a-f0-9]{24}-[a-f0-9]{60,}"),
+        ),
+    ),
+    Group(
+        ".",
+        r"\.[A-Za-z0-9_-]{16}",
+        (
+            Form("jwt", "eyJ", r"\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]{6,}"),
+            Form("google_oauth_token", "ya29.", r"\bya29\.[\w-]{20,}"),
+            Form("sendgrid_key", "SG.", r"\bSG\.(?=[\w=-]*\.)[\w=.-]{40,}"),
+            Form("vault_token", "hvs.|hvb.", r"\bhv[sb]\.[\w-]{24,}"),
+            Form(
+                "doppler_token",
+                "dp.pt.|dp.st.|dp.ct.|dp.sa.",
+                r"\bdp\.(?:pt|ct|sa|st(?:\.[\w-]{2,35})?)\.[A-Za-z0-9]{40,}",
+            ),
+            Form("dynatrace_token", "dt0c01.|dt0s01.|dt0s16.", r"\bdt0[cs]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{60,}"),
+            Form("harness_key", "pat.|sat.", r"\b(?:pat|sat)\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}\b"),
+            Form("mapbox_token", ".eyJ", r"\bsk\.eyJ[\w-]{50,}\.[\w-]{20,}"),
+            Form("terraform_token", ".atlasv1.", r"\b[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{50,}"),
+            Form("dropbox_token", "sl.B|sl.u.", r"\bsl\.(?:u\.|B)[\w=-]{100,}"),
+        ),
+    ),
+    Group(
+        "~",
+        None,
+        (
+            Form(
+                "azure_client_secret",
+                "0Q~|1Q~|2Q~|3Q~|4Q~|5Q~|6Q~|7Q~|8Q~|9Q~",
+                r"(?<![\w~.])[\w~.]{3}\dQ~[\w~.-]{31,34}(?![\w~.-])",
+            ),
+            Form("openshift_token", "sha256~", r"\bsha256~[\w-]{43}"),
+        ),
+    ),
+    Group(
+        "/",
+        None,
+        (
+            Form("slack_webhook", "hooks.slack.c", r"(?<=hooks\.slack\.com/)[a-z]+/[\w/+-]{20,}"),
+            Form("discord_webhook", "/api/webhooks/", r"(?<=/api/webhooks/)\d{15,22}/[\w-]{40,}"),
+            Form("teams_webhook", "/webhookb2/", r"(?<=/webhookb2/)[\w@/-]{40,}"),
+        ),
+    ),
+    Group(
+        "dapi",
+        None,
+        (Form("databricks_token", "dapi", r"\bdapi[a-f0-9]{32}"),),
+    ),
+    Group(
+        "ZXlK",
+        None,
+        (Form("jwt", "ZXlK", r"\bZXlK[A-Za-z0-9+/]{40,}={0,2}"),),
+    ),
+    Group(
+        "eyJr",
+        None,
+        (Form("grafana_token", "eyJrIjoi", r"\beyJrIjoi[A-Za-z0-9]{50,}={0,3}"),),
+    ),
+    Group(
+        "cmVm",
+        None,
+        (Form("artifactory_key", "cmVmd", r"\bcmVmd[A-Za-z0-9]{55,}"),),
+    ),
+    Group(
+        "GR1348",
+        None,
+        (Form("gitlab_token", "GR1348941", r"\bGR1348941[\w-]{20}"),),
+    ),
+    Group(
+        "4b1d",
+        None,
+        (Form("clickhouse_key", "4b1d", r"\b4b1d[A-Za-z0-9]{38}\b"),),
+    ),
+    Group(
+        "kind:",
+        None,
+        (
+            Form(
+                "kubernetes_secret",
+                "Secret",
+                r"\bkind: {1,4}[\\x22']?Secret\b(?s:.{0,500}?)\bdata:(?P<secret>(?:\s+[\w.-]+: *[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+)",
+            ),
+        ),
+    ),
+    Group(
+        "@",
+        None,
+        (
+            Form(
+                "url_password",
+                "://",
+                r"://[^\s/@:\"'\\<>\[]{0,128}:(?P<secret>(?!\[redacted:|[$<*{])[^\s/\"'<>\\]{1,256}?)@(?=[\w.\[-])",
+            ),
+        ),
+    ),
+    Group("=", None, (Form("sas_signature", "sig=", r"[?&;]sig=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
+    Group(
+        "-",
+        None,
+        (
+            Form(
+                "basic_auth",
+                "curl",
+                r"\bcurl\b[^\n|;]{0,500}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,128})",
+            ),
+            Form(
+                "password",
+                "mysql",
+                r"\bmysql\w*\b[^\n|;]{0,500}?\s-p(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|rune\b)[^\s\"']{3,128})",
+            ),
+        ),
+    ),
+)
