@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -24,17 +23,12 @@ from fleetlore.cli_output import (
     safe,
     safe_lines,
 )
+from fleetlore.health import DEGRADED_RULE, Window
+from fleetlore.health import health as health_of
+from fleetlore.hints import worth_showing
 from fleetlore.lexical import rank, words
-from fleetlore.lore import MemoryItem, Pattern, wilson
+from fleetlore.lore import PATTERN_LEVELS, MemoryItem, Pattern
 from fleetlore.replica import LoreReplica
-
-DEGRADED_RATE = 0.10
-DEGRADED_CALLS = 5
-DEGRADED_RULE = (
-    f"[degraded]: at least {DEGRADED_CALLS} calls, and the failure rate is above {DEGRADED_RATE:.0%} "
-    "even at the lower end of its 95 % interval (Wilson)"
-)
-COMMONEST = 3
 
 
 class LevelName(StrEnum):
@@ -52,6 +46,13 @@ class PatternOrder(StrEnum):
     last = "last"
 
 
+class GroupName(StrEnum):
+    tool = "tool"
+    error = "error"
+    agent = "agent"
+    tenant = "tenant"
+
+
 class KindName(StrEnum):
     recovery = "recovery"
     lesson = "lesson"
@@ -67,71 +68,51 @@ def register(app: typer.Typer) -> None:
     app.command()(items)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolHealth:
-    """How often a tool fails, with the 95 % interval of that rate (`low`..`high`), and its commonest errors (class, times)."""
-
-    tool: str
-    calls: int
-    failures: int
-    rate: float
-    low: float
-    high: float
-    degraded: bool
-    errors: tuple[tuple[str, int], ...]
-    sessions: int
-    agents: int
-    last_seen: float
-
-
-def tool_health(rows: Iterable[Pattern]) -> list[ToolHealth]:
-    """Health of every tool, the surest to be failing first."""
-    rows = list(rows)
-    found = []
-    for row in rows:
-        if row.level != "tool" or row.calls <= 0:
-            continue
-        low, high = wilson(row.failures, row.calls)
-        errors = [
-            (each.error_class, each.failures) for each in rows if each.level == "family" and each.tool == row.tool
-        ]
-        errors.sort(key=lambda each: (-each[1], each[0]))
-        found.append(
-            ToolHealth(
-                tool=row.tool,
-                calls=row.calls,
-                failures=row.failures,
-                rate=row.failures / row.calls,
-                low=low,
-                high=high,
-                degraded=row.calls >= DEGRADED_CALLS and low > DEGRADED_RATE,
-                errors=tuple(errors[:COMMONEST]),
-                sessions=row.sessions,
-                agents=row.agents,
-                last_seen=row.last_seen,
-            )
-        )
-    return sorted(found, key=lambda each: (-each.low, each.tool))
-
-
 def health(
-    broker: Broker = None, data: Data = None, tenant: Tenant = "default", timeout: Timeout = 10.0, json: Json = False
+    by: Annotated[GroupName, typer.Option("--by", help="What the calls are grouped by.")] = GroupName.tool,
+    hours: Annotated[
+        int | None, typer.Option("--hours", min=1, max=24, help="Only the last hours; trend up to 12 of them.")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", min=1, max=14, help="Only the last days; trend up to 7 of them.")
+    ] = None,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
 ) -> None:
-    """How often each tool fails, with an interval, and of what."""
+    """How often calls fail, with an interval, of what, and whether that is changing."""
+    if hours is not None and days is not None:
+        raise typer.BadParameter("give --hours or --days, not both")
+    window = Window("hours", hours) if hours is not None else Window("days", days) if days is not None else None
+    if window is not None and by is GroupName.agent:
+        raise typer.BadParameter(
+            "agents are shown over the last 14 days, no other window of them is known", param_hint="--by"
+        )
     lore_patterns, _ = _read(broker, data, tenant, timeout)
-    tools = tool_health(lore_patterns)
+    rows = health_of(lore_patterns, by.value, window)
     if json:
-        print_json({"tenant": tenant, "degraded_rule": DEGRADED_RULE, "tools": [asdict(each) for each in tools]})
+        shown = asdict(window) if window is not None else None
+        print_json(
+            {
+                "tenant": tenant,
+                "window": shown,
+                "degraded_rule": DEGRADED_RULE,
+                f"{by.value}s": [asdict(each) for each in rows],
+            }
+        )
         return
-    if not tools:
+    if not rows:
         typer.echo(f"No calls of tenant {tenant} are known yet.")
         return
     columns = [
-        Column("TOOL"),
+        Column(by.value.upper(), fold=True),
         Column("CALLS", "right"),
         Column("FAILED", "right"),
         Column("RATE", "right"),
         Column("95 %", "right"),
+        *([Column("TREND")] if window is not None else []),
         Column("COMMONEST ERRORS", fold=True),
         Column("LAST SEEN (UTC)"),
         Column(""),
@@ -145,14 +126,15 @@ def health(
                 str(each.failures),
                 f"{each.rate:.1%}",
                 f"{each.low:.0%}–{each.high:.0%}",
+                *((each.trend,) if window is not None else ()),
                 ", ".join(f"{name} ×{times}" for name, times in each.errors) or "-",
-                moment(each.last_seen),
+                moment(each.last_seen) if each.last_seen else "-",
                 "[degraded]" if each.degraded else "",
             )
-            for each in tools
+            for each in rows
         ],
     )
-    if any(each.degraded for each in tools):
+    if any(each.degraded for each in rows):
         typer.echo(f"\n{DEGRADED_RULE}")
 
 
@@ -193,6 +175,7 @@ def patterns(
     if not shown:
         typer.echo(f"No {level.value} pattern of tenant {tenant} matches.")
         return
+    tools = {each.tool: each for each in lore_patterns if each.level == "tool"}
     columns = [
         Column("ID"),
         Column("TOOL"),
@@ -214,7 +197,7 @@ def patterns(
                 str(each.sessions),
                 str(each.agents),
                 moment(each.last_seen),
-                _said(each),
+                _said(each, tools.get(each.tool)),
             )
             for each in shown
         ],
@@ -222,9 +205,13 @@ def patterns(
     _say_rest(len(chosen), limit)
 
 
-def _said(pattern: Pattern) -> str:
+def _said(pattern: Pattern, tool: Pattern | None) -> str:
     parts = [part for part in (pattern.template or pattern.error_class, pattern.shape and f"[{pattern.shape}]") if part]
-    return " ".join((*parts, *(["(transient)"] if pattern.transient else []))) or "-"
+    if pattern.transient:
+        parts.append("(transient)")
+    elif pattern.level in PATTERN_LEVELS and not worth_showing(pattern, tool):
+        parts.append("(harmless)")
+    return " ".join(parts) or "-"
 
 
 def items(

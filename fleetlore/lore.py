@@ -12,7 +12,10 @@ import orjson
 T = TypeVar("T")
 
 Level = Literal["tool", "call", "family", "class", "exact"]
-ItemKind = Literal["recovery", "lesson", "strategy"]
+ItemKind = Literal["recovery", "lesson", "strategy", "fact"]
+
+# Of event time: how long until an item that nothing backs any more counts for half.
+HALF_LIFE_SECONDS = 30 * 86_400.0
 
 PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
 HEALTH_LEVELS: tuple[Level, ...] = ("tool", "call")
@@ -31,7 +34,12 @@ class Pattern:
         calls: how many calls (of a failure pattern: the same as `failures`).
         failures: how many of them failed.
         sessions, agents: how many distinct ones saw it.
+        sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly.
         first_seen, last_seen: event time in seconds since the Unix epoch.
+        agents_lately: of a transient pattern: how many agents met it in the two minutes before `last_seen`.
+        hours, days: of a tool or a family: (number of the hour or day since the epoch, calls, failures), newest first; a
+            session counts where it first saw it. Periods without a call are left out.
+        by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few agents.
     """
 
     id: str
@@ -48,8 +56,14 @@ class Pattern:
     failures: int = 0
     sessions: int = 0
     agents: int = 0
+    sessions_ended: int = 0
+    sessions_failed: int = 0
     first_seen: float = 0.0
     last_seen: float = 0.0
+    agents_lately: int = 0
+    hours: tuple[tuple[int, int, int], ...] = ()
+    days: tuple[tuple[int, int, int], ...] = ()
+    by_agent: tuple[tuple[str, int, int], ...] = ()
     hint: str = ""
 
     def to_json(self) -> bytes:
@@ -57,7 +71,11 @@ class Pattern:
 
     @classmethod
     def from_json(cls, value: bytes) -> Pattern:
-        return _known(cls, orjson.loads(value))
+        fields = orjson.loads(value)
+        for name in ("hours", "days", "by_agent"):
+            if name in fields:
+                fields[name] = tuple(tuple(each) for each in fields[name])
+        return _known(cls, fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +88,15 @@ class MemoryItem:
             task it is about; empty or None where it is not bound to one.
         remedy: the call that helped, `{"tool": str, "arguments": value}`.
         support: how many distinct sessions back it; `agents`: how many distinct agents.
+        against: how many distinct sessions contradict it.
+        superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept for
+            whoever looks it up and recalled no more.
         sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
+        last_seen: event time of the newest session behind it, in seconds since the Unix epoch.
         version: of the distiller.
+        uplift: by how much the share of sessions that succeed is higher where the item was shown than where it was withheld
+            at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are known.
+        source: of a fact: the document that it comes from.
     """
 
     id: str
@@ -91,6 +116,19 @@ class MemoryItem:
     sessions: tuple[str, ...] = ()
     last_seen: float = 0.0
     version: str = ""
+    against: int = 0
+    superseded_by: str | None = None
+    uplift: float | None = None
+    uplift_low: float | None = None
+    uplift_high: float | None = None
+    source: str = ""
+
+    def standing(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> float:
+        """What the item is backed by, halved for each half-life since it was last seen, as a logarithm to base 2.
+
+        Of two items the same one stands higher at any moment, so items can be kept in order without a clock.
+        """
+        return math.log2(max(1, self.support - self.against)) + self.last_seen / half_life_seconds
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)
@@ -124,3 +162,12 @@ def wilson(failures: int, calls: int, z: float = 1.96) -> tuple[float, float]:
     centre = rate + z * z / (2 * calls)
     scale = 1 + z * z / calls
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def rate_difference(now: tuple[int, int], before: tuple[int, int], z: float = 1.96) -> tuple[float, float]:
+    """Interval of the difference of two rates, each given as (of how many, how many) (Newcombe 1998, method 10)."""
+    (calls, failures), (old_calls, old_failures) = now, before
+    rate, old = failures / calls, old_failures / old_calls
+    (low, high), (old_low, old_high) = wilson(failures, calls, z), wilson(old_failures, old_calls, z)
+    difference = rate - old
+    return difference - math.hypot(rate - low, old_high - old), difference + math.hypot(high - rate, old - old_low)

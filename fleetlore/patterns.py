@@ -21,19 +21,19 @@ from urllib.parse import urlsplit
 import orjson
 
 from fleetlore.redaction import redact_value
+from fleetlore.templates import head_line, template
 
-VERSION = "1"
-MAX_TEMPLATE = 240
+VERSION = "2"
 MAX_CLASS = 128
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
 MAX_SHAPE = 512
 
-_TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(
     r"\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration))\b"
 )
 _HTTP = re.compile(
-    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}([1-5]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
+    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}([1-5]\d\d)\b"
+    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
     re.I,
 )
 _ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
@@ -41,34 +41,11 @@ _EXIT = re.compile(
     r"\b(?:exit(?:ed)?(?: with)?|return(?:ed)?)(?: (?:non-zero )?(?:exit )?(?:status|code))?[ :=]+(\d+)", re.I
 )
 _TRANSIENT = re.compile(
-    r"timed? ?out|temporar(?:y|ily)|rate.?limit|too many requests|try again|service unavailable|connection (?:reset|refused|aborted)"
+    r"timed? ?out|temporar(?:y|ily)|rate.?limit|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)"
     r"|bad gateway|gateway time|overloaded",
     re.I,
 )
 _TRANSIENT_CLASSES = frozenset({"http_429", "http_502", "http_503", "http_504"})
-# With a mark that whatever is masked contains, because looking for it costs a tenth of a search that finds nothing.
-# Order matters: the longer form first, so that a part of it is not masked on its own.
-_MASKS: tuple[tuple[str, re.Pattern[str], str], ...] = (
-    ("://", re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>)\]]+", re.I), "<url>"),
-    ("@", re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b"), "<email>"),
-    ("-", re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), "<uuid>"),
-    ("-", re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "<time>"),
-    (":", re.compile(r"\b\d{1,2}:\d\d:\d\d(?:\.\d+)?\b"), "<time>"),
-    (".", re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<ip>"),
-    ("0", re.compile(r"\b0x[0-9a-f]+\b", re.I), "<hex>"),
-    # Also behind an underscore, as in the made-up ids of many services: `cursor "c_f14eded7"`.
-    ("", re.compile(r"(?<![^\W_])(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.I), "<hex>"),
-    ("/", re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}/?"), "<path>"),
-    ("\\", re.compile(r"\b[A-Z]:\\[\w.\\ -]+"), "<path>"),
-)
-_HAS_DIGIT = re.compile(r"\d")
-_DIGITLESS = frozenset({"<url>", "<email>", "<path>"})
-# A number is kept where it is a code, and masked where it is a quantity.
-_NUMBER = re.compile(
-    r"(?P<code>\b(?:status|code|errno|exit|http|error|signal)\b[^\w\n]{0,3}(?:code |status )?)?(?<![\w.])-?\d+(?:[.,]\d+)*(?![\w])",
-    re.I,
-)
-_SPACE = re.compile(r"\s+")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 
 
@@ -129,22 +106,6 @@ def tool_id(tool: str) -> str:
     return pattern_id("tool", tool)
 
 
-@lru_cache(maxsize=16_384)
-def template(message: str) -> str:
-    """The error's head line with what varies masked: the last line of a traceback, else the first line that says something."""
-    lines = [line.strip() for line in message[:8000].splitlines() if line.strip()]
-    if not lines:
-        return ""
-    line = lines[-1] if any(_TRACEBACK in each for each in lines[:3]) else lines[0]
-    digits = _HAS_DIGIT.search(line) is not None
-    for mark, pattern, mask in _MASKS:
-        if mark in line and (digits or mask in _DIGITLESS):
-            line = pattern.sub(mask, line)
-    if digits:
-        line = _NUMBER.sub(lambda match: match.group(0) if match.group("code") else "<n>", line)
-    return _SPACE.sub(" ", line)[:MAX_TEMPLATE].casefold()
-
-
 def _error_class(error_type: str, message: str, text: str) -> str:
     """Cheapest sound name for the kind of error; its own words, without names, where nothing else is known."""
     if error_type and error_type != "_OTHER":
@@ -154,8 +115,10 @@ def _error_class(error_type: str, message: str, text: str) -> str:
     if exceptions:
         # The last one named is the one that was raised; the others are its causes or its handlers.
         return str(exceptions[-1]).rpartition(".")[2]
+    # Of the same line as the template: what a tool says further down differs from one version to the next.
+    line = head_line(message)[:2000]
     for pattern, name in ((_HTTP, "http"), (_ERRNO, "errno"), (_EXIT, "exit")):
-        if match := pattern.search(head):
+        if match := pattern.search(line):
             return f"{name}_{next(group for group in match.groups() if group)}"
     words = re.findall(r"[a-z]{2,}", _QUOTED.sub(" ", text))
     return "_".join(words[:6]) or "error"

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 K = 256
+WELL, BADLY = 1, 2
 _SPACE = 2**52  # hashes fit a JSON number exactly (an IEEE double has 53 bits)
 
 
@@ -25,22 +26,23 @@ def stable_hash(text: str) -> int:
 
 
 class Seen(NamedTuple):
-    """What one session saw, cumulative: merging takes the maximum of each figure (and the minimum of `first`)."""
+    """What one session saw, cumulative: merging takes the maximum of each figure.
+
+    Attributes:
+        ended: how the session ended: 0 not known, 1 well, 2 badly.
+    """
 
     agent: int
     calls: int
     failures: int
-    first: float
-    last: float
+    ended: int = 0
 
     def merge(self, other: Seen) -> Seen:
-        return Seen(
-            max(self.agent, other.agent),
-            max(self.calls, other.calls),
-            max(self.failures, other.failures),
-            min(self.first, other.first),
-            max(self.last, other.last),
-        )
+        return Seen(*map(max, self, other))
+
+    @property
+    def failed(self) -> bool:
+        return self.ended == BADLY
 
 
 @dataclass(slots=True)
@@ -115,21 +117,19 @@ class SessionSample:
         return round(sum(seen.failures for seen in self.seen.values()) * self._scale)
 
     @property
-    def first(self) -> float:
-        return min((seen.first for seen in self.seen.values()), default=0.0)
+    def ended(self) -> int:
+        """Sessions of which it is known how they ended."""
+        return round(sum(seen.ended > 0 for seen in self.seen.values()) * self._scale)
 
     @property
-    def last(self) -> float:
-        return max((seen.last for seen in self.seen.values()), default=0.0)
+    def failed(self) -> int:
+        """Sessions that ended badly."""
+        return round(sum(seen.failed for seen in self.seen.values()) * self._scale)
 
-    def to_rows(self) -> list[list[float]]:
-        """Rows (session, agent, calls, failures, first, last), sorted: equal samples give equal rows."""
+    def to_rows(self) -> list[list[int]]:
+        """Rows (session, agent, calls, failures, ended), sorted: equal samples give equal rows."""
         return [[session, *seen] for session, seen in sorted(self.seen.items())]
 
     @classmethod
-    def from_rows(cls, rows: Iterable[list[float]], k: int = K) -> SessionSample:
-        seen = {
-            int(session): Seen(int(agent), int(calls), int(failures), first, last)
-            for session, agent, calls, failures, first, last in rows
-        }
-        return cls(k, seen)
+    def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> SessionSample:
+        return cls(k, {session: Seen(*seen) for session, *seen in rows})

@@ -1,23 +1,47 @@
-"""The mergeable state behind one row of the `patterns` topic: a subject and a sample of the sessions that saw it."""
+"""The mergeable state behind one row of the `patterns` topic: a subject, and samples of the sessions that saw it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 import orjson
 
-from fleetlore.lore import Level, Pattern
+from fleetlore.lore import Level, Pattern, wilson
 from fleetlore.sample import Seen, SessionSample
+from fleetlore.timeline import Timeline
 
-# Sessions kept of a failure pattern; how many more there are is estimated. See `fleetlore.sample`.
+# Sessions kept of a failure pattern; how many more there are is estimated. See `fleetlore.sample`. The state of a tool, the
+# largest of all, is 63 kB at the most, and a field of the store takes 65,535 bytes.
 PATTERN_SESSIONS = 256
-# Health rows are rates over all calls, so they are kept exact for longer.
-HEALTH_SESSIONS = 512
+# A call's health is a rate over all calls, so it is kept exact for longer.
+CALL_SESSIONS = 512
+
+HOUR_SECONDS = 3_600.0
+DAY_SECONDS = 86_400.0
+HOURS, HOUR_SESSIONS = 24, 16
+DAYS, DAY_SESSIONS = 14, 32
+# Weather: who met a passing fault in the last minutes.
+MINUTE_SECONDS = 60.0
+MINUTES, MINUTE_SESSIONS = 2, 32
+
+# Agents of a tool that are known by name, and those of them that are told.
+NAMED_AGENTS = 48
+TOLD_AGENTS = 12
+MAX_NAME = 32
 
 
 @dataclass(slots=True, kw_only=True)
 class PatternState:
-    """Single writer per id. `sample` merges; all else follows from the id and never changes."""
+    """Single writer per id. The samples and times merge; all else follows from the id and never changes.
+
+    Attributes:
+        sample: of all sessions.
+        first, last: event times.
+        hours, days: of a tool and of a family; a session counts in the period in which it first saw it.
+        minutes: of a class of passing faults; a session counts in every minute in which it met the fault last.
+        names: of a tool: agents by hash, those with the smallest hashes.
+    """
 
     id: str
     level: Level
@@ -29,6 +53,12 @@ class PatternState:
     call: str | None
     transient: bool
     sample: SessionSample
+    first: float = 0.0
+    last: float = 0.0
+    hours: Timeline | None = None
+    days: Timeline | None = None
+    minutes: Timeline | None = None
+    names: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def new(
@@ -43,8 +73,7 @@ class PatternState:
         call: str | None = None,
         transient: bool = False,
     ) -> PatternState:
-        k = HEALTH_SESSIONS if level in ("tool", "call") else PATTERN_SESSIONS
-        return cls(
+        state = cls(
             id=id,
             level=level,
             tool=tool,
@@ -54,12 +83,41 @@ class PatternState:
             parent=parent,
             call=call,
             transient=transient,
-            sample=SessionSample(k),
+            sample=SessionSample(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS),
         )
+        if level in ("tool", "family"):
+            state.hours = Timeline(HOUR_SECONDS, HOURS, HOUR_SESSIONS)
+            state.days = Timeline(DAY_SECONDS, DAYS, DAY_SESSIONS)
+        if level == "class" and transient:
+            state.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTE_SESSIONS)
+        return state
 
-    def add(self, session: int, seen: Seen) -> bool:
-        """Merge what one session saw in; say whether anything changed."""
-        return self.sample.add(session, seen)
+    def add(self, session: int, seen: Seen, first: float, last: float, agent_name: str = "") -> bool:
+        """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
+        changed = self.sample.add(session, seen)
+        for timeline, time in ((self.hours, first), (self.days, first), (self.minutes, last)):
+            if timeline is not None:
+                changed |= timeline.add(session, seen, time)
+        if last > self.last:
+            self.last, changed = last, True
+        if first < self.first or not self.first:
+            self.first, changed = first, True
+        if agent_name and self.level == "tool":
+            changed |= self._name(seen.agent, agent_name[:MAX_NAME])
+        return changed
+
+    def _name(self, agent: int, name: str) -> bool:
+        known = self.names.get(agent)
+        if known is not None:
+            self.names[agent] = min(known, name)
+            return name < known
+        if len(self.names) >= NAMED_AGENTS:
+            largest = max(self.names)
+            if agent > largest:
+                return False
+            del self.names[largest]
+        self.names[agent] = name
+        return True
 
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
@@ -78,13 +136,33 @@ class PatternState:
             failures=sample.failures,
             sessions=sample.sessions,
             agents=sample.agents,
-            first_seen=sample.first,
-            last_seen=sample.last,
+            sessions_ended=sample.ended,
+            sessions_failed=sample.failed,
+            first_seen=self.first,
+            last_seen=self.last,
+            agents_lately=len({seen.agent for seen in self.minutes.seen(self.last - MINUTE_SECONDS)})
+            if self.minutes is not None
+            else 0,
+            hours=self.hours.periods if self.hours is not None else (),
+            days=self.days.periods if self.days is not None else (),
+            by_agent=self._by_agent(),
         )
+
+    def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
+        """What the named agents' kept sessions of the last days saw."""
+        if not self.names or self.days is None:
+            return ()
+        calls, failures = Counter[int](), Counter[int]()
+        for seen in self.days.seen():
+            calls[seen.agent] += seen.calls
+            failures[seen.agent] += seen.failures
+        told = [(name, calls[agent], failures[agent]) for agent, name in self.names.items() if calls[agent]]
+        told.sort(key=lambda each: (-wilson(each[2], each[1])[0], -each[1], each[0]))
+        return tuple(told[:TOLD_AGENTS])
 
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:
-        """From what the store holds: the public form and the sample."""
+        """From what the store holds: the public form and the samples."""
         pattern = Pattern.from_json(body.encode())
         restored = cls.new(
             pattern.id,
@@ -97,8 +175,22 @@ class PatternState:
             pattern.call,
             pattern.transient,
         )
-        restored.sample = SessionSample.from_rows(orjson.loads(state), restored.sample.k)
+        kept = orjson.loads(state)
+        restored.sample = SessionSample.from_rows(kept["sessions"], restored.sample.k)
+        restored.first, restored.last = pattern.first_seen, pattern.last_seen
+        for name in ("hours", "days", "minutes"):
+            timeline: Timeline | None = getattr(restored, name)
+            if timeline is not None:
+                timeline.restore(kept.get(name, ()))
+        restored.names = dict(kept.get("names", ()))
         return restored
 
     def state_json(self) -> str:
-        return orjson.dumps(self.sample.to_rows()).decode()
+        """Equal states give equal texts."""
+        kept: dict[str, object] = {"sessions": self.sample.to_rows()}
+        for name, timeline in (("hours", self.hours), ("days", self.days), ("minutes", self.minutes)):
+            if timeline is not None:
+                kept[name] = timeline.to_rows()
+        if self.names:
+            kept["names"] = sorted(self.names.items())
+        return orjson.dumps(kept).decode()

@@ -11,6 +11,7 @@ import msgspec
 
 from fleetlore.lore import Level
 from fleetlore.patterns import Failure, tool_id
+from fleetlore.sample import BADLY, WELL
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -33,6 +34,8 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         session, agent: hashes (`fleetlore.sample.stable_hash`).
         first, last: event times in seconds since the Unix epoch.
+        ended: how the session ended, as in `fleetlore.sample.Seen`.
+        agent_name: the agent in clear, where the subject is a tool: its health says which agents fail.
     """
 
     subject: Subject
@@ -42,6 +45,21 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     failures: int
     first: float
     last: float
+    ended: int = 0
+    agent_name: str = ""
+
+
+def how_it_ended(ending: str | None, reward: float | None) -> int:
+    """`Observation.ended` of a session, by what it said itself or else by its reward; 0 where the two contradict each other.
+
+    Corrections are left out: one that comes before its session is known to no session, and the same events shall always give
+    the same state.
+    """
+    rewarded = None if reward is None or 0 < reward < 1 else "success" if reward >= 1 else "failure"
+    said = ending if ending in ("success", "failure") else None
+    if said is not None and rewarded is not None and said != rewarded:
+        return 0
+    return {"success": WELL, "failure": BADLY}.get(said or rewarded or "", 0)
 
 
 def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:

@@ -7,15 +7,19 @@ commit waits for it. What a busy tool costs then depends on the time and not on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import astuple
 
 from fleetlore.clock import Clock
+from fleetlore.health import degraded
 from fleetlore.sample import Seen
+from fleetlore.timeline import Period
 from fleetlore.topics import tenant_of
 from models.pattern_state import PatternState
+from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.decode import Values
 from streams.merging import MergedStates
@@ -37,8 +41,10 @@ class PatternsStage(Stage):
     name = "patterns"
     reads = "observations"
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, metrics: Metrics | None = None) -> None:
         self._clock = clock
+        self._metrics = metrics
+        self._newest_hours: defaultdict[str, dict[str, Period]] = defaultdict(dict)
         self._states: MergedStates[PatternState] = MergedStates(
             store, "patterns", lambda row: PatternState.restore(row["body"], row["state"])
         )
@@ -68,7 +74,8 @@ class PatternsStage(Stage):
             if state is None:
                 state = states[key] = new[key] = PatternState.new(*astuple(subject))
                 self._states.remember(tenant, subject.id, state)
-            if state.add(seen.session, Seen(seen.agent, seen.calls, seen.failures, seen.first, seen.last)):
+            saw = Seen(seen.agent, seen.calls, seen.failures, seen.ended)
+            if state.add(seen.session, saw, seen.first, seen.last, seen.agent_name):
                 self._waiting[key] = state
             if seen.last > effects.newest:
                 effects.newest = seen.last
@@ -90,16 +97,34 @@ class PatternsStage(Stage):
         self._states.forget()
         self._waiting.clear()
         self._uncovered.clear()
+        self._newest_hours.clear()
 
     def _write(self, effects: Effects) -> None:
         rows = effects.rows.setdefault("patterns", [])
+        seen: set[str] = set()
         for (tenant, id), state in self._waiting.items():
             pattern = state.to_pattern(tenant).to_json()
             effects.outgoing.append(_outgoing(tenant, id, pattern))
             rows.append(_row(tenant, state, pattern))
+            if state.level == "tool" and state.hours is not None:
+                self._newest_hours[tenant][id] = state.hours.periods[0]
+                seen.add(tenant)
+        self._show_health(seen)
         self._waiting.clear()
         self._uncovered.clear()
         self._written = self._clock.monotonic()
+
+    def _show_health(self, tenants: Iterable[str]) -> None:
+        """The tools' newest hour, as metrics: of all tools together, because agents may name theirs as they like."""
+        if self._metrics is None:
+            return
+        for tenant in tenants:
+            hours = self._newest_hours[tenant].values()
+            newest = max(number for number, _, _ in hours)
+            now = [(calls, failures) for number, calls, failures in hours if number == newest]
+            self._metrics.tool_calls(tenant).set(sum(calls for calls, _ in now))
+            self._metrics.tool_failures(tenant).set(sum(failures for _, failures in now))
+            self._metrics.degraded_tools(tenant).set(sum(degraded(calls, failures) for calls, failures in now))
 
 
 def _outgoing(tenant: str, id: str, pattern: bytes) -> Outgoing:

@@ -12,7 +12,7 @@ from fleetlore.patterns import Failure, argument_shape, failure_of, shaped_call_
 from fleetlore.sample import stable_hash
 from fleetlore.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory
 from streams.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
-from streams.observation import Observation, Subject, subjects_of_call, subjects_of_failure
+from streams.observation import Observation, Subject, how_it_ended, subjects_of_call, subjects_of_failure
 from streams.stage import DeadLetter
 
 # A long session is closed in parts of this many events. Which part an event belongs to follows from its sequence alone,
@@ -20,7 +20,7 @@ from streams.stage import DeadLetter
 PART_EVENTS = 512
 # Of what a sender fills in and the store keeps: a role, an id of lore, a version; and how many of them.
 MAX_WORD = 64
-MAX_ADVICE = 16
+MAX_ADVICE = 64
 
 
 class Figures(msgspec.Struct, gc=False):
@@ -32,6 +32,7 @@ class Figures(msgspec.Struct, gc=False):
     calls: int = 0
     failures: int = 0
     told: bool = False
+    ended: int = 0
 
 
 class OpenSession(msgspec.Struct):
@@ -145,16 +146,20 @@ class OpenSession(msgspec.Struct):
         )
 
     def take_observations(self) -> list[Observation]:
-        """What has changed since the last call."""
+        """What has changed since the last call: more was seen of a subject, or it became known how the session ended."""
         self.news = False
+        ended = how_it_ended(self.ending, self.reward)
         session = stable_hash(self.session if self.part == 0 else f"{self.session}#{self.part}")
         agent = _agent_hash(self.agent)
         observations = []
         for each in self._figures.values():
-            if not each.told:
-                each.told = True
+            if not each.told or each.ended != ended:
+                each.told, each.ended = True, ended
+                name = self.agent if each.subject.level == "tool" else ""
                 observations.append(
-                    Observation(each.subject, session, agent, each.calls, each.failures, each.first, each.last)
+                    Observation(
+                        each.subject, session, agent, each.calls, each.failures, each.first, each.last, ended, name
+                    )
                 )
         return observations
 

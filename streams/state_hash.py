@@ -15,7 +15,7 @@ import orjson
 from sinks.generations import COLLECTIONS
 from sinks.milvus import MilvusStore
 
-TIMES = frozenset({"first_seen", "last_seen"})
+TIMES = frozenset({"first_seen", "last_seen", "agents_lately", "hours", "days", "by_agent"})
 
 
 @dataclass(slots=True)

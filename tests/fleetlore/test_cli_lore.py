@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner, Result
 
 from fleetlore import cli_app, cli_lore
-from fleetlore.cli_lore import tool_health
+from fleetlore.health import health
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.testing.broker import EmbeddedBroker, free_port
 from fleetlore.topics import topic
@@ -31,7 +31,14 @@ def pattern(id: str, level: Any, **fields: Any) -> Pattern:
 
 
 PATTERNS = [
-    pattern("t1", "tool", calls=100, failures=40),
+    pattern(
+        "t1",
+        "tool",
+        calls=100,
+        failures=40,
+        days=((20_001, 50, 30), (20_000, 50, 10)),
+        by_agent=(("mallory", 20, 12), ("bob", 30, 1)),
+    ),
     pattern("t2", "tool", tool="read", calls=100, failures=9),
     pattern("t3", "tool", tool="once", calls=1, failures=1),
     pattern("f1", "family", error_class="no_such_table", failures=30),
@@ -85,11 +92,45 @@ def test_health_is_a_rate_with_an_interval_and_the_commonest_errors(run: Any) ->
 
 
 def test_one_failure_of_one_call_degrades_nothing() -> None:
-    by_tool = {each.tool: each for each in tool_health(PATTERNS)}
+    by_tool = {each.tool: each for each in health(PATTERNS)}
     assert not by_tool["once"].degraded and by_tool["once"].low < 0.25
     assert by_tool["sql"].degraded and not by_tool["read"].degraded
-    assert [each.tool for each in tool_health(PATTERNS)] == ["sql", "once", "read"]
-    assert tool_health([pattern("t", "tool", calls=0, failures=0)]) == []
+    assert [each.tool for each in health(PATTERNS)] == ["sql", "once", "read"]
+    assert health([pattern("t", "tool", calls=0, failures=0)]) == []
+
+
+def test_health_over_a_window_by_what_is_asked_for(run: Any) -> None:
+    document = json.loads(run("health", "--json", "--days", "1").stdout)
+    assert document["window"] == {"unit": "days", "length": 1}
+    assert [(each["tool"], each["calls"], each["failures"], each["trend"]) for each in document["tools"]] == [
+        ("sql", 50, 30, "worse")
+    ]
+    errors = json.loads(run("health", "--json", "--by", "error").stdout)["errors"]
+    assert [(each["tool"], each["calls"], each["failures"]) for each in errors][:2] == [
+        ("sql: no_such_table", 100, 30),
+        ("read: missing_file", 100, 9),
+    ]
+    assert json.loads(run("health", "--json", "--by", "tenant").stdout)["tenants"][0]["calls"] == 201
+    agents = json.loads(run("health", "--json", "--by", "agent").stdout)["agents"]
+    assert [(each["tool"], each["calls"]) for each in agents] == [("mallory", 20), ("bob", 30)]
+    assert "worse" in run("health", "--days", "1").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--hours", "1", "--days", "1"], ["--by", "agent", "--days", "1"], ["--hours", "25"], ["--by", "mood"]],
+)
+def test_a_window_that_does_not_exist_is_refused(run: Any, arguments: list[str]) -> None:
+    assert run("health", *arguments).exit_code == 2
+
+
+def test_a_harmless_pattern_is_marked(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = pattern("t1", "tool", sessions_ended=100, sessions_failed=50)
+    harmless = pattern("c1", "class", template="user not found", sessions_ended=40, sessions_failed=9)
+    harmful = pattern("c2", "class", template="disk full", sessions_ended=40, sessions_failed=35)
+    monkeypatch.setattr(cli_lore, "_read", lambda *where: ([tool, harmless, harmful], []))
+    lines = run("patterns").stdout.splitlines()
+    assert [line for line in lines if "(harmless)" in line] == [line for line in lines if "user not found" in line]
 
 
 def test_health_as_json(run: Any) -> None:

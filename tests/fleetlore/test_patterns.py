@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.patterns import (
-    MAX_TEMPLATE,
     argument_shape,
     arguments_text,
     call_id,
     failure_of,
     pattern_id,
-    template,
     tool_id,
 )
 
@@ -80,53 +78,6 @@ def test_another_tool_or_another_error_is_another_family() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("cannot open /home/a/x.txt", "cannot open /srv/b/y.csv"),
-        ("cannot open C:\\a\\b.txt", "cannot open D:\\c\\d.txt"),
-        ("took 12 of 30 seconds", "took 7 of 9 seconds"),
-        ("took 1.5 s", "took 22,75 s"),
-        ("at 2026-01-01T10:00:00Z", "at 2025-12-31 23:59:59.123+02:00"),
-        ("at 10:00:00", "at 23:59:59.5"),
-        ("request 123e4567-e89b-12d3-a456-426614174000 failed", "request 00000000-0000-4000-8000-000000000000 failed"),
-        ("GET https://a.example/x?y=1 failed", "GET http://b.example:8080/ failed"),
-        ("no route to 10.0.0.1", "no route to 192.168.1.77:8080"),
-        ("object at 0x7f3a11", "object at 0xdeadbeef"),
-        ("commit 9fceb02d0ae5 is unknown", "commit 1a2b3c4d5e6f is unknown"),
-        ('no cursor "c_f14eded7"', 'no cursor "c_0a1b2c3d4e"'),
-        ("no such file upload_9fceb02d0ae5", "no such file upload_1a2b3c4d5e6f"),
-        ("mail to a.b@c.org bounced", "mail to x@y.example bounced"),
-        ("too   many\tblanks", "too many blanks"),
-        ("Permission Denied", "permission denied"),
-    ],
-)
-def test_what_varies_is_masked(one: str, other: str) -> None:
-    assert template(one) == template(other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("HTTP 404", "HTTP 500"),
-        ("status code: 404", "status code: 403"),
-        ("failed with status=404", "failed with status=502"),
-        ("[Errno 2] no such file", "[Errno 13] no such file"),
-        ("exit code 1", "exit code 127"),
-        ("exit status 1", "exit status 2"),
-        ("killed by signal 9", "killed by signal 15"),
-        ("error 1045", "error 1146"),
-        ("no such column: 'name'", "no such column: 'title'"),
-        ('relation "users" does not exist', 'relation "orders" does not exist'),
-        ("no table cars_facade", "no table cars_decade"),
-        ("no table v_abc123", "no table v_abc124"),
-        ("no module named `yaml`", "no module named `toml`"),
-    ],
-)
-def test_what_says_which_failure_it_is_is_kept(one: str, other: str) -> None:
-    assert template(one) != template(other)
-
-
-@pytest.mark.parametrize(
     ("error_type", "message", "expected"),
     [
         ("builtins.ValueError", "anything", "ValueError"),
@@ -149,12 +100,6 @@ def test_the_error_class(error_type: str | None, message: str, expected: str) ->
     assert failure_of("t", "", error_type, message).error_class == expected
 
 
-def test_of_a_traceback_the_last_line_counts_and_else_the_first_that_says_something() -> None:
-    text = "Traceback (most recent call last):\n  File \"x.py\", line 3\nKeyError: 'id'"
-    assert template(text) == "keyerror: 'id'"
-    assert template("\n\n  disk full \nmore about it\n") == "disk full"
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -173,7 +118,18 @@ def test_weather_is_transient(message: str) -> None:
     assert failure_of("http", "", None, message).transient
 
 
-@pytest.mark.parametrize("message", ["HTTP 404", "permission denied", "no such file", "exit code 1", "429 apples"])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "HTTP 404",
+        "permission denied",
+        "no such file",
+        "exit code 1",
+        "429 apples",
+        "connection refused",
+        "wrong, try again",
+    ],
+)
 def test_what_stays_is_not_transient(message: str) -> None:
     assert not failure_of("http", "", None, message).transient
 
@@ -191,11 +147,11 @@ def test_ids_do_not_change_between_releases() -> None:
     failure = failure_of("bash", {"command": "ls /x/y"}, "OSError", "no file /x/y: 3")
     assert (failure.error_class, failure.template, failure.shape) == (
         "OSError",
-        "no file <path>: <n>",
+        "no file",
         "command:text(ls)",
     )
     assert pattern_id("family", "bash", "OSError") == failure.family
-    assert pattern_id("class", "bash", "OSError", "no file <path>: <n>") == failure.class_
+    assert pattern_id("class", "bash", "OSError", "no file") == failure.class_
 
 
 json_values = st.recursive(
@@ -240,15 +196,6 @@ def test_arguments_that_are_no_json_have_an_id(arguments: object) -> None:
     assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
 
 
-@given(any_text)
-def test_a_template_is_bounded_and_masking_it_again_changes_little(message: str) -> None:
-    once = template(message)
-    assert len(once) <= 2 * MAX_TEMPLATE  # casefold makes some characters longer
-    assert "\n" not in once
-    again = template(once)
-    assert template(again) == again or len(again) <= len(once)
-
-
 @given(any_text, any_text, st.none() | any_text, st.none() | any_text)
 def test_any_text_gives_a_pattern(tool: str, arguments: str, error_type: str | None, message: str | None) -> None:
     failure = failure_of(tool, arguments, error_type, message)
@@ -260,20 +207,6 @@ def test_any_text_gives_a_pattern(tool: str, arguments: str, error_type: str | N
 def test_any_json_value_has_a_shape(value: object) -> None:
     assert isinstance(argument_shape(value), str)
     assert isinstance(argument_shape(json.dumps(value)), str)
-
-
-@given(st.text(st.sampled_from("a1./-:@~\\ 0x<>'\"`%"), max_size=8000))
-def test_masking_takes_no_time_that_grows_without_bound(message: str) -> None:
-    template(message)  # the time limit of the test is the assertion
-
-
-@pytest.mark.parametrize(
-    "message",
-    ["/a" * 4000, "a." * 4000, "a@" * 4000, "1." * 4000, "0" * 8000, "-1" * 4000, "f" * 8000, "a:" * 4000, "~/" * 4000],
-)
-@pytest.mark.timeout(5)
-def test_masking_survives_texts_made_to_be_slow(message: str) -> None:
-    assert len(template(message)) <= MAX_TEMPLATE
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""Do two texts of the same failure get the same class-level pattern, and two different failures different ones?
+
+Pairwise precision and recall against labels written by hand, of every pair of texts: how many of the pairs that a pattern joins
+belong together, and how many of those that belong together it joins. The texts are `benchmarks/data/error_texts.txt`, of common
+tools, and those of the logged runs whose labels are in `benchmarks/data/logged_errors.csv` (by reference: the runs are not part
+of this repository). A third of the labels of the logged runs was put aside before the masks were written and never looked at;
+how each part of the texts of common tools fared before it was looked at is said in their file.
+
+Drain3 runs beside it with its defaults and the masks of its example, over the same head lines, a miner a tool.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from benchmarks import peers
+from benchmarks.report import Report, Row
+from fleetlore.patterns import failure_of
+from fleetlore.templates import head_line
+
+DATA = Path(__file__).parent / "data"
+LOGS = Path(__file__).parents[2] / "shared" / "data" / "dev"
+BAR = 0.97
+LOGGED, HELD_OUT = "logged runs", "logged runs, held out"
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """An error text and which failure it is; texts of different tools are different failures.
+
+    Attributes:
+        part: of the labels; those of `HELD_OUT` were not looked at while the masks were written.
+    """
+
+    tool: str
+    label: str
+    error_type: str | None
+    text: str
+    part: str
+
+
+class Score(NamedTuple):
+    """Pairwise; 1.0 where there is no pair to get wrong."""
+
+    precision: float
+    recall: float
+
+
+def read_texts(path: Path = DATA / "error_texts.txt") -> list[Labelled]:
+    """The texts of common tools. How the file is written is said at its head."""
+    found, part = [], ""
+    for block in path.read_text().split("\n\n"):
+        name, *lines = block.splitlines() or [""]
+        if name.startswith("## "):
+            part = name.removeprefix("## ")
+        if not name.startswith("["):
+            continue
+        tool, _, label = name[1:].partition("] ")
+        for line in lines:
+            kind, bar, text = line.partition(" | ")
+            typed = bool(bar) and " " not in kind
+            text = (text if typed else line).replace("\\n", "\n").replace("\\t", "\t")
+            found.append(Labelled(tool, label, kind if typed else None, text, part))
+    return found
+
+
+def read_logged(folder: Path = LOGS, labels: Path = DATA / "logged_errors.csv") -> list[Labelled]:
+    """The texts of the logged runs; none where the folder is missing."""
+    with labels.open(newline="") as file:
+        wanted = {
+            (line["source"], line["session"], int(line["step"])): int(line["label"]) for line in csv.DictReader(file)
+        }
+    found = []
+    for source in sorted({source for source, _, _ in wanted}):
+        path = folder / source / "steps.jsonl.gz"
+        if not path.exists():
+            continue
+        with gzip.open(path) as lines:
+            for line in map(orjson.loads, lines):
+                label = wanted.get((source, line["session"], line["step"]))
+                if label is not None:
+                    part = HELD_OUT if label % 3 == 0 else LOGGED
+                    found.append(Labelled(f"{source}/{line['tool']}", str(label), None, line["error"], part))
+    return found
+
+
+def score(labels: list[str], clusters: list[str]) -> Score:
+    """Pairwise precision and recall, from the sizes of what both, the labels and the clusters put together."""
+    both = _pairs(list(zip(labels, clusters, strict=True)))
+    joined, belong = _pairs(clusters), _pairs(labels)
+    return Score(both / joined if joined else 1.0, both / belong if belong else 1.0)
+
+
+def _pairs(names: list[str] | list[tuple[str, str]]) -> int:
+    return sum(count * (count - 1) // 2 for count in Counter(names).values())
+
+
+def ours(texts: list[Labelled]) -> list[str]:
+    """Class-level pattern of each text."""
+    return [failure_of(each.tool, "", each.error_type, each.text).class_ for each in texts]
+
+
+def drain3(texts: list[Labelled]) -> list[str]:
+    """Cluster of each text by Drain3.
+
+    Raises:
+        ModelUnavailable, StackError: it cannot be installed, or failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "texts.json"
+        path.write_bytes(orjson.dumps([[each.tool, head_line(each.text)] for each in texts]))
+        found: list[str] = peers.run("with_drain3", path, peer="drain3")
+    return found
+
+
+def mistakes(texts: list[Labelled], clusters: list[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """(texts joined that do not belong together, texts that belong together and are apart), an example for each pair of labels."""
+    joined, apart = {}, {}
+    for place, one in enumerate(texts):
+        for other_place in range(place):
+            other = texts[other_place]
+            same = (one.tool, one.label) == (other.tool, other.label)
+            if clusters[place] == clusters[other_place] and not same:
+                joined[one.tool, one.label, other.tool, other.label] = one.text, other.text
+            elif same and clusters[place] != clusters[other_place]:
+                apart[one.tool, one.label] = one.text, other.text
+    return list(joined.values()), list(apart.values())
+
+
+def run(quick: bool) -> Report:
+    """`quick` changes nothing: it takes a second."""
+    written, logged = read_texts(), read_logged()
+    texts = written + logged
+    found, drained = ours(texts), drain3(texts)
+    labels = [f"{each.tool}\t{each.label}" for each in texts]
+    rows = []
+    for name in (*dict.fromkeys(each.part for each in texts), "all"):
+        places = [place for place, each in enumerate(texts) if name in (each.part, "all")]
+        for who, clusters in (("fleetlore", found), ("drain3", drained)):
+            reached = score([labels[place] for place in places], [clusters[place] for place in places])
+            note = f"{len(places)} texts of {len({labels[place] for place in places})} failures"
+            rows.append(Row(name=f"{name}, {who}: precision", figure=reached.precision, unit="of pairs", note=note))
+            rows.append(Row(name=f"{name}, {who}: recall", figure=reached.recall, unit="of pairs"))
+    total, peer = score(labels, found), score(labels, drained)
+    note = "" if logged else f"without the logged runs: no {LOGS}"
+    recall = Report(
+        name="patterns_recall",
+        figure=total.recall,
+        bar=BAR,
+        unit="of pairs",
+        peers={"drain3": peer.recall},
+        reference="drain3",
+    )
+    return Report(
+        name="patterns",
+        figure=total.precision,
+        bar=BAR,
+        unit="of pairs (precision)",
+        peers={"drain3": peer.precision},
+        reference="drain3",
+        rows=tuple(rows),
+        also=(recall,),
+        note=note,
+    )
