@@ -11,7 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from fleetlore.sample import stable_hash
 from fleetlore.trajectory import Source, Trajectory, Verdict
+
+AUDITED_ONE_IN = 32
 
 
 class Judge(Protocol):
@@ -90,22 +93,45 @@ class RulesJudge:
 
 
 class JudgeChain:
-    """The first of `judges` that does not abstain; the label "abstained" when all do.
+    """Feedback, or else the first of `judges` that does not abstain; the label "abstained" when all do.
 
     A part of a session that was closed early (`ending == "continued"`) is judged by nobody: its end is not the session's end,
     and a verdict on the whole says nothing about this part.
+
+    On a share of the sessions, drawn by their hash, those vote too who come after the one that decides: an environment's reward
+    then says how often they are right (`models.judge_record`), at a small part of the cost: a critic takes milliseconds.
     """
 
     def __init__(self, judges: Sequence[Judge] | None = None) -> None:
-        self._judges = tuple(judges) if judges is not None else (FeedbackJudge(), RewardJudge(), RulesJudge())
-        self.version = "+".join(judge.version for judge in self._judges)
+        self._feedback = FeedbackJudge()
+        self._judges = tuple(judges) if judges is not None else (RewardJudge(), RulesJudge())
+        self.version = "+".join(judge.version for judge in (self._feedback, *self._judges))
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        if trajectory.ending != "continued":
-            for judge in self._judges:
-                verdict = judge.judge(trajectory)
-                if verdict is not None:
-                    return verdict
+        return self.conclude(trajectory, self.votes(trajectory))
+
+    def votes(self, trajectory: Trajectory) -> tuple[Verdict, ...]:
+        """What those say who do not abstain, the most trusted first. Feedback is left out, for it may come later."""
+        found: list[Verdict] = []
+        if trajectory.ending == "continued":
+            return ()
+        for judge in self._judges:
+            verdict = judge.judge(trajectory)
+            if verdict is not None:
+                found.append(verdict)
+                if len(found) == 1 and stable_hash(trajectory.id) % AUDITED_ONE_IN:
+                    break
+        return tuple(found)
+
+    def conclude(self, trajectory: Trajectory, votes: Sequence[Verdict]) -> Verdict:
+        """The verdict that counts among the votes on a trajectory, of which by now no more than a digest may be left."""
+        corrected = None if trajectory.ending == "continued" else self._feedback.judge(trajectory)
+        if corrected is not None:
+            return corrected
+        return votes[0] if votes else self.abstained
+
+    @property
+    def abstained(self) -> Verdict:
         return Verdict(label="abstained", probability=0.5, source="none", version=self.version)
 
 

@@ -6,16 +6,17 @@ import asyncio
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import faust
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.encoder import shared_encoder
-from fleetlore.errors import FleetloreError, StoreUnavailable
+from fleetlore.errors import ConfigError, FleetloreError, StoreUnavailable
+from fleetlore.lore import HALF_LIFE_SECONDS
 from fleetlore.topics import topic
-from models.judge import JudgeChain
+from models.judge import JudgeChain, RewardJudge, RulesJudge
 from sinks.endpoint import Health
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -30,6 +31,9 @@ from streams.patterns import PatternsStage
 from streams.sessions import SessionsStage
 from streams.stage import Stage
 from streams.store import Store
+
+if TYPE_CHECKING:
+    from streams.language_model import LanguageModel
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +50,53 @@ OPEN_PAUSE_SECONDS = 0.2
 MAX_FETCH_BYTES = 4 * 1024 * 1024
 
 
-def pipeline(store: Store, metrics: Metrics, clock: Clock, silent_seconds: float) -> tuple[Stage, ...]:
-    """All stages, in the order in which an event passes through them."""
+def pipeline(
+    store: Store,
+    metrics: Metrics,
+    clock: Clock,
+    silent_seconds: float,
+    judge: JudgeChain | None = None,
+    model: LanguageModel | None = None,
+    half_life_seconds: float = HALF_LIFE_SECONDS,
+) -> tuple[Stage, ...]:
+    """All stages, in the order in which an event passes through them; without the one that asks a `model`."""
     return (
         SessionsStage(clock, metrics, silent_seconds),
-        PatternsStage(store, clock),
-        JudgmentsStage(store, JudgeChain(), metrics),
-        ItemsStage(store, metrics),
+        PatternsStage(store, clock, metrics),
+        JudgmentsStage(store, judge or JudgeChain(), metrics, model),
+        ItemsStage(store, metrics, half_life_seconds),
     )
+
+
+def judge_chain(settings: Settings) -> JudgeChain:
+    """The judges that answer at once: the learned critic among them where the settings name one.
+
+    Raises:
+        ConfigError: the critic's file cannot be read.
+    """
+    if not settings.critic:
+        return JudgeChain()
+    from models.critic import Critic
+    from models.critic_judge import CriticJudge
+
+    try:
+        critic = Critic.from_bytes(Path(settings.critic).read_bytes())
+    except (OSError, ConfigError) as error:
+        raise ConfigError(f"FLEETLORE_CRITIC={settings.critic} is no critic: {error}") from None
+    return JudgeChain((RewardJudge(), RulesJudge(), CriticJudge(critic)))
+
+
+def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
+    """The model that the settings name, if they name one; without one nothing of it is imported.
+
+    Raises:
+        ConfigError, ModelUnavailable: see `streams.language_model`.
+    """
+    if not settings.llm_url:
+        return None
+    from streams.language_model import LanguageModel
+
+    return LanguageModel(settings, metrics)
 
 
 class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy can follow here
@@ -87,7 +130,20 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._outbox = Outbox(settings.broker)
         breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
         self._delivery = Delivery(self._store, self._outbox, metrics, clock, self._ledger, breaker=breaker)
-        self._stages = pipeline(self._store, metrics, clock, settings.silent_seconds)
+        self._model = language_model(settings, metrics)
+        self._stages = pipeline(
+            self._store,
+            metrics,
+            clock,
+            settings.silent_seconds,
+            judge_chain(settings),
+            self._model,
+            settings.item_half_life_seconds,
+        )
+        if self._model is not None:
+            from streams.opinions import OpinionsStage
+
+            self._stages += (OpinionsStage(self._model, settings.llm_concurrency),)
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()
@@ -202,6 +258,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         faust_seam.stop_fetching(self)
         await self._settle(self._settings.drain_seconds)
         await super().on_stop()
+        for stage in self._stages:
+            stage.forget()
+        if self._model is not None:
+            await self._model.close()
         await self._outbox.stop()
         await self._store.close()
 

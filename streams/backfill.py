@@ -36,8 +36,9 @@ from sinks.generations import FIRST_GENERATION, is_live, list_generations, make_
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from sinks.outbox import Outbox
-from streams.app import pipeline
+from streams.app import judge_chain, language_model, pipeline
 from streams.chain import Chain
+from streams.facts import carry_over
 from streams.refill import republish
 from streams.stage import Record
 
@@ -109,6 +110,7 @@ async def switch(settings: Settings, name: str) -> None:
             await backfill.fill()
             # Once more, for what came in meanwhile: the shorter the distance, the less is merged twice.
             await backfill.fill()
+            await backfill.take_facts()
         await backfill.store.on_client(lambda client: make_live(client, name))
         await asyncio.sleep(RESOLVE_SECONDS)
         await backfill.hand_over()
@@ -133,7 +135,16 @@ class Backfill:
         self._settings = settings
         metrics = Metrics("backfill")
         self.store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), metrics, name)
-        stages = pipeline(self.store, metrics, SystemClock(), settings.silent_seconds)
+        self._model = language_model(settings, metrics)
+        stages = pipeline(
+            self.store,
+            metrics,
+            SystemClock(),
+            settings.silent_seconds,
+            judge_chain(settings),
+            self._model,
+            settings.item_half_life_seconds,
+        )
         self._sessions = stages[0]
         self._chain = Chain(stages, self.store)
         self._opened = AsyncExitStack()
@@ -145,6 +156,8 @@ class Backfill:
     async def __aenter__(self) -> Backfill:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
+            if self._model is not None:
+                stack.push_async_callback(self._model.close)
             self._reader = await stack.enter_async_context(observer(self._settings.broker, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.broker))
             self.tenants = _tenants(await self._watcher.topics())
@@ -203,6 +216,14 @@ class Backfill:
             seconds=round(clock.monotonic() - started, 3),
             event_seconds=round(last - first, 3),
         )
+
+    async def take_facts(self) -> None:
+        """Copy what came from documents and not from events, as late as can be: what is loaded after it is lost."""
+        live = MilvusStore(self._settings.milvus, self._settings.milvus_token, shared_encoder(), Metrics("backfill"))
+        try:
+            await carry_over(live, self.store, {*self.tenants, *self._settings.tenants})
+        finally:
+            await live.close()
 
     async def hand_over(self) -> None:
         """Let the live workers merge what the events since the last commit say."""

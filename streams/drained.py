@@ -1,7 +1,8 @@
 """Knowing when the pipeline has worked in everything that was sent.
 
 Stages are looked at in the order of the flow. A stage commits only after what it made was acknowledged on the next topic, so
-once a stage has committed all of its topic, everything that it will ever make of it lies on the topics looked at later.
+once a stage has committed all of its topic, everything that it will ever make of it lies on the topics looked at later. What a
+language model says of sessions afterwards (`streams.opinions`) is not waited for: it comes when it comes, as feedback does.
 """
 
 from __future__ import annotations

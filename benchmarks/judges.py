@@ -1,0 +1,179 @@
+"""Confusion matrices of the judges, by tools, on logged runs whose reward they do not see.
+
+    python -m benchmarks.judges FOLDER [--critic FILE | --fit-critic] [--llm N [--seed 0]]
+
+Every judge of the chain is asked about every session by itself, whether or not one before it would have decided: the rules; the
+learned critic in a file, or with `--fit-critic` one that is fitted here on half of the agents and half of the tasks and asked
+about sessions of the other agents on the other tasks only; and with `--llm` the model that FLEETLORE_LLM_URL and its settings
+name, about N sessions of each source, drawn at random. What is true is the environment's reward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from benchmarks.judge_and_distiller import read_trajectories
+from fleetlore.config import Settings
+from fleetlore.lore import wilson
+from fleetlore.sample import stable_hash
+from fleetlore.trajectory import Trajectory, Verdict
+from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE
+from models.judge import RulesJudge
+from models.judge_record import tool_family
+
+FAMILIES_SHOWN = 4
+Judged = tuple[Trajectory, Verdict | None]
+
+
+class Matrix(NamedTuple):
+    """What a judge said of sessions, by what was true; `abstained` on the rest."""
+
+    right_failure: int
+    wrong_failure: int
+    right_success: int
+    wrong_success: int
+    abstained: int
+
+    @classmethod
+    def of(cls, judged: Iterable[Judged]) -> Matrix:
+        counts = Counter((verdict and verdict.label, trajectory.ending) for trajectory, verdict in judged)
+        return cls(
+            counts["failure", "failure"],
+            counts["failure", "success"],
+            counts["success", "success"],
+            counts["success", "failure"],
+            counts[None, "failure"] + counts[None, "success"],
+        )
+
+    @property
+    def kappa(self) -> float:
+        """Cohen's kappa over the sessions that were judged; nan where it says nothing."""
+        ff, fs, ss, sf, _ = self
+        n = ff + fs + ss + sf
+        chance = ((ff + fs) * (ff + sf) + (ss + sf) * (ss + fs)) / n**2 if n else 1.0
+        return ((ff + ss) / n - chance) / (1 - chance) if chance < 1 else float("nan")
+
+    def line(self) -> str:
+        ff, fs, ss, sf, abstained = self
+        total = sum(self)
+        said_failure, said_success = wilson(ff, ff + fs), wilson(ss, ss + sf)
+        parts = [
+            f"{total:>7} {abstained / total:>6.0%}",
+            f"{ff:>7} {fs:>6} {said_failure[0]:.2f}–{said_failure[1]:.2f}"
+            if ff + fs
+            else f"{'-':>7} {'-':>6} {'-':>9}",
+            f"{ss:>7} {sf:>6} {said_success[0]:.2f}–{said_success[1]:.2f}"
+            if ss + sf
+            else f"{'-':>7} {'-':>6} {'-':>9}",
+            f"{self.kappa:>6.2f}",
+        ]
+        return "  ".join(parts)
+
+
+def ask(judge: Callable[[Trajectory], Verdict | None], trajectories: Iterable[Trajectory]) -> list[Judged]:
+    """Each session with what the judge says of it without its reward."""
+    return [(each, judge(_hidden(each))) for each in trajectories]
+
+
+async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> list[Judged]:
+    """The same of a language model; an opinion that it does not give, for whatever reason, counts as abstained."""
+    from sinks.metrics import Metrics
+    from streams.language_model import LanguageModel
+
+    model = LanguageModel(settings, Metrics("benchmark"))
+    slots = asyncio.Semaphore(settings.llm_concurrency)
+
+    async def one(trajectory: Trajectory) -> Judged:
+        async with slots:
+            opinion = await model.judge.ask(_hidden(trajectory))
+        return trajectory, opinion.verdict if opinion is not None else None
+
+    try:
+        return list(await asyncio.gather(*(one(each) for each in trajectories)))
+    finally:
+        await model.close()
+
+
+def critic(path: Path | None, trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verdict | None]:
+    """The critic in a file, or one that is fitted on the first half of the agents and of the tasks."""
+    from models.critic import Critic
+    from models.critic_judge import CriticJudge
+
+    if path is not None:
+        return CriticJudge(Critic.from_bytes(path.read_bytes())).judge
+    known = [each for each in trajectories if not _half(each.agent) and not _half(each.task)]
+    return CriticJudge(
+        Critic.fit([_hidden(each) for each in known], [each.ending == "failure" for each in known])
+    ).judge
+
+
+def show(source: str, name: str, judged: list[Judged]) -> None:
+    """All sessions, those whose verdict is sure enough to teach, and each of the most frequent families of tools.
+
+    Nothing where none was asked about.
+    """
+    if not judged:
+        return
+    families: dict[str, list[Judged]] = defaultdict(list)
+    for trajectory, verdict in judged:
+        families[tool_family(trajectory)].append((trajectory, verdict))
+    print(f"{source:<12} {name:<8} {'(all)':<24} {Matrix.of(judged).line()}")
+    sure = [(each, verdict) for each, verdict in judged if verdict and _teaches(verdict)]
+    if sure and len(sure) < sum(verdict is not None for _, verdict in judged):
+        print(f"{'':<12} {'':<8} {'(sure enough to teach)':<24} {Matrix.of(sure).line()}")
+    if len(families) > 1:
+        for family in sorted(families, key=lambda each: (-len(families[each]), each))[:FAMILIES_SHOWN]:
+            print(f"{'':<12} {'':<8} {family[:24] or '(no tool)':<24} {Matrix.of(families[family]).line()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--critic", type=Path, metavar="FILE")
+    which.add_argument("--fit-critic", action="store_true")
+    parser.add_argument("--llm", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    sources = {
+        path.parent.name: list(read_trajectories(path.parent))
+        for path in sorted(options.data.glob("**/trajectories.jsonl.gz"))
+    }
+    everything = [each for trajectories in sources.values() for each in trajectories]
+    learned = critic(options.critic, everything) if options.critic or options.fit_critic else None
+    print(
+        f"{'source':<12} {'judge':<8} {'tools':<24} {'asked':>7} {'abst.':>6}  "
+        f"{'failure':>7} {'wrong':>6} {'precision':>9}  {'success':>7} {'wrong':>6} {'precision':>9}  {'kappa':>6}"
+    )
+    for source, trajectories in sources.items():
+        show(source, "rules", ask(RulesJudge().judge, trajectories))
+        if learned is not None:
+            new = [each for each in trajectories if options.critic or (_half(each.agent) and _half(each.task))]
+            show(source, "critic", ask(learned, new))
+        if options.llm:
+            drawn = random.Random(options.seed).sample(trajectories, min(options.llm, len(trajectories)))
+            show(source, "llm", asyncio.run(ask_model(Settings.from_env(), drawn)))
+
+
+def _teaches(verdict: Verdict) -> bool:
+    return not FAILURE_BELOW <= verdict.probability <= SUCCESS_ABOVE
+
+
+def _half(name: str) -> bool:
+    return stable_hash(name) % 2 == 1
+
+
+def _hidden(trajectory: Trajectory) -> Trajectory:
+    return replace(trajectory, ending="unknown", reward=None)
+
+
+if __name__ == "__main__":
+    main()

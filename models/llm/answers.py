@@ -1,0 +1,82 @@
+"""What a model has answered and what it has cost, in one SQLite file.
+
+An answer is kept under the hash of all that it depends on, so a restart or a replay asks nothing twice, and what was spent today
+is known to the next process: a worker that crashes again and again must not spend the day's tokens each time. Several
+processes of a machine may share the file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from fleetlore.errors import ConfigError
+
+MAX_ANSWERS = 200_000
+# Looking how many there are costs a scan; so it is done once in so many answers.
+TRIM_EVERY = 1_000
+BUSY_SECONDS = 5.0
+DAY_SECONDS = 86_400.0
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ages (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS spent (day INTEGER PRIMARY KEY, tokens INTEGER NOT NULL);
+"""
+
+
+class Answers:
+    """Answers by key and tokens by day (UTC).
+
+    Raises:
+        ConfigError: the file cannot be opened, or is none of ours.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path if str(path) == ":memory:" else Path(path).expanduser()
+        self._added = 0
+        try:
+            if isinstance(self._path, Path):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"the model's answers cannot be kept in {self._path}: {error}") from None
+
+    def get(self, key: str) -> str | None:
+        row = self._db.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
+        return row[0] if row else None
+
+    def put(self, key: str, answer: str) -> str:
+        """Keep an answer; return the one that is kept: of two that were asked for at the same time, the first."""
+        with self._db:
+            if self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, answer)).rowcount:
+                self._db.execute("INSERT INTO ages (key) VALUES (?)", (key,))
+        self._added += 1
+        if self._added % TRIM_EVERY == 0:
+            self._trim()
+        return self.get(key) or answer
+
+    def spent(self, now: float) -> int:
+        """Tokens of the day that `now` (seconds since the Unix epoch) lies in."""
+        row = self._db.execute("SELECT tokens FROM spent WHERE day = ?", (int(now // DAY_SECONDS),)).fetchone()
+        return row[0] if row else 0
+
+    def spend(self, now: float, tokens: int) -> None:
+        self._db.execute(
+            "INSERT INTO spent VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET tokens = tokens + excluded.tokens",
+            (int(now // DAY_SECONDS), tokens),
+        )
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _trim(self) -> None:
+        """Forget the oldest ones."""
+        with self._db:
+            (newest,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM ages").fetchone()
+            old = newest - MAX_ANSWERS
+            self._db.execute("DELETE FROM answers WHERE key IN (SELECT key FROM ages WHERE number <= ?)", (old,))
+            self._db.execute("DELETE FROM ages WHERE number <= ?", (old,))

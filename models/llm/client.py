@@ -1,0 +1,229 @@
+"""Asks a model behind an OpenAI-compatible endpoint for one JSON object, within a budget, and never the same thing twice.
+
+The `openai` client does the transport: time limits, retries with backoff and jitter, `Retry-After`. The answer's form is asked
+for as a JSON schema; an endpoint that refuses that (400 or 422) is asked for a JSON object, and one that refuses this too for
+text, since the prompt says the form as well. What comes back is checked against the form in every case, by who asks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any
+
+import orjson
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError, ModelUnavailable
+from models.llm.answers import Answers
+
+log = logging.getLogger(__name__)
+
+MINUTE_SECONDS = 60.0
+# Of the text that is sent, until the endpoint has said what it counted: more than any tokenizer makes of English and JSON.
+CHARACTERS_PER_TOKEN = 2.5
+ANSWER_TOKENS = 1_000
+
+Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A versioned file of `models/prompts`; its version is its name and the hash of its text."""
+
+    name: str
+    text: str
+    version: str
+
+    @classmethod
+    def load(cls, name: str) -> Prompt:
+        text = files("models.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8")
+        return cls(name, text, f"{name}:{blake2b(text.encode(), digest_size=4).hexdigest()}")
+
+
+class Client:
+    """One model at one endpoint.
+
+    Args:
+        observe: told how each question ended.
+
+    Raises:
+        ConfigError: the settings name no model.
+        ModelUnavailable: the extra `[llm]` is not installed.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        answers: Answers,
+        observe: Observe = lambda result, tokens: None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not settings.llm_model:
+            raise ConfigError("FLEETLORE_LLM_URL is set and FLEETLORE_LLM_MODEL is not")
+        try:
+            import openai
+        except ImportError as error:
+            raise ModelUnavailable(f"FLEETLORE_LLM_URL is set: {error}; pip install 'fleetlore[llm]'") from None
+        self.model = settings.llm_model
+        self._openai = openai
+        self._client = openai.AsyncOpenAI(
+            base_url=settings.llm_url,
+            # The client wants one; many local servers do not.
+            api_key=settings.llm_key or "none",
+            timeout=settings.llm_timeout_seconds,
+            max_retries=settings.llm_retries,
+        )
+        self._settings = settings
+        self._answers = answers
+        self._observe = observe
+        self._clock = clock or SystemClock()
+        self._minute: deque[tuple[float, int]] = deque()
+        self._form = "json_schema"
+        self._wishes: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": ANSWER_TOKENS}
+
+    def version(self, prompt: Prompt) -> str:
+        """What an answer is the answer of."""
+        return f"{self.model}/{prompt.version}"
+
+    def known(self, prompt: Prompt, text: str) -> dict[str, Any] | None:
+        """The answer, if the question was asked before."""
+        answer = self._answers.get(self._key(prompt, text))
+        return _object(answer) if answer is not None else None
+
+    async def ask(self, prompt: Prompt, text: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer to a prompt about a text, or None where there is none. How it ended is told to `observe`:
+
+        cached      it was known
+        ok          the model answered with a JSON object
+        malformed   it answered with something else; that is kept too, for it would cost the same again
+        budget      the tokens of this minute or of this day are used up: nothing was asked
+        timeout     no answer in time, in any of the attempts
+        refused     the endpoint will never answer this (4xx)
+        failed      the endpoint is away, overloaded or broken, after all attempts
+        """
+        key = self._key(prompt, text)
+        kept = self._answers.get(key)
+        if kept is not None:
+            self._observe("cached", 0)
+            return _object(kept)
+        tokens = int((len(prompt.text) + len(text)) / CHARACTERS_PER_TOKEN) + ANSWER_TOKENS
+        if not self._affords(tokens):
+            self._observe("budget", 0)
+            return None
+        # Reserved, so that questions which are asked together do not overdraw it together.
+        now = self._clock.now()
+        reserved = (now, tokens)
+        self._minute.append(reserved)
+        self._answers.spend(now, tokens)
+        used = 0
+        result = "failed"
+        answer: str | None = None
+        try:
+            answer, used = await self._complete(prompt, text, schema)
+            result = "ok" if _object(answer) is not None else "malformed"
+        except self._openai.APITimeoutError:
+            result = "timeout"
+        except self._openai.RateLimitError as error:
+            log.warning("%s: %s", self.model, error)
+        except self._openai.APIStatusError as error:
+            result = "refused" if error.status_code < 500 else "failed"
+            log.warning("%s: %s", self.model, error)
+        except (self._openai.OpenAIError, ValueError) as error:  # a body that is no JSON, such as a gateway's page
+            log.warning("%s: %s", self.model, error)
+        finally:
+            # An attempt without an answer may have been counted by the endpoint all the same, so it keeps what was reserved.
+            if answer is not None:
+                self._minute[self._minute.index(reserved)] = (now, used or tokens)
+                self._answers.spend(now, (used or tokens) - tokens)
+        self._observe(result, used or (tokens if answer is not None else 0))
+        return _object(self._answers.put(key, answer)) if answer is not None else None
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _affords(self, tokens: int) -> bool:
+        now = self._clock.now()
+        while self._minute and self._minute[0][0] <= now - MINUTE_SECONDS:
+            self._minute.popleft()
+        in_minute = sum(spent for _, spent in self._minute)
+        settings = self._settings
+        return (
+            in_minute + tokens <= settings.llm_tokens_per_minute
+            and self._answers.spent(now) + tokens <= settings.llm_tokens_per_day
+        )
+
+    async def _complete(self, prompt: Prompt, text: str, schema: dict[str, Any]) -> tuple[str, int]:
+        """(text, tokens that the endpoint counted or 0)."""
+        while True:
+            form, wishes = self._form, dict(self._wishes)
+            if form:
+                wishes["response_format"] = _format(form, prompt, schema)
+            try:
+                response = await self._client.chat.completions.create(
+                    model=self.model,
+                    messages=[{"role": "system", "content": prompt.text}, {"role": "user", "content": text}],
+                    **wishes,
+                )
+            except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
+                unknown = _named(str(error), wishes)
+                if unknown is None:
+                    raise
+                # Another question may have found it out first.
+                if form == self._form and wishes.items() >= self._wishes.items():
+                    self._renounce(unknown, str(error))
+                continue
+            return _said(response)
+
+    def _renounce(self, wish: str, reason: str) -> None:
+        """Ask without what the endpoint does not know, from now on: there are many dialects of this protocol."""
+        log.warning("%s takes no %s (%s); asking otherwise from now on", self._settings.llm_url, wish, reason)
+        if wish == "response_format":
+            self._form = "json_object" if self._form == "json_schema" else ""
+            return
+        value = self._wishes.pop(wish)
+        if wish == "max_tokens":
+            self._wishes["max_completion_tokens"] = value
+
+    def _key(self, prompt: Prompt, text: str) -> str:
+        whole = "\0".join((self.model, prompt.version, text))
+        return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _format(form: str, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
+    if form == "json_schema":
+        return {"type": form, "json_schema": {"name": prompt.name, "schema": schema, "strict": True}}
+    return {"type": form}
+
+
+def _named(error: str, wishes: dict[str, Any]) -> str | None:
+    """Which of the wishes an endpoint complains of."""
+    if "response_format" in wishes and "json" in error:
+        return "response_format"
+    return next((wish for wish in wishes if wish in error), None)
+
+
+def _said(response: Any) -> tuple[str, int]:
+    """(text, tokens) of a completion. The client makes objects of whatever JSON came, so nothing of it is certain."""
+    try:
+        text, tokens = response.choices[0].message.content, response.usage and response.usage.total_tokens
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return "", 0
+    return (text if isinstance(text, str) else ""), (tokens if isinstance(tokens, int) else 0)
+
+
+def _object(answer: str) -> dict[str, Any] | None:
+    """The JSON object that an answer is, or holds in a code fence; None where there is none."""
+    text = answer.strip()
+    if text.startswith("```"):
+        text = text.strip("`").removeprefix("json").strip()
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,91 @@
+"""A distiller that writes: notes of a model on judged sessions, beside what the extractive distiller quotes from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fleetlore.redaction import redact
+from fleetlore.trajectory import Judgment
+from models.llm.client import Client, Prompt
+from models.llm.opinion import MAX_CONTENT, MAX_DESCRIPTION, MAX_TITLE, MAX_WHEN, Note, Notes
+from models.llm.recording import recording
+
+MOST_NOTES = 3
+MOST_CONTRAST_NOTES = 5
+_LIMITS: Final = {"title": MAX_TITLE, "description": MAX_DESCRIPTION, "content": MAX_CONTENT, "when": MAX_WHEN}
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "items": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in _LIMITS},
+                "required": list(_LIMITS),
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["items"],
+    "additionalProperties": False,
+}
+
+
+class LlmDistiller:
+    """Asks `client` with the prompt `distill-1`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._prompt = Prompt.load("distill-1")
+        self.version = f"llm/{client.version(self._prompt)}"
+
+    def known(self, judgment: Judgment) -> Notes | None:
+        """The notes, if they were asked for before."""
+        answer = self._client.known(self._prompt, _told([judgment]))
+        return None if answer is None else self._notes(judgment, answer)
+
+    async def ask(self, judgment: Judgment) -> Notes | None:
+        """At most `MOST_NOTES` of a session; None where the model gives no answer, or one that is none."""
+        answer = await self._client.ask(self._prompt, _told([judgment]), SCHEMA)
+        return None if answer is None else self._notes(judgment, answer)
+
+    async def contrast(self, judgments: Sequence[Judgment]) -> tuple[Note, ...]:
+        """At most `MOST_CONTRAST_NOTES` of several sessions of one task, some of which failed; none without an answer."""
+        answer = await self._client.ask(self._prompt, _told(judgments), SCHEMA)
+        return () if answer is None else notes_of(answer, MOST_CONTRAST_NOTES) or ()
+
+    def _notes(self, judgment: Judgment, answer: dict[str, Any]) -> Notes | None:
+        notes = notes_of(answer, MOST_NOTES)
+        if notes is None:
+            return None
+        trajectory, label = judgment.trajectory, judgment.verdict.label
+        return Notes(session=trajectory.id, events=trajectory.events, label=label, version=self.version, notes=notes)
+
+
+def notes_of(answer: dict[str, Any], most: int) -> tuple[Note, ...] | None:
+    """The notes in an answer, on one line each, without secrets and doubles; None if its form is wrong.
+
+    More of them than were asked for, or a text that is empty or far too long, say that the model did something else.
+    """
+    try:
+        notes = msgspec.convert(answer.get("items"), list[Note], strict=True)
+    except msgspec.ValidationError:
+        return None
+    kept: dict[str, Note] = {}
+    for note in notes:
+        texts = {name: redact(" ".join(getattr(note, name).split())) for name in _LIMITS}
+        if not all(0 < len(text) <= 2 * _LIMITS[name] for name, text in texts.items()):
+            return None
+        cut = {name: text[: _LIMITS[name]] for name, text in texts.items()}
+        kept.setdefault(cut["title"].casefold(), Note(**cut))
+    return tuple(kept.values()) if len(notes) <= most else None
+
+
+def _told(judgments: Sequence[Judgment]) -> str:
+    """The recordings, each under how it ended."""
+    return "\n\n".join(
+        f"This session ended in {each.verdict.label}:\n{recording(each.trajectory)}" for each in judgments
+    )

@@ -1,0 +1,61 @@
+"""The last judge of the chain: a model, asked where nobody else knew.
+
+The rubric (completeness, grounding, right target) is the one by which ReasoningBank's judge was made stricter in April 2026. Unlike
+there, what is unsure is no verdict at all, neither a success nor a failure; an answer that contradicts itself is unsure.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fleetlore.trajectory import Trajectory, Verdict
+from models.llm.client import Client, Prompt
+from models.llm.opinion import Opinion
+from models.llm.recording import recording
+
+CHECKS: Final = ("complete", "grounded", "right_target")
+_CHECK = {"type": "string", "enum": ["yes", "no", "unsure"]}
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "thoughts": {"type": "string"},
+        **dict.fromkeys(CHECKS, _CHECK),
+        "verdict": {"type": "string", "enum": ["success", "failure", "unsure"]},
+    },
+    "required": ["thoughts", *CHECKS, "verdict"],
+    "additionalProperties": False,
+}
+
+# What a model says of its own certainty is worth little, so it is not asked. Until its record says more (`models.judge_record`), it
+# is taken to be right three times of four: a label to count by, but below what a lesson needs.
+PROBABILITY: Final = 0.75
+
+
+class LlmJudge:
+    """Asks `client` with the prompt `judge-1`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._prompt = Prompt.load("judge-1")
+        self.version = f"llm/{client.version(self._prompt)}"
+
+    def known(self, trajectory: Trajectory) -> Opinion | None:
+        """The opinion, if it was asked for before."""
+        answer = self._client.known(self._prompt, recording(trajectory))
+        return None if answer is None else self._opinion(trajectory, answer)
+
+    async def ask(self, trajectory: Trajectory) -> Opinion | None:
+        """The opinion, or None where the model abstains or gives no answer."""
+        answer = await self._client.ask(self._prompt, recording(trajectory), SCHEMA)
+        return None if answer is None else self._opinion(trajectory, answer)
+
+    def _opinion(self, trajectory: Trajectory, answer: dict[str, Any]) -> Opinion | None:
+        checks = [answer.get(check) for check in CHECKS]
+        match answer.get("verdict"):
+            case "success" if all(check == "yes" for check in checks):
+                verdict = Verdict(label="success", probability=PROBABILITY, source="llm", version=self.version)
+            case "failure" if "no" in checks:
+                verdict = Verdict(label="failure", probability=1 - PROBABILITY, source="llm", version=self.version)
+            case _:
+                return None
+        return Opinion(session=trajectory.id, events=trajectory.events, verdict=verdict)

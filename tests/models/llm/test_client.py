@@ -1,0 +1,261 @@
+"""The client against a server that speaks the protocol, in its good hours and its bad ones."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.testing.clock import FakeClock
+from fleetlore.testing.model_endpoint import ModelEndpoint, Reply
+from models.llm.answers import Answers
+from models.llm.client import ANSWER_TOKENS, Client, Prompt
+from models.llm.judge import SCHEMA
+
+PROMPT = Prompt.load("judge-1")
+YES = {"verdict": "success"}
+
+
+@pytest.fixture
+def endpoint() -> Iterator[ModelEndpoint]:
+    with ModelEndpoint(lambda request: YES, key="sk-right") as running:
+        yield running
+
+
+class Seen:
+    """What the client observed."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.tokens = 0
+
+    def __call__(self, result: str, tokens: int) -> None:
+        self.results[result] += 1
+        self.tokens += tokens
+
+
+@asynccontextmanager
+async def client(
+    endpoint: ModelEndpoint, seen: Seen | None = None, answers: Answers | None = None, clock: Any = None, **changes: Any
+) -> AsyncIterator[Client]:
+    values: dict[str, Any] = {"llm_url": endpoint.url, "llm_model": "m1", "llm_key": "sk-right", "llm_retries": 2}
+    kept = answers or Answers(":memory:")
+    made = Client(Settings(**(values | changes)), kept, seen or Seen(), clock)
+    try:
+        yield made
+    finally:
+        await made.close()
+        if answers is None:
+            kept.close()
+
+
+def scripted(*replies: Reply | dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """Each reply once, the last one for ever."""
+    left = list(replies)
+    return lambda request: left.pop(0) if len(left) > 1 else left[0]
+
+
+async def test_it_asks_in_the_form_of_the_protocol(endpoint: ModelEndpoint) -> None:
+    seen = Seen()
+    async with client(endpoint, seen) as asking:
+        assert await asking.ask(PROMPT, "a recording", SCHEMA) == YES
+    [request] = endpoint.requests
+    assert [message["role"] for message in request["messages"]] == ["system", "user"]
+    assert request["messages"][1]["content"] == "a recording"
+    assert request["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert (request["model"], request["temperature"], request["max_tokens"]) == ("m1", 0, ANSWER_TOKENS)
+    assert seen.results == {"ok": 1}
+    assert seen.tokens == (len(PROMPT.text) + len("a recording")) // 4 + 6
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_what_passes_is_tried_again(endpoint: ModelEndpoint, status: int) -> None:
+    endpoint.model = scripted(Reply("busy", status, headers={"retry-after-ms": "10"}), YES)
+    seen = Seen()
+    async with client(endpoint, seen) as asking:
+        assert await asking.ask(PROMPT, "x", SCHEMA) == YES
+    assert len(endpoint.requests) == 2 and seen.results == {"ok": 1}
+
+
+@pytest.mark.parametrize(
+    ("reply", "result", "attempts"),
+    [
+        (Reply("busy", 429, headers={"retry-after-ms": "1"}), "failed", 3),
+        (Reply("broken", 500, headers={"retry-after-ms": "1"}), "failed", 3),
+        (Reply("no such model", 404), "refused", 1),
+        (Reply("the context is too long", 400), "refused", 1),
+        (Reply("", raw=b"<html>gateway</html>"), "failed", 1),
+        (Reply("", raw=b'{"choices": [{"message": "success"}]}'), "malformed", 1),
+        (Reply("", raw=b'{"choices": [], "usage": {"total_tokens": "9"}}'), "malformed", 1),
+        (Reply("", raw=b"[]"), "malformed", 1),
+        (Reply("I would say it went well."), "malformed", 1),
+        (Reply('["success"]'), "malformed", 1),
+        (Reply('{"verdict": '), "malformed", 1),
+    ],
+)
+async def test_what_does_not_pass_is_no_answer(
+    endpoint: ModelEndpoint, reply: Reply, result: str, attempts: int
+) -> None:
+    endpoint.model = scripted(reply)
+    seen = Seen()
+    async with client(endpoint, seen) as asking:
+        assert await asking.ask(PROMPT, "x", SCHEMA) is None
+    assert seen.results == {result: 1}
+    assert len(endpoint.requests) == attempts
+
+
+async def test_a_wrong_key_and_an_endpoint_that_is_away_are_no_answer(
+    endpoint: ModelEndpoint, unused_address: str
+) -> None:
+    seen = Seen()
+    async with client(endpoint, seen, llm_key="sk-wrong") as asking:
+        assert await asking.ask(PROMPT, "x", SCHEMA) is None
+    async with client(endpoint, seen, llm_url=f"http://{unused_address}/v1", llm_retries=0) as asking:
+        assert await asking.ask(PROMPT, "x", SCHEMA) is None
+    assert seen.results == {"refused": 1, "failed": 1}
+
+
+async def test_a_slow_answer_is_not_waited_for(endpoint: ModelEndpoint) -> None:
+    endpoint.model = scripted(Reply("{}", seconds=1.0))
+    seen = Seen()
+    async with client(endpoint, seen, llm_timeout_seconds=0.1, llm_retries=0) as asking:
+        assert await asyncio.wait_for(asking.ask(PROMPT, "x", SCHEMA), 0.8) is None
+    assert seen.results == {"timeout": 1}
+
+
+async def test_an_answer_in_a_code_fence_counts(endpoint: ModelEndpoint) -> None:
+    endpoint.model = scripted(Reply('```json\n{"verdict": "success"}\n```'))
+    async with client(endpoint) as asking:
+        assert await asking.ask(PROMPT, "x", SCHEMA) == YES
+
+
+@pytest.mark.parametrize(
+    ("forms", "used"), [(("text", "json_object"), "json_object"), (("text",), None)], ids=["objects", "text only"]
+)
+async def test_an_endpoint_without_schemas_is_asked_otherwise_and_that_is_remembered(
+    endpoint: ModelEndpoint, forms: tuple[str, ...], used: str | None
+) -> None:
+    endpoint.forms = forms
+    async with client(endpoint) as asking:
+        assert await asking.ask(PROMPT, "x", SCHEMA) == YES
+        tried = len(endpoint.requests)
+        assert await asking.ask(PROMPT, "y", SCHEMA) == YES
+    assert len(endpoint.requests) == tried + 1
+    assert endpoint.requests[-1].get("response_format", {}).get("type") == used
+
+
+async def test_a_model_that_wants_its_limit_under_another_name_gets_it(endpoint: ModelEndpoint) -> None:
+    def picky(request: dict[str, Any]) -> Any:
+        for name in ("max_tokens", "temperature"):
+            if name in request:
+                return Reply(f"Unsupported parameter: '{name}' is not supported with this model.", 400)
+        return YES
+
+    endpoint.model = picky
+    async with client(endpoint) as asking:
+        assert await asking.ask(PROMPT, "x", SCHEMA) == YES
+        assert endpoint.requests[-1]["max_completion_tokens"] == ANSWER_TOKENS
+        assert "response_format" in endpoint.requests[-1]
+
+
+async def test_nothing_is_asked_twice_even_after_a_restart(endpoint: ModelEndpoint, tmp_path: Path) -> None:
+    seen = Seen()
+    for _ in range(2):
+        answers = Answers(tmp_path / "new" / "llm.sqlite3")
+        async with client(endpoint, seen, answers) as asking:
+            assert asking.known(PROMPT, "y") is None
+            assert await asking.ask(PROMPT, "x", SCHEMA) == asking.known(PROMPT, "x") == YES
+        async with client(endpoint, seen, answers, llm_model="m2") as other:
+            assert await other.ask(PROMPT, "x", SCHEMA) == YES
+        answers.close()
+    assert [request["model"] for request in endpoint.requests] == ["m1", "m2"]
+    assert seen.results == {"ok": 2, "cached": 2}
+
+
+async def test_a_bad_answer_is_not_paid_for_twice(endpoint: ModelEndpoint) -> None:
+    endpoint.model = scripted(Reply("no idea"))
+    async with client(endpoint) as asking:
+        assert [await asking.ask(PROMPT, "x", SCHEMA) for _ in range(2)] == [None, None]
+    assert len(endpoint.requests) == 1
+
+
+async def test_the_tokens_of_a_minute_come_back_and_those_of_a_day_do_not(
+    endpoint: ModelEndpoint, tmp_path: Path
+) -> None:
+    clock, seen = FakeClock(), Seen()
+    per_question = 1_000 + ANSWER_TOKENS  # what is reserved, roughly; far more than what is used
+    limits = {"llm_tokens_per_minute": 3 * per_question, "llm_tokens_per_day": 4 * per_question}
+    path = tmp_path / "llm.sqlite3"
+    answers = Answers(path)
+    async with client(endpoint, seen, answers, clock, **limits) as asking:
+        for n in range(12):
+            await asking.ask(PROMPT, f"question {n}", SCHEMA)
+        in_minute = seen.results["ok"]
+        assert 1 < in_minute < 12 and seen.results["budget"] == 12 - in_minute
+        assert seen.tokens <= limits["llm_tokens_per_minute"]
+        clock.advance(61)
+        assert await asking.ask(PROMPT, "question 11", SCHEMA) == YES
+    answers.close()
+    answers = Answers(path)
+    async with client(endpoint, seen, answers, clock, **limits) as asking:
+        for n in range(20, 40):
+            clock.advance(61)
+            await asking.ask(PROMPT, f"question {n}", SCHEMA)
+        assert seen.tokens <= limits["llm_tokens_per_day"]
+        asked = seen.results["ok"]
+        assert await asking.ask(PROMPT, "one more", SCHEMA) is None
+        clock.advance(86_400)
+        assert await asking.ask(PROMPT, "one more", SCHEMA) == YES
+    answers.close()
+    assert seen.results["ok"] == asked + 1
+
+
+async def test_questions_that_are_asked_together_do_not_overdraw_the_budget(endpoint: ModelEndpoint) -> None:
+    endpoint.model = scripted(Reply('{"verdict": "success"}', seconds=0.2, counted=False))
+    seen = Seen()
+    async with client(endpoint, seen, llm_tokens_per_minute=8_000) as asking:
+        await asyncio.gather(*(asking.ask(PROMPT, f"question {n}", SCHEMA) for n in range(10)))
+    assert seen.tokens <= 8_000
+    assert seen.results["ok"] + seen.results["budget"] == 10 and seen.results["budget"] > 0
+
+
+def test_a_url_without_a_model_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="FLEETLORE_LLM_MODEL"):
+        Client(Settings(llm_url="http://x/v1"), Answers(":memory:"))
+    (tmp_path / "notes.txt").write_text("these are no answers, and there is enough of it to see that\n" * 100)
+    with pytest.raises(ConfigError, match=r"notes\.txt"):
+        Answers(tmp_path / "notes.txt")
+
+
+def test_old_answers_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.llm.answers.MAX_ANSWERS", 10)
+    monkeypatch.setattr("models.llm.answers.TRIM_EVERY", 5)
+    answers = Answers(":memory:")
+    for n in range(50):
+        assert answers.put(f"k{n}", "a") == "a"
+        assert answers.put(f"k{n}", "another") == "a"
+    assert answers.get("k49") == "a" and answers.get("k0") is None
+    answers.close()
+
+
+def test_without_the_package_it_says_which_extra_brings_it() -> None:
+    code = (
+        "import sys; sys.modules['openai'] = None\n"
+        "from fleetlore.config import Settings\n"
+        "from fleetlore.errors import ModelUnavailable\n"
+        "from models.llm.answers import Answers\n"
+        "from models.llm.client import Client\n"
+        "try:\n    Client(Settings(llm_url='http://x/v1', llm_model='m'), Answers(':memory:'))\n"
+        "except ModelUnavailable as error:\n    assert 'fleetlore[llm]' in str(error)\n"
+        "else:\n    raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

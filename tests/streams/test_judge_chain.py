@@ -1,0 +1,70 @@
+"""Which judges a worker has follows from its settings, and what it does not use it does not load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.trajectory import Step, Trajectory
+from models.critic import Critic
+from sinks.metrics import Metrics
+from streams.app import judge_chain, language_model
+
+
+def session(number: int) -> Trajectory:
+    failed = number % 2
+    steps = tuple(
+        Step(
+            sequence=n, role="tool", tool="sql", arguments=f"SELECT {n}", result=("wrong " if failed else "right ") * 3
+        )
+        for n in range(3)
+    )
+    return Trajectory(
+        tenant="t",
+        session=f"s{number}",
+        agent=f"a{number % 5}",
+        task=f"t{number % 7}",
+        goal="count",
+        started=0.0,
+        ended=1.0,
+        ending="unknown",
+        steps=steps,
+    )
+
+
+def test_without_settings_there_are_the_environment_and_the_rules() -> None:
+    assert judge_chain(Settings()).version == "feedback-1+reward-1+rules-1"
+    assert language_model(Settings(), Metrics("worker")) is None
+
+
+def test_a_critic_judges_what_the_others_do_not(tmp_path: Path) -> None:
+    sessions = [session(n) for n in range(200)]
+    critic = Critic.fit(sessions, [bool(n % 2) for n in range(200)])
+    (tmp_path / "critic").write_bytes(critic.to_bytes())
+    chain = judge_chain(Settings(critic=str(tmp_path / "critic")))
+    assert critic.version in chain.version
+    verdict = chain.judge(session(201))
+    assert (verdict.label, verdict.source) == ("failure", "critic")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no critic at all"])
+def test_a_critic_that_is_none_is_refused_by_name(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "critic"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match="FLEETLORE_CRITIC"):
+        judge_chain(Settings(critic=str(path)))
+
+
+def test_nothing_of_a_model_is_loaded_where_none_is_set() -> None:
+    code = (
+        "import sys, streams.app\n"
+        "loaded = {'openai', 'models.llm.client', 'models.critic', 'sklearn'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

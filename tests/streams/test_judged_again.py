@@ -1,0 +1,142 @@
+"""A session that is judged again, from more events or after a correction, teaches what its last verdict teaches and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.topics import topic
+from fleetlore.trajectory import Trajectory
+
+Pipeline = Any  # `MemoryPipeline` of conftest.py
+MakePipeline = Callable[..., Pipeline]
+
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+LOCKED = ("bash", {"command": "make install"}, "", "make: *** No rule to make target 'install'. Stop.")
+OTHER = ("bash", {"command": "make -C lib install"}, "done", None)
+
+
+def values(pipeline: Pipeline, name: str) -> list[dict[str, Any]]:
+    records = pipeline.log.read_all(topic(pipeline.tenant, name))
+    return [value for record in records for value in orjson.loads(record.value)]
+
+
+async def versions(make: MakePipeline) -> tuple[list[bytes], list[bytes]]:
+    """(states of one session as the stage before may hand them on, each of more events than the last; corrections)."""
+    session = make().story.session("s", WRONG, RIGHT, LOCKED, LOCKED, OTHER, outcome="failure")
+    start, wrong, _, locked, again, _, ended = session
+    made = []
+    for known in ((start, wrong, ended), (start, wrong, locked, ended), (start, wrong, locked, again, ended), session):
+        pipeline = make()
+        await pipeline.send(known)
+        await pipeline.drain()
+        [value] = values(pipeline, "trajectories")
+        made.append(orjson.dumps(value))
+    story = make()
+    corrections = [
+        story.story.feedback("s", label, n, 1_760_000_200.0 + n) for n, label in enumerate(("success", "failure"))
+    ]
+    await story.send(corrections)
+    await story.drain()
+    return made, [orjson.dumps(value) for value in values(story, "trajectories")]
+
+
+async def learned(
+    make: MakePipeline, came: Sequence[bytes], batch_records: int = 4, dying: Sequence[int] = ()
+) -> Pipeline:
+    """The pipeline after it has read `came`, beside two other sessions of the task; it dies in some of its deliveries."""
+    pipeline = make(batch_records=batch_records)
+    story = pipeline.story
+    await pipeline.send([*story.session("good", RIGHT), *story.session("bad", WRONG, outcome="failure")])
+    name = topic(pipeline.tenant, "trajectories")
+    for value in came:
+        pipeline.log.append(name, value, key=b"s", partition=1)
+    pipeline.outbox.fails_at = set(dying)
+    for _ in range(len(pipeline.outbox.fails_at) + 1):
+        try:
+            await pipeline.drain()
+            break
+        except BrokerUnavailable:
+            pipeline.crash()
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def remembered() -> dict[Any, Any]:
+    """Filled by the property test: the versions, and what is known in the end."""
+    return {}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    order=st.lists(st.integers(0, 3), max_size=6),
+    last=st.permutations([0, 1, 2, 3]),
+    corrected=st.sampled_from([(), (0,), (1,), (0, 1), (1, 0)]),
+    place=st.integers(0, 9),
+    batch_records=st.integers(1, 5),
+    dying=st.sets(st.integers(1, 12), max_size=2),
+)
+def test_what_is_known_follows_from_the_set_of_what_came(
+    memory_pipeline: MakePipeline,
+    remembered: dict[Any, Any],
+    order: list[int],
+    last: list[int],
+    corrected: tuple[int, ...],
+    place: int,
+    batch_records: int,
+    dying: set[int],
+) -> None:
+    async def run() -> None:
+        if "versions" not in remembered:
+            remembered["versions"] = await versions(memory_pipeline)
+        states, corrections = remembered["versions"]
+        newest = corrections[max(corrected)] if corrected else None
+        if newest not in remembered:
+            whole = [states[-1], *([newest] if newest else [])]
+            remembered[newest] = await (await learned(memory_pipeline, whole)).knowledge()
+        came = [states[each] for each in (*order, *last)]
+        for each in corrected:
+            came.insert(min(place, len(came)), corrections[each])
+        pipeline = await learned(memory_pipeline, came, batch_records, sorted(dying))
+        assert await pipeline.knowledge() == remembered[newest]
+
+    asyncio.run(run())
+
+
+async def test_what_the_first_version_taught_is_taken_back(memory_pipeline: MakePipeline) -> None:
+    """Else the lesson of an error that the session got past would stay for ever."""
+    states, _ = await versions(memory_pipeline)
+
+    def of_session(items: list[dict[str, Any]], kind: str) -> list[str]:
+        return [item["title"] for item in items if item["kind"] == kind and "s" in item["sessions"]]
+
+    early = await (await learned(memory_pipeline, states[:1])).bodies("items")
+    assert len(of_session(early, "lesson")) == 1
+    pipeline = await learned(memory_pipeline, [states[0], states[-1]], batch_records=1)
+    late = await pipeline.bodies("items")
+    assert of_session(late, "lesson") == []
+    assert len(of_session(late, "recovery")) >= 1
+    withdrawn = [value for value in values(pipeline, "candidates") if value["side"] == "withdrawn"]
+    assert {value["session"] for value in withdrawn} == {"s"}
+
+
+async def test_a_session_that_is_judged_once_withdraws_nothing(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    await pipeline.send(pipeline.story.interleaved(pipeline.story.fleet(), seed=1))
+    await pipeline.drain()
+    assert "withdrawn" not in {value["side"] for value in values(pipeline, "candidates")}
+
+
+async def test_an_older_state_of_a_session_does_not_replace_a_newer_one(memory_pipeline: MakePipeline) -> None:
+    states, _ = await versions(memory_pipeline)
+    pipeline = await learned(memory_pipeline, [states[-1], states[0]], batch_records=1)
+    [judgment] = [row for row in await pipeline.bodies("judgments") if row["session"] == "s"]
+    assert judgment["events"] == Trajectory.from_json(states[-1]).events
