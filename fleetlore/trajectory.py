@@ -20,7 +20,7 @@ DIGEST_TEXT = 300
 
 Ending = Literal["success", "failure", "unknown", "continued"]
 Label = Literal["success", "failure", "abstained"]
-Source = Literal["reward", "feedback", "rules", "none"]
+Source = Literal["reward", "feedback", "rules", "critic", "llm", "none"]
 
 encode = msgspec.json.Encoder().encode
 
@@ -37,6 +37,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class level.
         transient: the failure is one that passes by itself.
         advice: ids of the lore the agent was given before the call.
+        withheld: ids of the lore that it would have been given, but for the draw that measures what lore is worth.
         adapter: version of the adapter the agent ran.
     """
 
@@ -55,6 +56,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     transient: bool = False
     advice: tuple[str, ...] = ()
     adapter: str | None = None
+    withheld: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -88,7 +90,12 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="feedbac
 
     def newest(self, other: Feedback | None) -> Feedback:
         """The one of two that counts."""
-        return self if other is None or (self.time, self.by) >= (other.time, other.by) else other
+        return self if other is None or self._rank >= other._rank else other
+
+    @property
+    def _rank(self) -> tuple[float, str, bool]:
+        # Of two that one person gave at one time the failure counts: a success that is none does more harm.
+        return self.time, self.by, self.label == "failure"
 
     def to_json(self) -> bytes:
         return encode(self)
@@ -104,6 +111,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         reward: where the environment gave one.
         events: how many events it was made from.
         missing: events that never arrived, by the gaps in the sequence.
+        group: of attempts at one task that were started together; empty where it is no such attempt.
     """
 
     tenant: str
@@ -120,11 +128,17 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     events: int = 0
     missing: int = 0
     feedback: Feedback | None = None
+    group: str = ""
 
     @property
     def id(self) -> str:
         """Id of its judgment: the session, and the part where there is more than one."""
         return self.session if self.part == 0 else f"{self.session}#{self.part}"
+
+    @property
+    def revision(self) -> tuple[int, float]:
+        """(events it was made from, time of the correction or 0): of several of one session the greatest is the newest."""
+        return self.events, self.feedback.time if self.feedback else 0.0
 
     @property
     def calls(self) -> tuple[Step, ...]:

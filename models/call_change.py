@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 MAX_TOKENS = 300
+MAX_KEY_WORDS = 12
 # Share of their words that two calls must have in common to be attempts at the same thing; a change that is too long to
 # say in words must be the smaller part of the call, or the two are different programs.
 RELATED = 0.5
@@ -104,6 +105,33 @@ def in_words(failed: str, worked: str) -> str | None:
         words.append(f"`{gone}` → `{came}`" if gone and came else f"add `{came}`" if came else f"drop `{gone}`")
     said = _joined(words)
     return said if said or _overlap(old, new) >= CLOSELY_RELATED else None
+
+
+@lru_cache(maxsize=4096)
+def change_key(failed: str, worked: str) -> str | None:
+    """The change as a key: which words went and which came, whatever their order and number and the marks around them.
+
+    So changes that differ only in how they were written are one. None where more was changed than one change.
+    """
+    old_values, new_values = _values(failed), _values(worked)
+    if old_values is not None and new_values is not None:
+        parts = [
+            (key, *_gone_and_come(_text(old_values.get(key, "")), _text(new_values.get(key, ""))))
+            for key in _changed(old_values, new_values)
+        ]
+    else:
+        parts = [("", *_gone_and_come(failed, worked))]
+    if sum(len(gone) + len(came) for _, gone, came in parts) > MAX_KEY_WORDS:
+        return None
+    return "\n".join([f"{key}\t{' '.join(gone)}\t{' '.join(came)}" for key, gone, came in parts])
+
+
+def _gone_and_come(failed: str, worked: str) -> tuple[list[str], list[str]]:
+    old, new = _parsed(failed), _parsed(worked)
+    gone, came = old.words - new.words, new.words - old.words
+    first = [sorted([word for word in words if " " not in word]) for words in (gone, came)]
+    # Where no word was changed, a mark or the number of times was.
+    return (first[0], first[1]) if any(first) else (sorted(old.bag - new.bag), sorted(new.bag - old.bag))
 
 
 def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | None:

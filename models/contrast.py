@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from models.candidate import Candidate
+from models.junk import SAME_CALLS
 
 MAX_LINES = 8
 MAX_DIFFERENCES = 4
@@ -21,7 +22,7 @@ def contrast(success: Candidate, failure: Candidate) -> str:
     elif missing:
         lines += ["A session that failed did not do:", *_some(missing)]
     else:
-        lines += ["A session that failed made the same calls in another order or number."]
+        lines += [SAME_CALLS]
     return "\n".join((*lines, *([failure.content] if failure.content else [])))
 
 

@@ -3,40 +3,49 @@
 recovery    a call failed and a later call of the same tool worked: what was changed, or what was done in between. The
             environment itself showed that it works, so the verdict on the session is not needed.
 lesson      a session that failed, on a tool that never worked again after that error.
-strategy    a task that some sessions solved and others did not: the shortest way that worked against one that did not.
+strategy    a task that some sessions solved and others did not: a way that worked against one that did not. Of attempts that
+            were started together without a task, the group is the task.
 
-Transient errors (503, time-outs, rate limits) teach nothing. Pure and deterministic: items are keyed by content, so that
-contributions of many sessions meet in one item whatever the order of their arrival (`models.item_state`).
+A session that met an error and succeeded all the same contradicts the lesson about it, and says which recovery it taught
+instead. Transient errors (503, time-outs, rate limits) teach nothing, nor do those that say only that the call failed
+(`models.junk.is_verdict`), nor a success whose last call failed, for one of the two is wrong. Pure and deterministic: items are
+keyed by what was learned and not by how it was worded, so that contributions of many sessions meet in one item whatever the
+order of their arrival (`models.item_state`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
+from zlib import crc32
 
 import orjson
 
-from fleetlore.patterns import argument_shape, arguments_text, pattern_id
+from fleetlore.lore import ItemKind
+from fleetlore.patterns import argument_shape, arguments_text
 from fleetlore.trajectory import Judgment, Step, Trajectory
-from models.call_change import distance, in_words
-from models.candidate import Candidate, Side
+from models import candidate
+from models.call_change import change_key, distance, in_words
+from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side
+from models.consolidation import ENDING_BITS
+from models.junk import ERROR, ERROR_MET, TRIED, is_verdict
 
-VERSION = "extractive-1"
-
-# What is unsure never becomes a lesson or a strategy: probabilities of success between these bounds teach neither.
-FAILURE_BELOW = 0.2
-SUCCESS_ABOVE = 0.8
+VERSION = "extractive-2"
 
 MAX_GOAL = 160
 MAX_CALL = 400
 MAX_STEP = 200
 MAX_ERROR = 300
 MAX_RESULT = 200
-MAX_OUTLINE_BYTES = 6_000
+MAX_OUTLINE_BYTES = 3_000
 MAX_OUTLINE = 24
 MAX_ERRORS = 3
 MAX_TRIED = 3
+
+_TOKEN = re.compile(r"[-+]?\w[\w.]*")
 
 # Texts that are kept once they were shortened: goals, errors and calls repeat within a session and between sessions of a
 # task, so more than half are found. At most 2,000 characters each: some ten megabytes.
@@ -44,41 +53,74 @@ REMEMBERED = 4096
 
 Calls = tuple[Step, ...]
 
+# The side that says that an item is right.
+_BACKING: dict[ItemKind, Side] = {"recovery": "success", "lesson": "failure", "strategy": "success"}
+
 
 def distil(judgment: Judgment) -> list[Candidate]:
-    """What the session contributes: at most one candidate an item, sorted by item id."""
+    """What the session contributes: at most one candidate an item, sorted by item id.
+
+    A session that was shown an item does not back it, or an item would be its own evidence; how the session ended is what it
+    has to say (`models.utility`).
+    """
     calls = judgment.trajectory.calls
-    found = [*_recoveries(judgment, calls), *_lessons(judgment, calls), *_strategies(judgment, calls)]
+    failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
+    telling = _telling(calls, failed)
+    found = _strategies(judgment, calls, telling)
+    if failed:
+        recoveries = _recoveries(judgment, calls, failed, telling)
+        found += recoveries
+        if judgment.verdict.probability > SUCCESS_ABOVE:
+            found += _contradicted(judgment.trajectory, calls, telling, recoveries)
+        elif judgment.verdict.probability < FAILURE_BELOW:
+            found += _lessons(judgment.trajectory, calls, telling)
     best: dict[str, Candidate] = {}
-    for candidate in sorted(found, key=lambda each: (each.item_id, each.rank, each.content)):
-        best.setdefault(candidate.item_id, candidate)
-    return list(best.values())
+    for each in sorted(found, key=lambda each: (each.item_id, each.rank, each.content)):
+        best.setdefault(each.item_id, each)
+    shown = {id for step in judgment.trajectory.steps for id in step.advice}
+    return [each for each in best.values() if each.item_id not in shown or each.side != _BACKING[each.kind]]
 
 
 def item_id(tenant: str, kind: str, *key: str) -> str:
-    """Id of a memory item; a new `VERSION` gives new ids, so items of two distillers never mix."""
-    return pattern_id("item", VERSION, tenant, kind, *key)
+    """Id of an item of this distiller."""
+    return candidate.item_id(VERSION, tenant, kind, *key)
 
 
-def _recoveries(judgment: Judgment, calls: Calls) -> list[Candidate]:
+def _telling(calls: Calls, failed: list[int]) -> list[int]:
+    """Those of the failed calls whose error says what is wrong (`models.junk.is_verdict`)."""
+    telling: dict[str | None, bool] = {}
+    places = []
+    for place in failed:
+        call = calls[place]
+        tells = telling.get(call.pattern)
+        if tells is None:  # an agent that is stuck meets one error again and again
+            tells = telling[call.pattern] = not is_verdict(call.tool, call.arguments, _said(call))
+        if tells:
+            places.append(place)
+    return places
+
+
+def _recoveries(judgment: Judgment, calls: Calls, failed: list[int], telling: list[int]) -> list[Candidate]:
     """At most one recovery an error: the one that says most surely what got past it."""
     working = [place for place, call in enumerate(calls) if _worked(judgment, call)]
+    last = working[-1] if working else -1
     found = [
-        candidate
-        for index, call in enumerate(calls[: working[-1]] if working else ())
-        if call.failed and not call.transient and (candidate := _recovery_of(judgment, calls, working, index))
+        each
+        for index in failed
+        if index < last and (each := _recovery_of(judgment, calls, working, index, index in telling))
     ]
     best: dict[str | None, Candidate] = {}
-    for candidate in sorted(found, key=lambda each: (each.rank, each.item_id, each.content)):
-        best.setdefault(candidate.pattern, candidate)
+    for each in sorted(found, key=lambda each: (each.rank, each.item_id, each.content)):
+        best.setdefault(each.pattern, each)
     return list(best.values())
 
 
-def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: int) -> Candidate | None:
+def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: int, tells: bool) -> Candidate | None:
     """What got the session past the failed call at `index`, where that can be told.
 
     Args:
         working: places of the calls that worked.
+        tells: the error says what is wrong.
     """
     failed = calls[index]
     # What can be told without a comparison of calls comes first: comparing is most of the cost of distilling.
@@ -101,7 +143,10 @@ def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: in
         return _prepared_call(judgment, failed, between) if any(True for _ in repairs) else None
     size, later = min((each for each in repairs if each[0]), default=(0, 0))
     words = in_words(failed.arguments, calls[later].arguments) if size else None
-    if words is None:
+    # Of an answer that was called wrong, another answer is no repair, unless the error names what was changed ("x is required").
+    if words is None or (
+        not tells and is_verdict(failed.tool, failed.arguments + calls[later].arguments, _said(failed))
+    ):
         return None
     looked_up = [call for call in calls[index + 1 : later] if not call.failed]
     return _changed_call(judgment, failed, calls[later], looked_up, size, words)
@@ -131,35 +176,42 @@ def _changed_call(
 ) -> Candidate:
     """The call works when it is made differently."""
     error = _error(failed)
-    content = [f"Failed: {_call(failed)}", f"Error: {error}"]
+    content = [f"Failed: {_call(failed)}", f"{ERROR}{error}"]
     content += [
         f"Looked up: {_call(step, MAX_STEP)} → {_line(step.result, MAX_RESULT)}" for step in between[-1:] if step.result
     ]
     content += [f"Worked: {_call(worked)}"]
     content += [f"Change: {words}"] if words else []
     how = f"once the call was changed: {words}" if words else "as the other call quoted below"
-    return _recovery(judgment, failed, worked, size, len(between), words, how, content)
+    # Sessions that made the same change back the same item; where too much was changed, the shape of the call has to do.
+    changed = change_key(failed.arguments, worked.arguments)
+    key = (changed,) if changed is not None else (worked.tool, argument_shape(worked.arguments))
+    return _recovery(judgment, failed, worked, key, (size, len(between)), words, how, content)
 
 
 def _prepared_call(judgment: Judgment, failed: Step, between: list[Step]) -> Candidate:
     """The same call works after something else was done."""
     remedy = between[-1]
-    content = [f"Failed: {_call(failed)}", f"Error: {_error(failed)}"]
+    content = [f"Failed: {_call(failed)}", f"{ERROR}{_error(failed)}"]
     content += [f"Then: {_call(step, MAX_STEP)}" for step in between[-3:]]
     content += ["Got past it: the same call again"]
-    first = f"first {_call(remedy, 80)}"
-    return _recovery(
-        judgment, failed, remedy, 0, len(between), first, f"unchanged after {_call(remedy, MAX_STEP)}", content
-    )
+    first, how = f"first {_call(remedy, 80)}", f"unchanged after {_call(remedy, MAX_STEP)}"
+    key = (remedy.tool, argument_shape(remedy.arguments))
+    return _recovery(judgment, failed, remedy, key, (0, len(between)), first, how, content)
 
 
 def _recovery(
-    judgment: Judgment, failed: Step, remedy: Step, size: int, between: int, short: str, how: str, content: list[str]
+    judgment: Judgment,
+    failed: Step,
+    remedy: Step,
+    key: tuple[str, ...],
+    rank: tuple[int, int],
+    short: str,
+    how: str,
+    content: list[str],
 ) -> Candidate:
     trajectory = judgment.trajectory
     tool, error = failed.tool, _error(failed)
-    # Sessions that made the same change back the same item; a change too long to say is known by the shape of the call.
-    key = (short,) if size and short else (remedy.tool, argument_shape(remedy.arguments))
     probability = judgment.verdict.probability
     trust = 0 if probability > SUCCESS_ABOVE else 2 if probability < FAILURE_BELOW else 1
     return Candidate(
@@ -170,8 +222,8 @@ def _recovery(
         session=trajectory.id,
         agent=trajectory.agent,
         seen=trajectory.ended,
-        revision=_revision(trajectory),
-        rank=(trust, size, between),
+        revision=trajectory.revision,
+        rank=(trust, *rank),
         title=_line(f"{tool}: {_line(error, 90)} — {short or 'a call that works'}", 200),
         description=f"{tool} got past this error {how}.",
         content="\n".join(content),
@@ -184,45 +236,36 @@ def _recovery(
     )
 
 
-def _lessons(judgment: Judgment, calls: Calls) -> list[Candidate]:
-    """The last failure that a failed session did not get past: the tool never worked again after it.
-
-    A session that was corrected to a success takes back the lesson that it may have taught before.
-    """
-    trajectory, probability = judgment.trajectory, judgment.verdict.probability
-    corrected = trajectory.feedback is not None and probability > SUCCESS_ABOVE
-    if probability >= FAILURE_BELOW and not corrected:
-        return []
-    worked_later: set[str] = set()
-    for failed in reversed(calls):
-        if failed.pattern is None:
-            worked_later.add(failed.tool)
-        elif not failed.transient and failed.tool not in worked_later:
-            return [_lesson(trajectory, calls, failed, "success" if corrected else "failure")]
+def _lessons(trajectory: Trajectory, calls: Calls, telling: list[int]) -> list[Candidate]:
+    """The last error that a failed session did not get past: the tool never worked again after it."""
+    for index in reversed(telling):
+        failed = calls[index]
+        if not any(call.tool == failed.tool and not call.failed for call in calls[index:]):
+            return [_lesson(trajectory, calls, failed)]
     return []
 
 
-def _lesson(trajectory: Trajectory, calls: Calls, failed: Step, side: Side) -> Candidate:
+def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
     tool, error = failed.tool, _error(failed)
     attempts = [call for call in calls if call.pattern == failed.pattern]
-    tried = list(dict.fromkeys(_call(call) for call in attempts))
+    tried = list(islice(dict.fromkeys([call.arguments for call in attempts]), MAX_TRIED))
     said = _line(failed.result, MAX_ERROR)
-    content = [f"Goal: {_line(trajectory.goal, MAX_GOAL)}", f"Error: {error}"]
+    content = [f"Goal: {_line(trajectory.goal, MAX_GOAL)}", f"{ERROR}{error}"]
     content += [f"The tool said: {said}"] if said and said not in error and error not in said else []
-    content += [f"Tried in vain: {call}" for call in tried[:MAX_TRIED]]
+    content += [f"{TRIED}{tool}({_line(arguments, MAX_CALL)})" for arguments in tried]
     again = f"{len(attempts)} attempts" if len(tried) > 1 else f"The same call {len(attempts)} times"
     repeated = f" {again} did not help." if len(attempts) > 1 else ""
     return Candidate(
         item_id=item_id(trajectory.tenant, "lesson", failed.pattern or ""),
         tenant=trajectory.tenant,
         kind="lesson",
-        side=side,
+        side="failure",
         session=trajectory.id,
         agent=trajectory.agent,
         seen=trajectory.ended,
-        revision=_revision(trajectory),
+        revision=trajectory.revision,
         # The best example shows most of what does not help.
-        rank=(-min(len(tried), MAX_TRIED), len(attempts)),
+        rank=(-len(tried), len(attempts)),
         title=_line(f"{tool}: {error}", 160),
         description=f"Sessions failed on this error and never got {tool} to work again.{repeated}",
         content="\n".join(content),
@@ -234,49 +277,82 @@ def _lesson(trajectory: Trajectory, calls: Calls, failed: Step, side: Side) -> C
     )
 
 
-def _strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
+def _contradicted(
+    trajectory: Trajectory, calls: Calls, telling: list[int], recoveries: list[Candidate]
+) -> list[Candidate]:
+    """What a session that succeeded has to say against the lessons about the errors that it met.
+
+    It takes back its own lesson too, where it was judged a failure before somebody corrected that.
+    """
+    instead = {each.pattern: each.item_id for each in recoveries}
+    return [
+        Candidate(
+            item_id=item_id(trajectory.tenant, "lesson", pattern),
+            tenant=trajectory.tenant,
+            kind="lesson",
+            side="success",
+            session=trajectory.id,
+            agent=trajectory.agent,
+            seen=trajectory.ended,
+            revision=trajectory.revision,
+            rank=(int(pattern not in instead),),
+            instead=instead.get(pattern, ""),
+            version=VERSION,
+        )
+        for pattern in dict.fromkeys([calls[index].pattern or "" for index in telling])
+    ]
+
+
+def _strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
     """One side of a task's contrast; the item exists once the other side has come too."""
     trajectory, probability = judgment.trajectory, judgment.verdict.probability
     succeeded = probability > SUCCESS_ABOVE
-    if not trajectory.task or not calls or (not succeeded and probability >= FAILURE_BELOW):
+    task = trajectory.task or trajectory.group
+    if not task or not calls or (calls[-1].failed if succeeded else probability >= FAILURE_BELOW):
         return []
     # The way that worked, without its failed attempts; of a failure, every call.
-    way = [call for call in calls if not call.failed] if succeeded else calls
-    errors = list(dict.fromkeys([_error(call) for call in way if call.failed and not call.transient]))
+    way = [call for call in calls if call.pattern is None] if succeeded else calls
     number = len(calls)
-    goal = _line(trajectory.goal, MAX_GOAL) or trajectory.task
+    goal = _line(trajectory.goal, MAX_GOAL) or task
     if succeeded:
         content, description = f"Goal: {goal}", f"Solved in {_count(number, 'call')}."
         rank: tuple[int, ...] = (number,)
     else:
-        content = "\n".join(f"Error met there: {error}" for error in errors[:MAX_ERRORS])
+        errors = list(dict.fromkeys([_said(calls[place]) for place in telling]))
+        content = "\n".join(f"{ERROR_MET}{_line(error, MAX_ERROR)}" for error in errors[:MAX_ERRORS])
         description = f"Others failed{' on: ' + _line(errors[-1], 120) if errors else ' without an error'}."
         # An example that met errors says more about what to avoid.
         rank = (0 if errors else 1, number)
     return [
         Candidate(
-            item_id=item_id(trajectory.tenant, "strategy", trajectory.task),
+            item_id=item_id(trajectory.tenant, "strategy", task),
             tenant=trajectory.tenant,
             kind="strategy",
             side="success" if succeeded else "failure",
             session=trajectory.id,
             agent=trajectory.agent,
             seen=trajectory.ended,
-            revision=_revision(trajectory),
+            revision=trajectory.revision,
             rank=rank,
             title=f"How to: {_line(goal, 120)}",
             description=description,
             content=content,
-            when=f"the task is {trajectory.task}",
-            task=trajectory.task,
+            when=f"the task is {task}",
+            task=task,
             calls=_outline(way),
+            way=_way(calls[-1]),
             version=VERSION,
         )
     ]
 
 
-def _revision(trajectory: Trajectory) -> tuple[int, float]:
-    return trajectory.events, trajectory.feedback.time if trajectory.feedback else 0.0
+def _way(last: Step) -> int:
+    """How a session ended: by what its last call gave, for the same is reached by different calls, or else by the call.
+
+    Upper bits by the tool, lower bits by the rest, without what is mere writing.
+    """
+    said = " ".join(_TOKEN.findall((last.error_message or last.result or last.arguments).casefold()))
+    return crc32(last.tool.encode()) >> 12 << ENDING_BITS | crc32(said.encode())
 
 
 def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
@@ -286,8 +362,10 @@ def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
     limit = MAX_STEP
     while True:
         texts = tuple([_outlined(call.tool, call.arguments, limit) for call in kept])
-        # A state holds six outlines and must fit a field of the store, which counts bytes of escaped JSON.
-        if limit <= 8 or len(orjson.dumps(texts)) <= MAX_OUTLINE_BYTES:
+        # A state holds eight outlines and must fit a field of the store, which counts bytes of escaped JSON: six a character
+        # at the most.
+        short = 6 * sum(map(len, texts)) <= MAX_OUTLINE_BYTES
+        if short or limit <= 8 or len(orjson.dumps(texts)) <= MAX_OUTLINE_BYTES:
             return texts
         limit //= 2
 
@@ -295,7 +373,9 @@ def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
 @lru_cache(maxsize=REMEMBERED)
 def _outlined(tool: str, arguments: str, limit: int) -> str:
     """A call with its JSON in one spelling."""
-    return _line(f"{tool}({arguments_text(_parsed(arguments))})", limit)
+    if arguments[:1] in ("{", "["):
+        arguments = arguments_text(_parsed(arguments))
+    return _line(f"{tool}({arguments})", limit)
 
 
 def _count(number: int, noun: str) -> str:
@@ -306,13 +386,19 @@ def _call(step: Step, limit: int = MAX_CALL) -> str:
     return f"{step.tool}({_line(step.arguments, limit)})"
 
 
+def _said(failed: Step) -> str:
+    return failed.error_message or failed.error_type or ""
+
+
 def _error(step: Step) -> str:
-    return _line(step.error_message or step.error_type or "", MAX_ERROR)
+    return _line(_said(step), MAX_ERROR)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _line(text: str, limit: int) -> str:
     """The text on one line, cut at `limit` characters."""
+    if len(text) <= limit and "  " not in text and text.isprintable():
+        return text.strip()  # most are so, and are looked at once instead of being taken apart
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 

@@ -43,6 +43,8 @@ class Data(msgspec.Struct, kw_only=True, gc=False):
     duration: Any = field(default=None, name=ev.DURATION)
     advice: Any = field(default=None, name=ev.ADVICE)
     adapter: Any = field(default=None, name=ev.ADAPTER)
+    withheld: Any = field(default=None, name=ev.WITHHELD)
+    group: Any = field(default=None, name=ev.ATTEMPT_GROUP)
     goal: str | None = field(default=None, name=ev.GOAL)
     task: str | None = field(default=None, name=ev.TASK)
     outcome: ev.Outcome = field(default="unknown", name=ev.OUTCOME)

@@ -257,6 +257,76 @@ def test_what_was_done_before_the_same_error_came_again_did_not_help() -> None:
     assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}}
 
 
+WRONG = call("submit", "41", error="Your answer is wrong.")
+RIGHT = call("submit", "42")
+
+
+def test_an_error_that_says_only_that_it_failed_teaches_nothing() -> None:
+    assert items(judgment(WRONG, WRONG, label="failure")) == []
+    # Another answer is no repair of the first.
+    assert items(judgment(WRONG, RIGHT, label="success")) == []
+    # What the environment showed counts all the same: the very same call worked after another.
+    (item,) = items(judgment(WRONG, call("recount", "the cars"), call("submit", "41"), label="success"))
+    assert item.remedy == {"tool": "recount", "arguments": "the cars"}
+    failed = judgment(WRONG, label="failure", task="cars", session="f")
+    (item,) = items(failed, judgment(RIGHT, label="success", task="cars"))
+    assert "- submit(41)" in item.content and "wrong" not in item.content + item.description
+
+
+def test_a_success_that_ended_on_a_failed_call_shows_no_way() -> None:
+    failed = judgment(NO_TABLE, label="failure", task="cars", session="f")
+    doubtful = judgment(TABLES, NO_TABLE, label="success", task="cars", session="d")
+    assert "strategy" not in {item.kind for item in items(failed, doubtful)}
+
+
+def test_a_session_that_succeeded_contradicts_the_lesson_and_names_what_it_taught_instead() -> None:
+    failed = judgment(NO_TABLE, label="failure", session="f")
+    got_past = [judgment(NO_TABLE, GOOD, label="success", session=name) for name in "ab"]
+    kinds = {item.kind: item for item in items(failed, *got_past)}
+    assert kinds["lesson"].superseded_by == kinds["recovery"].id
+    assert (kinds["lesson"].support, kinds["lesson"].against) == (1, 2)
+    # Where the tool was not needed in the end, there is nothing to put in the lesson's place.
+    around = [judgment(NO_TABLE, call("ask", "a person"), label="success", session=name) for name in "cd"]
+    assert items(failed, *around) == []
+
+
+def test_changes_that_were_only_written_otherwise_are_one_item() -> None:
+    error = "Table 'car_1.cars' doesn't exist"
+    one = (call("sql", "SELECT a FROM cars", error=error), call("sql", "SELECT a FROM cars_data;"))
+    other = (
+        call("sql", "SELECT b, cars.c FROM cars", error=error),
+        call("sql", "SELECT b, cars_data.c FROM cars_data"),
+    )
+    (item,) = items(judgment(*one), judgment(*other, session="s2"))
+    assert item.support == 2
+
+
+def test_attempts_that_were_started_together_are_contrasted_without_a_task() -> None:
+    attempts = [
+        judgment(TABLES, GOOD, label="success", session="a1", group="g"),
+        *(judgment(TABLES, call("ask", name), label="failure", session=name, group="g") for name in "bcde"),
+        judgment(TABLES, call("ask", "x"), label="failure", session="other"),
+    ]
+    (item,) = items(*attempts)
+    assert (item.kind, item.support, item.task) == ("strategy", 5, "g")
+    assert "2. sql(SELECT count(*) FROM cars_data)" in item.content
+
+
+def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:
+    (item,) = items(judgment(NO_TABLE, GOOD))
+    told = replace(NO_TABLE, advice=(item.id,))
+    assert items(judgment(told, GOOD, session="s2")) == []
+    (again,) = items(judgment(NO_TABLE, GOOD), judgment(told, GOOD, session="s2"))
+    assert (again.support, again.sessions) == (1, ("s1",))
+    # Against a lesson it may speak, for it was warned and got past the error all the same.
+    failed = judgment(NO_TABLE, label="failure", session="f")
+    (lesson,) = items(failed)
+    warned = replace(NO_TABLE, advice=(lesson.id,))
+    kinds = {item.kind: item for item in items(failed, judgment(warned, GOOD, label="success", session="s3"))}
+    assert kinds["lesson"].against == 1
+    assert items(judgment(warned, label="failure", session="s4")) == []
+
+
 def test_two_changes_at_once_teach_nothing() -> None:
     install, changed = call("install", '{"package": "pyyaml"}'), call("test", '{"target": "api", "mode": "full"}')
     assert items(judgment(NO_YAML, install, changed)) == []
