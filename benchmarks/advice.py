@@ -39,6 +39,8 @@ def run(quick: bool) -> Report:
     kinds = {call_id(*call) for call in calls}
     micros, told = timed(calls, lambda call: advise(index, *call, now=NOW))
     again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, *call, now=NOW))
+    unheard = [failure_of(*call, None, f"nothing like `{n}` was ever heard of") for n, call in enumerate(calls[:1000])]
+    by_words, _ = timed(unheard, lambda failure: advise(index, failure.tool, {}, now=NOW, last_failure=failure))
     texts, _ = timed([advice for advice in told if advice], lambda advice: advice.text)
     figure = percentile(micros, 99)
     return Report(
@@ -60,6 +62,8 @@ def run(quick: bool) -> Report:
             Row(name="the same", figure=percentile(micros, 99.9), unit="µs p99.9"),
             Row(name="asked before with the same arguments", figure=percentile(again, 99), unit="µs p99"),
             Row(name="the same", figure=median(again), unit="µs p50"),
+            Row(name="after an error that is new, by words", figure=percentile(by_words, 99), unit="µs p99"),
+            Row(name="the same", figure=median(by_words), unit="µs p50"),
             Row(name="its text for a prompt", figure=percentile(texts, 99), unit="µs p99"),
             Row(name="the same", figure=median(texts), unit="µs p50"),
         ),
@@ -129,7 +133,9 @@ def _put(index: LoreIndex, failure: Any, call: str, met: Counter[str]) -> None:
     )
     texts: dict[str, Any] = {"title": "t" * 60, "description": "d" * 120, "content": "c" * 400, "when": "w" * 60}
     backed: dict[str, Any] = {**texts, **common, "support": failures + 1, "agents": 2}
-    index.put_item(MemoryItem(id=f"r-{failure.exact}", kind="recovery", pattern=failure.class_, **backed), NOW)
+    index.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **common, **seen), NOW)
+    recovery = {**backed, "when": f"{failure.tool} fails with: {failure.template}"}
+    index.put_item(MemoryItem(id=f"r-{failure.exact}", kind="recovery", pattern=failure.class_, **recovery), NOW)
     index.put_item(MemoryItem(id=f"l-{failure.exact}", kind="lesson", call=call, **backed), NOW)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleetlore.advice import Advice
+from fleetlore.attempts import Attempt, Attempts
 from fleetlore.blocking import BlockingAction, BlockingFleet, BlockingSession
 from fleetlore.errors import (
     AdapterRefused,
@@ -16,6 +17,7 @@ from fleetlore.errors import (
 )
 from fleetlore.events import Event
 from fleetlore.fleet import Action, Fleet, Session
+from fleetlore.guardian import Budget
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.redaction import redact
 
@@ -25,10 +27,13 @@ __all__ = [
     "Action",
     "AdapterRefused",
     "Advice",
+    "Attempt",
+    "Attempts",
     "BlockingAction",
     "BlockingFleet",
     "BlockingSession",
     "BrokerUnavailable",
+    "Budget",
     "ConfigError",
     "Event",
     "Fleet",

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from fleetlore.advice import Advice
+from fleetlore.advice import MAX_ITEMS, Advice, Caution
+from fleetlore.attempts import Attempts, Choose, best_of
 from fleetlore.errors import FleetloreError
 from fleetlore.events import Outcome
 from fleetlore.fleet import Action, Fleet, Session
+from fleetlore.guardian import STALL_SECONDS, Budget
 from fleetlore.topics import DEFAULT_TENANT
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class _LoopThread:
             await asyncio.gather(*leftovers, return_exceptions=True)
 
         self.run(cancel_leftovers())
+        self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -76,6 +79,7 @@ class BlockingFleet:
         policy: bool = False,
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
+        holdout_share: float | None = None,
     ) -> None:
         self._arguments: dict[str, Any] = {
             "broker": broker,
@@ -84,6 +88,7 @@ class BlockingFleet:
             "policy": policy,
             "max_buffered_events": max_buffered_events,
             "fetch_wait_ms": fetch_wait_ms,
+            "holdout_share": holdout_share,
         }
         self._agent = agent
         self._open: tuple[_LoopThread, Fleet] | None = None
@@ -125,9 +130,50 @@ class BlockingFleet:
         """See `Fleet.ready`."""
         return self._thread.run(self._fleet.ready(timeout_seconds))
 
-    def session(self, goal: str, task: str = "", session_id: str | None = None) -> BlockingSession:
+    def session(
+        self,
+        goal: str,
+        task: str = "",
+        session_id: str | None = None,
+        *,
+        budget: Budget | None = None,
+        stall_seconds: float = STALL_SECONDS,
+    ) -> BlockingSession:
         """See `Fleet.session`."""
-        return BlockingSession(self._thread, self._fleet.session(goal, task, session_id))
+        made = self._fleet.session(goal, task, session_id, budget=budget, stall_seconds=stall_seconds)
+        return BlockingSession(self._thread, made)
+
+    def parallel(
+        self,
+        goal: str,
+        attempt: Callable[[BlockingSession], Result],
+        *,
+        k: int = 3,
+        task: str = "",
+        budget: Budget | None = None,
+        choose: Choose[Result] = best_of,
+    ) -> Attempts[Result]:
+        """See `fleetlore.attempts.parallel`; each attempt runs on a thread of its own."""
+        made = self._on_a_thread(attempt)
+        return self._thread.run(self._fleet.parallel(goal, made, k=k, task=task, budget=budget, choose=choose))
+
+    def sequential(
+        self,
+        goal: str,
+        attempt: Callable[[BlockingSession], Result],
+        *,
+        k: int = 3,
+        task: str = "",
+        budget: Budget | None = None,
+        choose: Choose[Result] = best_of,
+    ) -> Attempts[Result]:
+        """See `fleetlore.attempts.sequential`."""
+        made = self._on_a_thread(attempt)
+        return self._thread.run(self._fleet.sequential(goal, made, k=k, task=task, budget=budget, choose=choose))
+
+    def _on_a_thread(self, attempt: Callable[[BlockingSession], Result]) -> Callable[[Session], Awaitable[Result]]:
+        thread = self._thread
+        return lambda session: asyncio.to_thread(attempt, BlockingSession(thread, session))
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
         """See `Fleet.feedback`."""
@@ -182,9 +228,9 @@ class BlockingSession:
         """See `Session.action`."""
         return BlockingAction(self._thread, self._session.action(tool, arguments))
 
-    def advise(self, tool: str | None = None, arguments: object = None) -> Advice:
+    def advise(self, tool: str | None = None, arguments: object = None, *, most: int = MAX_ITEMS) -> Advice:
         """See `Session.advise`."""
-        return self._thread.call(lambda: self._session.advise(tool, arguments))
+        return self._thread.call(lambda: self._session.advise(tool, arguments, most=most))
 
     def message(self, role: str, text: str) -> None:
         """See `Session.message`."""
@@ -193,6 +239,27 @@ class BlockingSession:
     def succeed(self, reward: float | None = None) -> None:
         """See `Session.succeed`."""
         self._session.succeed(reward)
+
+    def note(self, text: str) -> None:
+        """See `Session.note`."""
+        self._session.note(text)
+
+    @property
+    def earlier(self) -> str:
+        """See `Session.earlier`."""
+        return self._session.earlier
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """See `Session.cautions`."""
+        return self._thread.call(self._session.cautions)
+
+    def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
+        """See `Session.spend`."""
+        self._thread.call(lambda: self._session.spend(tokens=tokens, money=money))
+
+    def cite(self, id: str) -> bool:
+        """See `Session.cite`."""
+        return self._thread.call(lambda: self._session.cite(id))
 
     def fail(self, reward: float | None = None) -> None:
         """See `Session.fail`."""

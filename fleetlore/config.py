@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from fleetlore.errors import ConfigError
+from fleetlore.lore import HALF_LIFE_SECONDS
 from fleetlore.topics import DEFAULT_TENANT, check_tenant
 
 STACK_FILE = "stack.json"
@@ -52,7 +53,47 @@ class Settings:
     breaker_run_records: int = _setting(
         100, "records in a row without one good event after which the worker stops instead of dead-lettering all"
     )
+    holdout_share: float = _setting(
+        0.05,
+        "share of recalled memory items that an agent is not shown, drawn at random for a session and an item, so that what "
+        "an item is worth can be measured; 0 to 1, and 0 shows all",
+    )
+    item_half_life_seconds: float = _setting(
+        HALF_LIFE_SECONDS,
+        "event time after which a session counts for half where others contradict it, and an item that "
+        "nothing backs any more ranks as if half as many did",
+    )
+    critic: str = _setting("", "file of a learned critic that judges where rewards, feedback and rules say nothing")
+    llm_url: str = _setting(
+        "", "base URL of an OpenAI-compatible endpoint that judges what nobody else could; empty asks none"
+    )
+    llm_model: str = _setting("", "model to ask there")
+    llm_key: str = _setting("", "its API key")
+    llm_timeout_seconds: float = _setting(30.0, "how long one attempt to ask it may take")
+    llm_retries: int = _setting(4, "how often a question is tried again, with backoff, where it is overloaded or away")
+    llm_concurrency: int = _setting(4, "questions that a worker asks at the same time")
+    llm_tokens_per_minute: int = _setting(
+        60_000, "tokens that a worker may use in a minute; what comes when they are used up is not judged by it"
+    )
+    llm_tokens_per_day: int = _setting(2_000_000, "the same for a day (UTC), restarts included")
+    llm_audit_share: float = _setting(
+        0.02,
+        "share of the sessions with a reward or feedback that it is asked about too, so that it is known how often it errs",
+    )
+    llm_distill_share: float = _setting(
+        0.0,
+        "share of the surely judged sessions that it writes memory items from, beside those that are quoted; 0 to 1",
+    )
+    llm_answers: str = _setting(
+        "~/.cache/fleetlore/llm.sqlite3",
+        "file that keeps its answers, so that nothing is asked twice, and the tokens it used",
+    )
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
+    canary_share: float = _setting(
+        0.0,
+        "share of the agents that a new adapter version is tried on before all get it; 0 switches that off, as a fleet of less "
+        "than some 20 agents should",
+    )
     signing_key: str = _setting("", "file of the trainer's Ed25519 private key (PEM)")
     public_key: str = _setting("", "base64 of the Ed25519 public key whose adapters agents accept; several by comma")
 
@@ -71,12 +112,25 @@ class Settings:
             "silent_seconds",
             "drain_seconds",
             "breaker_run_records",
+            "llm_timeout_seconds",
+            "llm_concurrency",
+            "item_half_life_seconds",
         ):
             if not 0 < getattr(self, name) < inf:
                 raise ConfigError(f"FLEETLORE_{name.upper()} must be above 0 and finite, not {getattr(self, name)}")
 
+        for name in ("llm_retries", "llm_tokens_per_minute", "llm_tokens_per_day"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"FLEETLORE_{name.upper()} must not be below 0, not {getattr(self, name)}")
         if not 0 <= self.breaker_ratio <= 1:
             raise ConfigError(f"FLEETLORE_BREAKER_RATIO must be in 0..1, not {self.breaker_ratio}")
+        if not 0 <= self.canary_share < 1:
+            raise ConfigError(f"FLEETLORE_CANARY_SHARE must be in 0..1 and below 1, not {self.canary_share}")
+        for name in ("llm_audit_share", "llm_distill_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"FLEETLORE_{name.upper()} must be in 0..1, not {getattr(self, name)}")
+        if not 0 <= self.holdout_share <= 1:
+            raise ConfigError(f"FLEETLORE_HOLDOUT_SHARE must be in 0..1, not {self.holdout_share}")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:

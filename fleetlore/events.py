@@ -6,9 +6,9 @@ is the same event.
 
 | kind | says |
 | --- | --- |
-| `session.started` | a session began: its goal and task |
+| `session.started` | a session began: its goal and task; which attempt of which group it is, where several are made at one goal |
 | `action` | a tool call is about to run (optional) |
-| `outcome` | a tool call ended; self-contained: tool, arguments, result or error, duration, advice given, adapter run |
+| `outcome` | a tool call ended; self-contained: tool, arguments, result or error, duration, advice given, withheld and cited, adapter run |
 | `message` | what a person or the model said between calls |
 | `session.ended` | success, failure or unknown, and a reward where the environment gave one |
 | `feedback` | a later correction of the verdict; the agent is the one who gives it |
@@ -39,9 +39,13 @@ ERROR_TYPE = "error.type"
 ERROR_MESSAGE = "error.message"
 DURATION = "fleetlore.duration_seconds"
 ADVICE = "fleetlore.advice"
+WITHHELD = "fleetlore.withheld"
+CITED = "fleetlore.cited"
 ADAPTER = "fleetlore.adapter"
 GOAL = "fleetlore.goal"
 TASK = "fleetlore.task"
+ATTEMPT_GROUP = "fleetlore.attempt_group"
+ATTEMPT = "fleetlore.attempt"
 OUTCOME = "fleetlore.outcome"
 REWARD = "fleetlore.reward"
 ROLE = "fleetlore.role"

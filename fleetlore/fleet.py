@@ -14,21 +14,22 @@ be read is not known. An agent's own exceptions pass through, recorded.
 from __future__ import annotations
 
 import asyncio
-import re
-import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fleetlore import events as names
-from fleetlore.advice import Advice, advise
+from fleetlore.attempts import AttemptOf, Attempts, Choose, Result, best_of, parallel, sequential
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.emitter import Emitter
 from fleetlore.errors import ConfigError
-from fleetlore.events import Event, Kind, Outcome
-from fleetlore.patterns import Failure, call_id, failure_of
+from fleetlore.events import Event, Outcome
+from fleetlore.guardian import STALL_SECONDS, Budget
 from fleetlore.replica import LoreReplica
+from fleetlore.safety import SafetyLessons
+from fleetlore.session import Action, Session, checked_name
 from fleetlore.topics import DEFAULT_TENANT, check_tenant
 
 if TYPE_CHECKING:  # torch comes with the extra [policy] and must not be imported by an agent without it
@@ -36,8 +37,6 @@ if TYPE_CHECKING:  # torch comes with the extra [policy] and must not be importe
     from fleetlore.policy import Policy
 
 __all__ = ["Action", "Fleet", "Session"]
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Fleet:
@@ -52,6 +51,8 @@ class Fleet:
         max_buffered_events: how many events wait for the broker at the most.
         fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower is
             sooner and costs more requests, which count where many agents share a small broker.
+        holdout_share: share of recalled items that is withheld at random, so that what an item is worth can be measured,
+            0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
 
     Raises:
         ConfigError: a name or setting is malformed, or no stack runs on `data`.
@@ -68,20 +69,19 @@ class Fleet:
         policy: bool = False,
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
+        holdout_share: float | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.agent = _checked("agent", agent)
+        self.agent = checked_name("agent", agent)
         self.tenant = check_tenant(tenant)
         self.clock = clock or SystemClock()
-        self.settings = (
-            Settings.from_env(broker=broker, fetch_wait_ms=fetch_wait_ms)
-            if data is None
-            else Settings.from_data_dir(data, broker=broker, fetch_wait_ms=fetch_wait_ms)
-        )
+        given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
+        self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         self.emitter = Emitter(self.settings.broker, self.tenant, max_events=max_buffered_events)
         self.replica = LoreReplica(
             self.settings.broker, self.tenant, fetch_wait_ms=self.settings.fetch_wait_ms, clock=self.clock
         )
+        self.safety = SafetyLessons()
         self._wants_policy = policy
         self._subscriber: AdapterSubscriber | None = None
         self._open_actions = 0
@@ -119,15 +119,57 @@ class Fleet:
             waits.append(self._subscriber.caught_up(timeout_seconds))
         return all(await asyncio.gather(*waits))
 
-    def session(self, goal: str, task: str = "", session_id: str | None = None) -> Session:
+    def session(
+        self,
+        goal: str,
+        task: str = "",
+        session_id: str | None = None,
+        *,
+        budget: Budget | None = None,
+        stall_seconds: float = STALL_SECONDS,
+        attempt: AttemptOf | None = None,
+        earlier: str = "",
+    ) -> Session:
         """A new session: an async context manager.
 
         Args:
             goal: what is to be done, in words.
             task: name of the kind of task; sessions of one task are compared with each other.
             session_id: 1–256 printable characters, unique in the tenant; made up if not given.
+            budget: what it may use; advice warns at 80 % and when it is used up, and nothing is ever stopped.
+            stall_seconds: after this long without an event advice says that the session stands still.
+            attempt, earlier: which of several attempts at this goal it is, and how the last one went; `parallel` and
+                `sequential` see to both.
         """
-        return Session(self, goal, task, session_id)
+        return Session(
+            self, goal, task, session_id, budget=budget, stall_seconds=stall_seconds, attempt=attempt, earlier=earlier
+        )
+
+    async def parallel(
+        self,
+        goal: str,
+        attempt: Callable[[Session], Awaitable[Result]],
+        *,
+        k: int = 3,
+        task: str = "",
+        budget: Budget | None = None,
+        choose: Choose[Result] = best_of,
+    ) -> Attempts[Result]:
+        """`k` attempts at one goal at once, the best chosen: see `fleetlore.attempts.parallel`, which also takes several agents."""
+        return await parallel([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
+
+    async def sequential(
+        self,
+        goal: str,
+        attempt: Callable[[Session], Awaitable[Result]],
+        *,
+        k: int = 3,
+        task: str = "",
+        budget: Budget | None = None,
+        choose: Choose[Result] = best_of,
+    ) -> Attempts[Result]:
+        """Attempts one after another, each told how the last one went: see `fleetlore.attempts.sequential`."""
+        return await sequential([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
         """Correct how a session ended, whenever that becomes known. False where the event was dropped."""
@@ -138,7 +180,7 @@ class Fleet:
         # Feedback stands outside the session's own sequence, which only the session itself knows; the upper half of the
         # range gives each second's feedback an id of its own.
         half = names.MAX_SEQUENCE // 2
-        session = _checked("session_id", session_id)
+        session = checked_name("session_id", session_id)
         return self.emitter.emit(Event("feedback", self.tenant, self.agent, session, half + int(now) % half, now, data))
 
     async def flush(self, timeout_seconds: float) -> bool:
@@ -188,180 +230,13 @@ class Fleet:
             clock=self.clock,
         )
 
-    def _action_opens(self) -> str | None:
+    def action_opens(self) -> str | None:
+        """An action of one of the sessions begins: no adapter is swapped until it ends. Returns the version it runs with."""
         self._open_actions += 1
         return self.adapter_version
 
-    def _action_closes(self) -> None:
+    def action_closes(self) -> None:
+        """An action ended; between two actions is where a new adapter takes over."""
         self._open_actions -= 1
         if self._open_actions == 0 and self._subscriber is not None:
             self._subscriber.apply_pending()
-
-
-class Session:
-    """One attempt at a goal. Entering it sends its start; leaving it sends its end, always.
-
-    It ends as the agent said (`succeed`, `fail`); else as a failure where an exception leaves it, and as unknown
-    otherwise, a cancellation included: who was interrupted has not failed.
-    """
-
-    def __init__(self, fleet: Fleet, goal: str, task: str = "", session_id: str | None = None) -> None:
-        self.id = uuid.uuid4().hex if session_id is None else _checked("session_id", session_id)
-        self.goal = goal
-        self.task = task
-        self._fleet = fleet
-        self._sequence = 0
-        self._outcome: Outcome | None = None
-        self._reward: float | None = None
-        self._own_failures: set[str] = set()
-        self._last_failure: Failure | None = None
-        self._advised: dict[str, tuple[str, ...]] = {}  # ids shown since the last action, by kind of call
-        self._advised_for_all: tuple[str, ...] = ()
-
-    async def __aenter__(self) -> Self:
-        self._emit("session.started", {names.GOAL: self.goal, names.TASK: self.task})
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        outcome = self._outcome or ("failure" if isinstance(error, Exception) else "unknown")
-        data: dict[str, Any] = {names.OUTCOME: outcome}
-        if self._reward is not None:
-            data[names.REWARD] = self._reward
-        if self._fleet.adapter_version is not None:
-            data[names.ADAPTER] = self._fleet.adapter_version
-        self._emit("session.ended", data)
-
-    def action(self, tool: str, arguments: object = None) -> Action:
-        """A tool call about to be made: an async context manager around it.
-
-        Args:
-            arguments: an object of JSON values, or text.
-        """
-        return Action(self, tool, arguments)
-
-    def advise(self, tool: str | None = None, arguments: object = None) -> Advice:
-        """What the fleet knows about a call that is about to be made, or without one about the task. No network.
-
-        After a failure it also brings what helped others against that failure, until a call of the same tool works.
-        """
-        advice = advise(
-            self._fleet.replica.index,
-            tool,
-            arguments,
-            now=self._fleet.clock.now(),
-            task=self.task,
-            session=self.id,
-            own_failures=self._own_failures,
-            last_failure=self._last_failure,
-        )
-        if tool is None:
-            self._advised_for_all = advice.ids
-        else:
-            self._advised[call_id(tool, arguments)] = advice.ids
-        return advice
-
-    def message(self, role: str, text: str) -> None:
-        """Record what a person or the model said between two calls."""
-        self._emit("message", {names.ROLE: role, names.CONTENT: text})
-
-    def succeed(self, reward: float | None = None) -> None:
-        """Say that the goal was reached; `reward` where the environment gave one."""
-        self._outcome, self._reward = "success", None if reward is None else float(reward)
-
-    def fail(self, reward: float | None = None) -> None:
-        """Say that the goal was missed; `reward` where the environment gave one."""
-        self._outcome, self._reward = "failure", None if reward is None else float(reward)
-
-    def _emit(self, kind: Kind, data: dict[str, Any]) -> None:
-        fleet = self._fleet
-        event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
-        # A number is only used up by an event that was accepted: a drop must not look like an event that got lost later.
-        if fleet.emitter.emit(event):
-            self._sequence += 1
-
-    def _take_advice(self, call: str) -> list[str]:
-        """Ids of what the agent was told before this call; the next one starts afresh."""
-        ids = dict.fromkeys((*self._advised.get(call, ()), *self._advised_for_all))
-        self._advised.clear()
-        return list(ids)
-
-    def _took_place(self, tool: str, failure: Failure | None) -> None:
-        if failure is not None:
-            self._own_failures.add(failure.exact)
-            self._last_failure = failure
-        elif self._last_failure is not None and self._last_failure.tool == tool:
-            self._last_failure = None
-
-
-class Action:
-    """One tool call. Set `result`, or report an error that the tool gave without raising with `fail`.
-
-    An exception inside is recorded as the call's error (its class and its text) and goes on to the agent.
-    """
-
-    def __init__(self, session: Session, tool: str, arguments: object) -> None:
-        self.tool = _CONTROL.sub(" ", tool)[: names.MAX_ID_LENGTH] or "unnamed"
-        self.arguments = arguments
-        self.result: object = None
-        self._session = session
-        self._error: tuple[str, str] | None = None
-        self._advice: list[str] = []
-        self._adapter: str | None = None
-        self._started = 0.0
-
-    def fail(self, error_type: str, message: str = "") -> None:
-        """Record that the tool reported an error: its kind (`error.type`, few distinct values) and its text."""
-        self._error = (str(error_type), str(message))
-
-    async def __aenter__(self) -> Self:
-        session, fleet = self._session, self._session._fleet
-        self._adapter = fleet._action_opens()
-        self._advice = session._take_advice(call_id(self.tool, self.arguments))
-        session._emit("action", {names.TOOL: self.tool, names.ARGUMENTS: self.arguments})
-        self._started = fleet.clock.monotonic()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        session, fleet = self._session, self._session._fleet
-        data: dict[str, Any] = {
-            names.TOOL: self.tool,
-            names.ARGUMENTS: self.arguments,
-            names.DURATION: round(fleet.clock.monotonic() - self._started, 6),
-        }
-        if error is not None:
-            self._error = (type(error).__name__, _message(error))
-        failure = None
-        if self._error is not None:
-            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = self._error
-            failure = failure_of(self.tool, self.arguments, *self._error)
-        elif self.result is not None:
-            data[names.RESULT] = self.result
-        if self._advice:
-            data[names.ADVICE] = self._advice
-        if self._adapter is not None:
-            data[names.ADAPTER] = self._adapter
-        session._took_place(self.tool, failure)
-        session._emit("outcome", data)
-        fleet._action_closes()
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # an exception whose own text fails must not hide the error that is on its way
-        return ""
-
-
-def _checked(what: str, name: str) -> str:
-    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters."""
-    if not isinstance(name, str) or not 0 < len(name) <= names.MAX_ID_LENGTH or _CONTROL.search(name):
-        raise ConfigError(f"{what} must be 1 to {names.MAX_ID_LENGTH} characters without control characters: {name!r}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{what} {name!r} is not valid Unicode") from None
-    return name

@@ -12,6 +12,7 @@ from heapq import nlargest
 from typing import Any, Generic, TypeVar
 
 from fleetlore.lore import MemoryItem, Pattern
+from fleetlore.text_index import TextIndex
 
 __all__ = ["LoreIndex"]
 
@@ -59,8 +60,35 @@ def _by_time(pattern: Pattern) -> tuple[float, str]:
     return pattern.last_seen, pattern.id
 
 
-def _by_support(item: MemoryItem) -> tuple[int, int, float, str]:
-    return item.support, item.agents, item.last_seen, item.id
+def _by_worth(item: MemoryItem) -> tuple[bool, float, int, int, str]:
+    """What surely helped where it was shown (the whole interval of its uplift above 0), then what is best backed."""
+    helps = item.uplift_low is not None and item.uplift_low > 0
+    return helps, item.standing(), item.support, item.agents, item.id
+
+
+def _is_recalled(item: MemoryItem) -> bool:
+    """Not where another item took its place, and not where sessions surely fare worse with it than without it."""
+    harms = item.uplift_high is not None and item.uplift_high < 0
+    return item.superseded_by is None and not harms
+
+
+def _place(item: MemoryItem) -> tuple[object, ...]:
+    """What decides where an item is found."""
+    return item.kind, item.pattern, item.call, item.tool, item.task, _is_recalled(item)
+
+
+def _words(item: MemoryItem) -> tuple[str, ...]:
+    return item.when, item.title, item.content
+
+
+def _error_text(tool: str, error: str) -> str:
+    """As a recovery says when it applies, so that the words around the error are in both."""
+    return f"{tool} fails with: {error}"
+
+
+def _goal_text(goal: str) -> str:
+    """As a strategy's title has it."""
+    return f"How to: {goal}"
 
 
 class LoreIndex:
@@ -78,9 +106,12 @@ class LoreIndex:
         self._failures_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
         self._weather_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
         self._weather_of_tool: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_time))
-        self._recoveries: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_support))
-        self._lessons: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_support))
-        self._strategies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_support))
+        self._recoveries: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._lessons: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._strategies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._goals = TextIndex()
+        self._errors: dict[str, TextIndex] = defaultdict(TextIndex)  # by tool
+        self._facts: dict[str, TextIndex] = defaultdict(TextIndex)  # by tool; those of no tool under ""
 
     # --- what advice asks ---
 
@@ -112,6 +143,34 @@ class LoreIndex:
         """What tells success from failure at a task."""
         return self._best(self._strategies, task)
 
+    def recoveries_like(self, tool: str, family: str, error: str, threshold: float) -> tuple[MemoryItem, ...]:
+        """What helped against errors of the same family that are like this one in words (cosine), the likest first.
+
+        Words alone mislead: of the nearest errors of real runs every fifth (SQL) or tenth (Python) is of another kind.
+        """
+        texts = self._errors.get(tool)
+        if texts is None:
+            return ()
+        near = self._found(texts.like(_error_text(tool, error), threshold, 4 * KEPT))
+        same = [item for item in near if (row := self.patterns.get(item.pattern or "")) and row.parent == family]
+        return tuple(same[:KEPT])
+
+    def strategies_like(self, goal: str, threshold: float) -> tuple[MemoryItem, ...]:
+        """What tells success from failure at tasks whose goals are like this one in words (cosine), the likest first."""
+        return self._found(self._goals.like(_goal_text(goal), threshold, KEPT))
+
+    def has_facts(self, tool: str) -> bool:
+        """Whether documents say anything of a tool, or of none ("")."""
+        return tool in self._facts
+
+    def facts_like(self, tool: str, text: str, threshold: float) -> tuple[MemoryItem, ...]:
+        """What documents say of a tool, or of none (""), that is like this text in words (cosine), the likest first."""
+        texts = self._facts.get(tool)
+        return self._found(texts.like(text, threshold, KEPT)) if texts is not None else ()
+
+    def _found(self, ids: list[tuple[str, float]]) -> tuple[MemoryItem, ...]:
+        return tuple([self.items[id] for id, _ in ids])
+
     def derived(self, work: Callable[..., Derived], *key: str) -> Derived:
         """`work(self, *key)`, done once and remembered until the lore changes. Two thirds of an advice are in it."""
         known = (work, *key)
@@ -141,17 +200,17 @@ class LoreIndex:
         """Add or replace a memory item. `now`: wall time in seconds."""
         self._derived.clear()
         old = self.items.get(item.id)
-        if old is not None and (old.pattern, old.call, old.tool, old.task) != (
-            item.pattern,
-            item.call,
-            item.tool,
-            item.task,
-        ):
+        if old is not None and _place(old) != _place(item):
             self.forget_item(item.id)
+            old = None
         self.items[item.id] = item
         self._learned.setdefault(item.id, now)
         for group in self._item_groups(item):
             group.put(item)
+        # Most news of an item is one more session that backs it, in the same words.
+        if _is_recalled(item) and (old is None or _words(old) != _words(item)):
+            for texts, text in self._text_indexes(item):
+                texts.put(item.id, text)
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""
@@ -168,6 +227,8 @@ class LoreIndex:
         if item is not None:
             for group in self._item_groups(item):
                 group.drop(id)
+            for texts, _ in self._text_indexes(item):
+                texts.drop(id)
 
     def _pattern_groups(self, pattern: Pattern) -> list[_Ranked[Pattern]]:
         # All of these follow from the id, so a newer version of a pattern is in the same groups.
@@ -178,11 +239,24 @@ class LoreIndex:
         return []
 
     def _item_groups(self, item: MemoryItem) -> list[_Ranked[MemoryItem]]:
+        if not _is_recalled(item):
+            return []
         if item.kind == "recovery":
             return [self._recoveries[key] for key in (item.pattern, item.call) if key]
         if item.kind == "lesson":
             return [self._lessons[item.call or item.tool]]
-        return [self._strategies[item.task]] if item.task else []
+        return [self._strategies[item.task]] if item.kind == "strategy" and item.task else []
+
+    def _text_indexes(self, item: MemoryItem) -> list[tuple[TextIndex, str]]:
+        """Where an item is found by its words, and by which."""
+        match item.kind:
+            case "recovery":
+                return [(self._errors[item.tool], item.when)] if item.tool else []
+            case "strategy":
+                return [(self._goals, item.title)]
+            case "fact":
+                return [(self._facts[item.tool], f"{item.title} {item.content}")]
+        return []
 
     @staticmethod
     def _best(groups: dict[str, _Ranked[Entry]], key: str) -> tuple[Entry, ...]:

@@ -1,6 +1,7 @@
-"""The texts of events, before anything is made of them: as text, and with secrets masked.
+"""The texts of events, before anything is made of them: as text, without what was recalled, and with secrets masked.
 
-Agents of ours have redacted already; a foreign client may not have, and nothing is stored unseen.
+Agents of ours have seen to it already; a foreign client may not have. So no secret is stored, and advice that comes back in an
+event is never taken for evidence (`fleetlore.recalled`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetlore.patterns import arguments_text
+from fleetlore.recalled import OPENING, unfenced
 from fleetlore.redaction import redact, suspects
 from streams.incoming import OUTCOME, Incoming
 
@@ -16,7 +18,7 @@ _OF_OTHERS = ("content", "goal", "task")
 
 
 def clean(events: Sequence[Incoming]) -> None:
-    """Make arguments and results texts and mask the secrets of all texts, in place: one look at all of a batch."""
+    """Make arguments and results texts, mark advice and mask secrets in all texts, in place: one look at all of a batch."""
     texts: list[str] = []
     for event in events:
         data = event.data
@@ -26,7 +28,14 @@ def clean(events: Sequence[Incoming]) -> None:
             texts += (data.arguments, data.result, data.error_message or "")
         else:
             texts += (data.content or "", data.goal or "", data.task or "")
+    for place, text in enumerate(texts):
+        if OPENING in text:
+            texts[place] = unfenced(text)
+            _put(events, place, texts[place])
     for place in suspects([text.encode("utf-8", "surrogatepass") for text in texts]):
-        event, number = events[place // 3], place % 3
-        name = (_OF_OUTCOME if event.type == OUTCOME else _OF_OTHERS)[number]
-        setattr(event.data, name, redact(texts[place]))
+        _put(events, place, redact(texts[place]))
+
+
+def _put(events: Sequence[Incoming], place: int, text: str) -> None:
+    event, number = events[place // 3], place % 3
+    setattr(event.data, (_OF_OUTCOME if event.type == OUTCOME else _OF_OTHERS)[number], text)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fleetlore import BlockingFleet, ConfigError, FleetloreError
+from fleetlore import BlockingFleet, Budget, ConfigError, FleetloreError
 from fleetlore.testing import EmbeddedBroker
 
 
 def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) -> None:
     with BlockingFleet("agent", broker=broker.address, tenant=tenant) as fleet:
         assert fleet.ready(10)
-        with fleet.session("g", task="t", session_id="s1") as session:
+        with fleet.session("g", task="t", session_id="s1", budget=Budget(tokens=100)) as session:
             assert session.id == "s1"
             assert not session.advise("sql", {"query": "x"})
             with session.action("sql", {"query": "x"}) as action:
@@ -24,6 +24,10 @@ def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) ->
             with session.action("sql") as action:
                 action.fail("E", "text")
             session.message("user", "hello")
+            session.note("n")
+            session.spend(tokens=90)
+            assert session.earlier == "" and not session.cite("never shown")
+            assert [caution.id for caution in session.cautions()] == ["guard:tokens"]
             session.succeed(reward=1.0)
         with fleet.session("g") as session:
             session.fail()

@@ -11,10 +11,11 @@ import orjson
 import pytest
 
 import fleetlore
-from fleetlore import ConfigError, Fleet, events
+from fleetlore import Budget, ConfigError, Fleet, events
 from fleetlore.events import Event
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.patterns import call_id, failure_of
+from fleetlore.recalled import MARK
 from fleetlore.testing import EmbeddedBroker, FakeClock
 
 CALL = ("sql", {"query": "SELECT 1"})
@@ -48,7 +49,7 @@ def recorder() -> Recorder:
 @pytest.fixture
 def fleet(recorder: Recorder) -> Fleet:
     """A fleet that never meets a broker."""
-    fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
+    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
     fleet.emitter = recorder  # type: ignore[assignment]
     return fleet
 
@@ -148,6 +149,51 @@ async def test_an_outcome_names_the_advice_that_came_before_it(fleet: Fleet, rec
     assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[item, pattern], None]
 
 
+async def test_what_is_withheld_is_named_beside_what_is_shown(recorder: Recorder) -> None:
+    fleet = Fleet("agent", broker="nowhere:1", holdout_share=1.0, clock=FakeClock(1000.0))
+    fleet.emitter = recorder  # type: ignore[assignment]
+    pattern, item = teach(fleet)
+    async with fleet.session("g") as session:
+        assert session.advise(*CALL).ids == (pattern,)
+        async with session.action(*CALL):
+            pass
+    [outcome] = [event.data for event in recorder.events if event.kind == "outcome"]
+    assert (outcome[events.ADVICE], outcome[events.WITHHELD]) == ([pattern], [item])
+
+
+async def test_what_the_agent_cites_is_named_by_the_next_outcome(fleet: Fleet, recorder: Recorder) -> None:
+    pattern, item = teach(fleet)
+    async with fleet.session("g") as session:
+        assert not session.cite(item)  # nothing was shown yet
+        session.advise(*CALL)
+        session.message("user", f"use [#{item}]")  # who was not told has nothing to cite
+        session.message("assistant", f"As [#{pattern[-8:]}] warns, I take [#{item}].")
+        for _ in range(2):
+            async with session.action(*CALL):
+                pass
+    outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
+    assert [outcome.get(events.CITED) for outcome in outcomes] == [[pattern, item], None]
+
+
+async def test_recalled_text_never_leaves_as_evidence(fleet: Fleet, recorder: Recorder) -> None:
+    teach(fleet)
+    async with fleet.session("g") as session:
+        text = session.advise(*CALL).text
+        assert text
+        note = {"path": "notes.md", "content": f"keep: {text}"}
+        async with session.action("write", note) as action:
+            assert action.arguments is note  # what the agent runs its tool with is its own
+            action.result = [{"type": "text", "text": text}]
+        session.message("assistant", text)
+        async with session.action("read") as action:
+            action.fail("Bad", text)
+    async with fleet.session(f"go on with {text}"):
+        pass
+    for event in recorder.events:
+        assert b"ran into" not in orjson.dumps(event.data), event.kind
+    assert orjson.dumps([event.data for event in recorder.events]).count(MARK.encode()) == 6
+
+
 async def test_a_failure_is_taken_into_account_until_the_tool_works_again(fleet: Fleet) -> None:
     teach(fleet)
     async with fleet.session("g") as session:
@@ -158,6 +204,76 @@ async def test_a_failure_is_taken_into_account_until_the_tool_works_again(fleet:
         async with session.action("sql", {"query": "SELECT 2"}):
             pass
         assert not session.advise()
+
+
+async def test_a_session_s_own_state_is_warned_of_in_its_advice_and_in_no_other(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    async with fleet.session("g", budget=Budget(tokens=100)) as session, fleet.session("other") as other:
+        session.spend(tokens=90)
+        fleet.clock.advance(200)  # type: ignore[attr-defined]
+        async with other.action(*CALL):
+            pass
+        advice = session.advise(*CALL)
+        assert [caution.id for caution in advice.cautions] == ["guard:tokens", "guard:stall"]
+        assert "90% of the session's budget" in advice.text
+        assert not other.advise(*CALL)
+        async with session.action(*CALL):  # a warning blocks nothing
+            pass
+        assert [caution.id for caution in session.cautions()] == ["guard:tokens"]
+    assert recorder.events[-3].data[events.ADVICE] == ["guard:tokens", "guard:stall"]
+
+
+async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None:
+    async with fleet.session("g") as session, fleet.session("g") as other:
+        for _ in range(3):
+            assert not session.advise(*CALL)
+            for each in (session, other):
+                async with each.action(*CALL) as action:
+                    action.result = "[]"
+            async with other.action("poll") as action:
+                action.result = f"{other.calls} % done"
+        advice = session.advise(*CALL)
+        assert [caution.id for caution in advice.cautions] == ["guard:loop"] and session.loops == 1
+        assert "called 3 times" in advice.text
+        async with session.action(*CALL) as action:  # round and round is one loop
+            action.result = "[]"
+        assert session.loops == 1
+        async with session.action("other") as action:
+            action.result = "something else"
+        assert not session.advise(*CALL)
+
+
+async def test_a_dangerous_call_is_warned_of_once_asked_and_the_lesson_credited_at_the_end(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    force = ("bash", {"command": "git push --force"})
+    async with fleet.session("g") as session:
+        advice = session.advise(*force)
+        assert advice.ids == ("safety:git-force-push",) and "--force-with-lease" in advice.text
+        async with session.action(*force) as action:  # a warning blocks nothing
+            action.fail("Refused", "protected branch")
+        session.fail()
+    assert fleet.safety.right == {"git-force-push": 1} and fleet.safety.wrong == {}
+    assert recorder.events[2].data[events.ADVICE] == ["safety:git-force-push"]
+    async with fleet.session("g") as session:
+        assert not session.advise("bash", {"command": "git push"})
+        assert session.advise(*force)
+        session.succeed()  # another way was found
+    assert fleet.safety.right == {"git-force-push": 2}
+
+
+async def test_a_session_remembers_what_it_did_and_names_what_decided_it(fleet: Fleet) -> None:
+    async with fleet.session("cancel my order") as session:
+        assert session.blame() is None and session.moments == ()
+        session.message("user", "please")
+        session.message("assistant", "It is #W77.")
+        async with session.action("cancel", {"order": "#W77"}) as action:
+            action.fail("NotFound", "no order #W77")
+        assert [(each.number, each.error) for each in session.moments] == [(1, None), (2, None), (3, "NotFound")]
+        assert (session.calls, session.errors) == (1, 1)
+        decisive = session.blame()
+        assert decisive is not None and decisive.number == 2
 
 
 async def test_feedback_comes_later_and_from_outside(fleet: Fleet, recorder: Recorder) -> None:
@@ -189,6 +305,33 @@ async def test_a_strange_tool_name_is_made_printable(fleet: Fleet, recorder: Rec
         pass
     tool = recorder.events[1].data[events.TOOL]
     assert len(tool) == 256 and "\x1b" not in tool
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\ud800",
+        b"\xff",
+        2**70,
+        float("nan"),
+        {1: {2: object()}},
+        {"a": [None, {"\udfff": "\x00"}]},
+        "(" * 5000,
+        "'" * 99,
+    ],
+)
+async def test_nothing_an_agent_hands_over_breaks_it(fleet: Fleet, value: Any) -> None:
+    async with fleet.session(str(value)) as session:
+        for tool in ("bash", "sql", "python"):
+            for arguments in (value, {"command": value, "query": value, "code": value}):
+                assert session.advise(tool, arguments) is not None
+                async with session.action(tool, arguments) as action:
+                    action.result = value
+                async with session.action(tool, arguments) as action:
+                    action.fail("E", str(value))
+        session.message("assistant", value)
+        session.fail()
+        assert session.blame() is not None
 
 
 async def test_an_agent_without_a_broker_goes_on(unused_address: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,6 +79,28 @@ def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
     index.put_item(recovery("r", pattern="class-2"), 1.0)
     assert index.recoveries("class-1") == ()
     assert [each.id for each in index.recoveries("class-2")] == ["r"]
+
+
+def test_what_is_like_in_words_follows_what_the_lore_says_now() -> None:
+    index = LoreIndex()
+
+    def found(goal: str) -> list[str]:
+        return [item.id for item in index.strategies_like(goal, 0.5)]
+
+    for number in range(5):
+        index.put_item(recovery(f"x{number}", kind="strategy", task=f"x{number}"), 1.0)
+    index.put_item(replace(recovery("s", kind="strategy", task="t"), title="How to: refund an order"), 1.0)
+    assert found("refund an order") == ["s"]
+    index.put_item(replace(index.items["s"], support=2), 2.0)
+    assert found("refund an order") == ["s"]
+    index.put_item(replace(index.items["s"], title="How to: book a flight"), 3.0)
+    assert (found("refund an order"), found("book a flight")) == ([], ["s"])
+    index.put_item(replace(index.items["s"], superseded_by="x1"), 4.0)
+    assert found("book a flight") == [] and index.strategies("t") == ()
+    index.put_item(replace(index.items["s"], superseded_by=None), 5.0)
+    assert found("book a flight") == ["s"] == [item.id for item in index.strategies("t")]
+    index.forget_item("s")
+    assert found("book a flight") == []
 
 
 writes = st.lists(st.tuples(st.integers(0, 15), st.none() | st.integers(0, 5)), max_size=80)

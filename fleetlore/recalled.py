@@ -1,0 +1,135 @@
+"""What a session was told, so that its outcomes can name it and its words are known when they come back.
+
+Text that was recalled must never become evidence: an agent that writes what it was told into a note, reads the note and is
+judged by it would teach the fleet its own words again, and memories of language models fill up that way. So before an event
+leaves the process, recalled text in it is replaced by `MARK`:
+
+- everything between the fence that advice is shown in, in any text of the event;
+- in goals, messages and arguments also whole lines of what this session was shown.
+
+The mark is how the stream recognises it. A call that follows a remedy is not marked, for it is what was done: there the ids
+of the advice that stand beside it say that it is no independent evidence. What an agent tells in words of its own is not
+recognised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+__all__ = ["FENCE", "MARK", "OPENING", "Recalled", "handle", "unfenced"]
+
+FENCE = "fleet-memory"
+MARK = "[fleet-memory]"
+
+OPENING = f"<{FENCE}>"
+_FENCED = re.compile(rf"{OPENING}.*?(?:</{FENCE}>|\Z)", re.DOTALL)
+_CITED = re.compile(r"\[#([0-9A-Za-z_-]{1,8})\]")
+_STRANGE = re.compile(r"[^0-9A-Za-z_-]")
+# A shorter line may come about by itself ("SELECT 1"); what is taken for an echo is lost as evidence.
+_MIN_LINE = 24
+_MAX_LINES = 64
+_MAX_TEXT = 8192  # no stage reads further into a text
+_MAX_DEPTH = 16
+
+
+def handle(id: str) -> str:
+    """The id as a model can cite it, `[#1a2b3c4d]`: its last eight characters, of an id from elsewhere only letters and digits."""
+    return _STRANGE.sub("", id)[-8:]
+
+
+def unfenced(value: Any) -> Any:
+    """A JSON value with each quotation of advice replaced by the mark. Needs to know nothing of the session."""
+    return _mapped(value, _unfenced_text)
+
+
+class Recalled:
+    """What one session was told, which of it was withheld, and which of it the agent says it used."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[str, ...]] = {}  # since the last action, by kind of call
+        self._withheld: dict[str, tuple[str, ...]] = {}
+        self._for_all: tuple[str, ...] = ()
+        self._withheld_for_all: tuple[str, ...] = ()
+        self._ids: dict[str, str] = {}  # by handle: all that was ever shown
+        self._cited: dict[str, None] = {}  # since the last action
+        self._lines: dict[str, None] = {}  # the last ones shown, newest last
+
+    def show(self, call: str | None, ids: tuple[str, ...], withheld: tuple[str, ...], lines: Iterable[str]) -> None:
+        """Note what was told: about one kind of call, or (None) about the session as a whole."""
+        if call is None:
+            self._for_all, self._withheld_for_all = ids, withheld
+        else:
+            self._shown[call], self._withheld[call] = ids, withheld
+        if not ids:
+            return
+        for id in ids:
+            self._ids[handle(id)] = id
+        for line in lines:
+            if len(line) >= _MIN_LINE and line not in self._lines:
+                self._lines[line] = None
+        while len(self._lines) > _MAX_LINES:
+            del self._lines[next(iter(self._lines))]
+
+    def take(self, call: str) -> tuple[list[str], list[str], list[str]]:
+        """Ids of what was shown and withheld since the last call, that about this one first, and of what was cited.
+
+        What was asked about other calls counts too: who is warned of a call and makes another has heeded the warning, and if
+        only what was not heeded were recorded, nothing would ever seem to help. The next call starts afresh.
+        """
+        shown = _together(self._shown.pop(call, ()), *self._shown.values(), self._for_all)
+        withheld = _together(self._withheld.pop(call, ()), *self._withheld.values(), self._withheld_for_all)
+        cited = list(self._cited)
+        self._shown.clear()
+        self._withheld.clear()
+        self._cited.clear()
+        return shown, withheld, cited
+
+    def cite(self, id: str) -> bool:
+        """Note that the agent used what was shown under this id or handle; False where nothing was."""
+        known = self._ids.get(handle(id.strip("[#] ")))
+        if known is None:
+            return False
+        self._cited[known] = None
+        return True
+
+    def cite_all(self, text: str) -> None:
+        """Note every citation in what the agent says."""
+        if "[#" in text and self._ids:
+            for cited in _CITED.findall(text):
+                self.cite(cited)
+
+    def marked(self, value: Any) -> Any:
+        """A message or arguments with what was recalled replaced by the mark; itself where there is none of it."""
+        return _mapped(value, self._marked_text if self._lines else _unfenced_text)
+
+    def _marked_text(self, text: str) -> str:
+        marked = _unfenced_text(text)
+        head = marked[:_MAX_TEXT]
+        found = [line for line in self._lines if line in head]
+        for line in sorted(found, key=len, reverse=True):  # the longer first: a part of it may be a line of its own
+            marked = marked.replace(line, MARK)
+        return marked
+
+
+def _together(*ids: tuple[str, ...]) -> list[str]:
+    return list(dict.fromkeys([id for some in ids for id in some]))
+
+
+def _unfenced_text(text: str) -> str:
+    return _FENCED.sub(MARK, text) if OPENING in text else text
+
+
+def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
+    """The value with its texts changed; itself where none is, as nearly always."""
+    if isinstance(value, str):
+        return change(value) if len(value) >= _MIN_LINE else value
+    if depth < _MAX_DEPTH:
+        if isinstance(value, dict):
+            changed = {key: _mapped(each, change, depth + 1) for key, each in value.items()}
+            return changed if any(changed[key] is not value[key] for key in value) else value
+        if isinstance(value, list | tuple):
+            entries = [_mapped(each, change, depth + 1) for each in value]
+            return entries if any(new is not old for new, old in zip(entries, value, strict=True)) else value
+    return value

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from fleetlore import events
+from fleetlore.lore import MemoryItem
+from fleetlore.testing import EmbeddedBroker
+from fleetlore.topics import topic
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def address(broker: EmbeddedBroker) -> Iterator[str]:
+    """A broker of this module alone: examples belong to the default tenant."""
+    with EmbeddedBroker() as mine:
+        yield mine.address
+
+
+def run(name: str, address: str) -> str:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / name],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FLEETLORE_BROKER": address, "FLEETLORE_HOLDOUT_SHARE": "0"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def sent(address: str) -> list[dict[str, Any]]:
+    """All events so far, in order of the log."""
+    consumer = AIOKafkaConsumer(topic("default", "events"), bootstrap_servers=address, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        batches = await consumer.getmany(timeout_ms=5000, max_records=1000)
+        records = [record for batch in batches.values() for record in batch]
+    finally:
+        await consumer.stop()
+    found: list[dict[str, Any]] = []
+    for record in records:
+        value = orjson.loads(record.value)
+        found += value if isinstance(value, list) else [value]
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_without_a_broker(name: str, unused_address: str) -> None:
+    assert run(name, unused_address)
+
+
+async def test_attempts_side_by_side(address: str, make_topics: Any) -> None:
+    await make_topics(address, "default", "events", "patterns", "items", partitions=1)
+    assert "best: attempt 1, answer 2" in run("parallel_attempts.py", address)
+    started = [event["data"] for event in await sent(address) if "session.started" in event["type"]]
+    assert sorted(data[events.ATTEMPT] for data in started) == [0, 1, 2]
+    assert len({data[events.ATTEMPT_GROUP] for data in started}) == 1
+
+
+def test_attempts_one_after_another(address: str) -> None:
+    assert run("sequential_attempts.py", address).splitlines() == [
+        "trying SELECT count(*) FROM car WHERE made = 1970",
+        "trying SELECT count(*) FROM cars WHERE made = 1970",
+        "trying SELECT count(*) FROM cars WHERE year = 1970",
+        "attempt 2: success, answer 2",
+    ]
+
+
+async def test_retrieve_act_cite(address: str) -> None:
+    assert "success after 2 calls, 1 failed" in run("reasoning_bank.py", address)
+    item = MemoryItem(
+        id="0a1b2c3d4e5f", tenant="default", kind="strategy", title="How to: count cars", description="", support=3,
+        content="What worked: sql(SELECT count(*) FROM cars_data)", when="the task is cars", task="cars",
+    )  # fmt: skip
+    producer = AIOKafkaProducer(bootstrap_servers=address)
+    await producer.start()
+    await producer.send_and_wait(topic("default", "items"), item.to_json(), key=item.id.encode())
+    await producer.stop()
+    said = run("reasoning_bank.py", address)
+    assert "As [#2c3d4e5f] says" in said and "success after 1 calls, 0 failed" in said
+    last = [event["data"] for event in await sent(address) if ".outcome." in event["type"]][-1]
+    assert last[events.ADVICE] == last[events.CITED] == [item.id]
