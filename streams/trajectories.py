@@ -30,6 +30,7 @@ class LoggedSession:
 
     Attributes:
         events: (kind, data) in order, without its start and end.
+        source: where it was logged: a benchmark, a product, a team.
     """
 
     session: str
@@ -39,6 +40,7 @@ class LoggedSession:
     outcome: ev.Outcome = "unknown"
     reward: float | None = None
     events: list[tuple[Kind, dict[str, Any]]] = field(default_factory=list)
+    source: str = ""
 
     def all_events(self) -> list[tuple[Kind, dict[str, Any]]]:
         """With its start and end."""
@@ -64,6 +66,7 @@ def read_sessions(folder: Path) -> list[LoggedSession]:
     for trajectories in files:
         for line in _lines(trajectories):
             session = LoggedSession(line["session"], line["agent"], line["task"], line["goal"])
+            session.source = line.get("source") or ""
             if line.get("outcome") is not None:
                 session.outcome = "success" if line["outcome"] else "failure"
                 if line.get("label_from") == "env_reward":

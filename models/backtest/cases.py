@@ -1,0 +1,73 @@
+"""Logged sessions as the backtest compares them: what a predictor may read apart from how the session really ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from fleetlore.trajectory import Trajectory
+
+Slice = Literal["A", "T", "AT", "K", "S"]
+SLICES: Final[tuple[Slice, ...]] = ("A", "T", "AT", "K", "S")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One session.
+
+    Attributes:
+        trajectory: with nothing in it that only the end tells: no ending, reward, feedback, number of events or end time.
+        source: where it was logged.
+        failed: how it ended; None where the log does not say.
+    """
+
+    trajectory: Trajectory
+    source: str
+    failed: bool | None
+
+    @property
+    def agent(self) -> str:
+        return self.trajectory.agent
+
+    @property
+    def task(self) -> str:
+        return self.trajectory.task
+
+
+def case_of(trajectory: Trajectory, source: str) -> Case:
+    """Take the outcome out of the session and put it beside it."""
+    failed = {"failure": True, "success": False}.get(trajectory.ending)
+    hidden = replace(
+        trajectory,
+        # A part of a long session stays one: that it was cut is seen while it runs, and no judge judges it.
+        ending="continued" if trajectory.ending == "continued" else "unknown",
+        reward=None,
+        feedback=None,
+        events=len(trajectory.steps),
+        ended=trajectory.started,
+    )
+    return Case(hidden, source, failed)
+
+
+def slices_of(train: Sequence[Case], test: Sequence[Case]) -> list[Slice]:
+    """The slice of each test session, by what its source's training sessions know.
+
+    A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known (another session of the same agent on
+    the same task); S: nothing of the source is known. Agents and tasks are known by name within their source.
+    """
+    agents = {(case.source, case.agent) for case in train}
+    tasks = {(case.source, case.task) for case in train}
+    sources = {source for source, _ in agents}
+    names: Mapping[tuple[bool, bool], Slice] = {
+        (False, True): "A",
+        (True, False): "T",
+        (False, False): "AT",
+        (True, True): "K",
+    }
+    return [
+        names[(case.source, case.agent) in agents, (case.source, case.task) in tasks] if case.source in sources else "S"
+        for case in test
+    ]

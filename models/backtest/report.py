@@ -1,0 +1,82 @@
+"""All figures of a backtest, in one pass over the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fleetlore.failure_recall import TextEncoder
+from fleetlore.lore import MemoryItem, Pattern
+from models.backtest.cases import Case, slices_of
+from models.backtest.foresight import foresee
+from models.backtest.harm import harmless_patterns
+from models.backtest.judging import judging
+from models.backtest.junk import harmless_warnings, junk_reasons
+from models.backtest.priors import priors
+from models.backtest.recurrence import recurrence
+from models.backtest.retrieval import retrieval
+from models.backtest.tfidf import fit_tfidf
+from models.critic import Critic
+from models.critic_judge import CriticJudge
+from models.judge import JudgeChain, RulesJudge
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What the pipeline made of the training sessions; `now` is event time in seconds at their end."""
+
+    patterns: Sequence[Pattern]
+    items: Sequence[MemoryItem]
+    now: float
+
+
+def backtest(
+    train: Sequence[Case],
+    test: Sequence[Case],
+    learned: Learned,
+    encoder: TextEncoder,
+    *,
+    seed: int,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """All figures; those that are not defined are None.
+
+    Args:
+        train, test: in the order of the stream.
+        progress: told what is being worked on.
+
+    Raises:
+        ConfigError: the training sessions have not both ended well and failed.
+        ModelUnavailable: the `[evaluate]` extra is not installed.
+    """
+    slices = slices_of(train, test)
+    progress("fitting TF-IDF with logistic regression")
+    baseline, _ = foresee(test, slices, fit_tfidf(train, seed))
+    progress("fitting the critic")
+    ended = [case for case in train if case.failed is not None]
+    critic = Critic.fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
+    progress("foreseeing failures")
+    foreseen, calibration = foresee(test, slices, critic.failure_probability)
+    progress("judging")
+    chain = JudgeChain([RulesJudge(), CriticJudge(critic)])
+    judged = judging(test, slices, chain)
+    progress("recalling")
+    found = retrieval(train, test, slices, encoder)
+    progress("looking for junk")
+    harmless = harmless_patterns([*train, *test])
+    recalled = [item for item in learned.items if item.superseded_by is None]
+    reasons = junk_reasons(recalled, {case.trajectory.session for case in train}, harmless)
+    if reasons:
+        progress("junk: " + ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())))
+    return {
+        "failure_auroc": foreseen,
+        "priors": priors(train, test, slices),
+        "tfidf_baseline": baseline,
+        "judge": judged,
+        "retrieval": found,
+        "recurrence": recurrence(train, test),
+        "calibration": calibration,
+        "junk_rate": reasons.total() / len(recalled) if recalled else None,
+        "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),
+    }

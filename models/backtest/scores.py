@@ -1,0 +1,75 @@
+"""The figures of the backtest. Each is None where it is not defined, never NaN: a NaN is no JSON and hides what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+CALIBRATION_BINS = 10
+
+
+def auroc(score: Floats, failed: Bools) -> float | None:
+    """Chance that a failed session scores above a successful one, ties by half (Mann and Whitney 1947); None unless both occur."""
+    pairs = int(failed.sum()) * int((~failed).sum())
+    return _won(score, failed) / pairs if pairs else None
+
+
+def within_auroc(score: Floats, failed: Bools, groups: Sequence[Hashable]) -> float | None:
+    """The same over pairs of one group only, all pairs counted alike: what is foreseen beyond knowing that a task is hard."""
+    places: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(groups):
+        places.setdefault(group, []).append(place)
+    won = pairs = 0.0
+    for own in places.values():
+        inside = failed[own]
+        pairs += int(inside.sum()) * int((~inside).sum())
+        won += _won(score[own], inside)
+    return won / pairs if pairs else None
+
+
+def _won(score: Floats, failed: Bools) -> float:
+    """Pairs in which the failed session scores higher, ties by half."""
+    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
+    positives = int(failed.sum())
+    return float(ranks[failed].sum() - positives * (positives + 1) / 2)
+
+
+def cohen_kappa(said: Bools, true: Bools) -> float | None:
+    """Agreement beyond chance (Cohen 1960); None where chance alone agrees always, or nothing was said."""
+    if not len(true):
+        return None
+    agreed = float((said == true).mean())
+    chance = float(said.mean() * true.mean() + (1 - said.mean()) * (1 - true.mean()))
+    return (agreed - chance) / (1 - chance) if chance < 1 else None
+
+
+def balanced_accuracy(said: Bools, true: Bools) -> float | None:
+    """Mean of the recalls of both outcomes; None unless both occur."""
+    if not len(true) or true.all() or not true.any():
+        return None
+    return float((said[true].mean() + (~said[~true]).mean()) / 2)
+
+
+def brier(probability: Floats, failed: Bools) -> float | None:
+    """Mean squared error of the probabilities (Brier 1950)."""
+    return float(((probability - failed) ** 2).mean()) if len(failed) else None
+
+
+def calibration_error(probability: Floats, failed: Bools) -> float | None:
+    """Expected calibration error: |mean probability - rate| over ten equal bins, weighted by their sizes (Guo et al. 2017)."""
+    if not len(failed):
+        return None
+    bins = np.minimum((probability * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    gaps = [abs(float((probability[bins == each] - failed[bins == each]).sum())) for each in np.unique(bins)]
+    return sum(gaps) / len(failed)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """None of nothing."""
+    return sum(values) / len(values) if values else None

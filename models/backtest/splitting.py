@@ -1,0 +1,47 @@
+"""A training and a test part of one folder of logs: some agents and some tasks of each source are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from fleetlore.errors import ConfigError
+from fleetlore.sample import stable_hash
+
+
+class Logged(Protocol):
+    source: str
+    agent: str
+    task: str
+
+
+L = TypeVar("L", bound=Logged)
+
+
+def split(sessions: Sequence[L], seed: int, share: float, leave_out: str | None = None) -> tuple[list[L], list[L]]:
+    """Hold out `share` of the agents and of the tasks of each source, drawn by hash, and all of the source `leave_out`.
+
+    Training has the sessions of known agents on known tasks; all others are for the test and fall into the slices A, T
+    and AT by themselves. A source with one agent (or task) keeps it.
+
+    Raises:
+        ConfigError: there is no source of that name, or nothing is left on one side.
+    """
+    sources = {each.source for each in sessions}
+    if leave_out is not None and leave_out not in sources:
+        raise ConfigError(f"there is no source {leave_out!r} to leave out; there are: {', '.join(sorted(sources))}")
+    held: set[tuple[str, str, str]] = set()
+    for source in sources - {leave_out}:
+        own = [each for each in sessions if each.source == source]
+        for kind, names in (("agent", {each.agent for each in own}), ("task", {each.task for each in own})):
+            drawn = sorted(names, key=lambda name: (stable_hash(f"{seed}/{kind}/{source}/{name}"), name))
+            count = max(1, round(share * len(drawn))) if len(drawn) > 1 else 0
+            held |= {(kind, source, name) for name in drawn[:count]}
+    train: list[L] = []
+    test: list[L] = []
+    for each in sessions:
+        out = {("agent", each.source, each.agent), ("task", each.source, each.task)} & held
+        (test if out or each.source == leave_out else train).append(each)
+    if not train or not test:
+        raise ConfigError("too few agents and tasks to hold some out: one part would be empty")
+    return train, test
