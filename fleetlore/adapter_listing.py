@@ -20,11 +20,15 @@ from fleetlore.topics import topic
 
 @dataclass(frozen=True, slots=True)
 class AdapterListing:
-    """manifests: oldest first. pointers: the newest of each channel. acks: the newest of each agent."""
+    """manifests: oldest first. pointers: the newest of each channel that is followed. acks: the newest of each agent.
+
+    revocations: of versions and of keys.
+    """
 
     manifests: tuple[dict[str, Any], ...]
     pointers: tuple[dict[str, Any], ...]
     acks: tuple[dict[str, Any], ...]
+    revocations: tuple[dict[str, Any], ...] = ()
 
 
 async def read_adapters(bootstrap: str, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:
@@ -47,7 +51,12 @@ async def read_adapters(bootstrap: str, tenant: str, timeout_seconds: float = 10
         if isinstance(value, dict) and (known is None or value.get("epoch", 0) >= known.get("epoch", 0)):
             found[kind][key] = value
     manifests = sorted(found["manifests"].values(), key=lambda manifest: (manifest.get("created", 0), str(manifest)))
-    return AdapterListing(tuple(manifests), tuple(found["pointers"].values()), tuple(found["acks"].values()))
+    revocations = tuple(value for key, value in found["pointers"].items() if key.startswith(b"revoked/"))
+    pointers = [value for key, value in found["pointers"].items() if not key.startswith(b"revoked/")]
+    # A canary that is older than the stable pointer is over.
+    stable = max((pointer.get("epoch", 0) for pointer in pointers if pointer.get("channel") == "stable"), default=0)
+    followed = (p for p in pointers if p.get("channel") != "canary" or p.get("epoch", 0) > stable)
+    return AdapterListing(tuple(manifests), tuple(followed), tuple(found["acks"].values()), revocations)
 
 
 async def read_to_end(bootstrap: str, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:

@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import AdapterRefused
 from fleetlore.inbox import AdapterInbox
-from fleetlore.manifest import CHANNEL, PublicKeys
+from fleetlore.manifest import PublicKeys
 from fleetlore.policy import LoadedAdapter, Policy
 from fleetlore.topics import topic
 
@@ -59,7 +59,6 @@ class AdapterSubscriber:
         policy: Policy,
         *,
         idle: Callable[[], bool] = lambda: True,
-        channel: str = CHANNEL,
         clock: Clock | None = None,
     ) -> None:
         self.policy = policy
@@ -69,7 +68,7 @@ class AdapterSubscriber:
         self._agent = agent
         self._idle = idle
         self._clock = clock or SystemClock()
-        self._inbox = AdapterInbox(tenant, trusted, channel)
+        self._inbox = AdapterInbox(tenant, trusted, agent)
         self._pending: _Staged | None = None
         self._acks: deque[dict[str, object]] = deque(maxlen=100)
         self._caught_up = asyncio.Event()
@@ -119,6 +118,7 @@ class AdapterSubscriber:
 
     async def _stage(self) -> None:
         pointer = self._inbox.pointer
+        self._leave_revoked()
         if pointer is None or pointer.version == self.version:
             self._pending = None  # a pointer that went back to the version in use takes away what was waiting
             return
@@ -140,6 +140,16 @@ class AdapterSubscriber:
         self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
         if self._idle():
             self.apply_pending()
+
+    def _leave_revoked(self) -> None:
+        """What is revoked is not run until something better comes: without a version the policy abstains."""
+        if self._pending is not None and self._inbox.revoked(self._pending.version):
+            self._pending = None
+        version = self.version
+        if version is not None and self._inbox.revoked(version):
+            log.warning("adapter %s is revoked: the policy abstains until another one comes", version[:12])
+            self.policy.reset()
+            self._ack(version, "revoked", 0.0)
 
     def _refuse(self, refusal: AdapterRefused, what: str) -> None:
         self.refused[refusal.reason] += 1

@@ -120,10 +120,18 @@ def _row(listing: AdapterListing, manifest: dict[str, Any]) -> dict[str, Any]:
         "parent": manifest.get("parent"),
         "created": created if isinstance(created, int | float) else 0.0,
         "sessions": manifest.get("sessions", 0),
-        "channels": sorted(str(each.get("channel")) for each in listing.pointers if each.get("version") == version),
+        "channels": sorted(_channel(each) for each in listing.pointers if each.get("version") == version)
+        + ["revoked" for each in listing.revocations if each.get("what") == version],
         "agents_running": running[version],
         "metrics": metrics if isinstance(metrics, dict) else {},
     }
+
+
+def _channel(pointer: dict[str, Any]) -> str:
+    share, name = pointer.get("share"), str(pointer.get("channel"))
+    if name == "canary" and isinstance(share, int | float):
+        name += f" {share:.0%}"
+    return f"{name} (pinned)" if pointer.get("pinned") is True else name
 
 
 def _figures(metrics: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from fleetlore.errors import ModelUnavailable
 
 MAX_CHARACTERS = 1000
 CACHED_TEXTS = 8192
+FEW_TEXTS = 16
 
 Vectors = npt.NDArray[np.float32]
 
@@ -80,6 +81,8 @@ class StaticEncoder:
     def _embed(self, texts: list[str]) -> list[Vectors]:
         # The tokenizer takes UTF-8 only; a tool's output may hold half of a surrogate pair.
         clean = [text[:MAX_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
+        if len(clean) <= FEW_TEXTS:  # waking the tokenizer's threads takes longer than so few texts
+            return [self._pool(self._tokenizer.encode(text, add_special_tokens=False).ids) for text in clean]
         encodings = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
         return [self._pool(encoding.ids) for encoding in encodings]
 

@@ -13,35 +13,73 @@ import orjson
 from fleetlore.errors import AdapterRefused
 from fleetlore.manifest import (
     ADAPTER,
+    CANARY,
     CHANNEL,
     MAX_WEIGHTS_BYTES,
+    REVOKED,
     AdapterManifest,
     AdapterPointer,
     PublicKeys,
+    in_cohort,
+    signed_by,
     verify_manifest,
     verify_pointer,
+    verify_revocation,
 )
 
 KEPT_VERSIONS = 64
 
 
 class AdapterInbox:
-    """Weights by hash, manifests by version and the newest pointer of one tenant's channel."""
+    """Weights by hash, manifests by version, and the newest pointers of one tenant.
 
-    def __init__(self, tenant: str, trusted: PublicKeys, channel: str = CHANNEL) -> None:
+    agent: whose share of a canary decides; None follows `stable` only, as the trainer does.
+    """
+
+    def __init__(self, tenant: str, trusted: PublicKeys, agent: str | None = None) -> None:
         self.tenant = tenant
-        self.channel = channel
-        self.pointer: AdapterPointer | None = None
-        self._trusted = trusted
+        self.agent = agent
+        self._trusted = dict(trusted)
+        self._pointers: dict[str, AdapterPointer] = {}
+        self._signers: dict[str, str] = {}  # of manifests by version and of pointers by channel
+        self._revoked: set[str] = set()
+        self._disowned: set[str] = set()  # signed by a key that was revoked, and by no other yet
         self._weights: dict[str, bytes] = {}
         self._manifests: dict[str, AdapterManifest] = {}
         self._seen: set[tuple[int, str]] = set()
         self._rejected: set[str] = set()
 
     @property
+    def pointer(self) -> AdapterPointer | None:
+        """What to run: the channel `stable`, or `canary` while that is newer and the agent belongs to its share."""
+        stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
+        if canary is None or self.agent is None or (stable is not None and stable.epoch > canary.epoch):
+            return stable
+        return canary if in_cohort(self.agent, canary.share) else stable
+
+    @property
+    def canary(self) -> AdapterPointer | None:
+        """The version that is being tried, if one is."""
+        stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
+        return None if canary is None or (stable is not None and stable.epoch > canary.epoch) else canary
+
+    @property
+    def epoch(self) -> int:
+        """The highest so far, of any channel."""
+        return max((pointer.epoch for pointer in self._pointers.values()), default=0)
+
+    def revoked(self, version: str) -> bool:
+        """Whether nobody may run this version any more."""
+        return version in self._revoked or version in self._disowned
+
+    @property
     def versions(self) -> dict[str, AdapterManifest]:
-        """Manifests of the versions whose weights are here too."""
-        return {version: m for version, m in self._manifests.items() if version in self._weights}
+        """Manifests of the versions whose weights are here too and that are not revoked."""
+        return {v: m for v, m in self._manifests.items() if v in self._weights and not self.revoked(v)}
+
+    def weights(self, version: str) -> bytes | None:
+        """Weights of a version, if they are here."""
+        return self._weights.get(version)
 
     def take(self, name: str, key: bytes, value: bytes | None) -> None:
         """One record of the topic `name` (`adapters.weights`, …). Raises AdapterRefused; nothing is kept then."""
@@ -49,6 +87,8 @@ class AdapterInbox:
             self.take_weights(key, value)
         elif name == "adapters.manifests":
             self.take_manifest(key, value)
+        elif key.startswith(REVOKED.encode()):
+            self.take_revocation(value)
         else:
             self.take_pointer(value)
 
@@ -78,6 +118,8 @@ class AdapterInbox:
             raise AdapterRefused("tampered", "a manifest under the key of another")
         if manifest.name == ADAPTER:
             self._manifests[manifest.version] = manifest
+            self._signers[manifest.version] = signed_by(value)
+            self._disowned.discard(manifest.version)
             self._forget_oldest(self._manifests)
 
     def take_pointer(self, value: bytes | None) -> None:
@@ -87,20 +129,39 @@ class AdapterInbox:
         pointer = verify_pointer(value, self._trusted)
         if pointer.tenant != self.tenant:
             raise AdapterRefused("foreign", f"pointer of tenant {pointer.tenant[:63]!r}")
-        if (pointer.name, pointer.channel) != (ADAPTER, self.channel):
+        if pointer.name != ADAPTER or pointer.channel not in (CHANNEL, CANARY):
             return
         mark = (pointer.epoch, pointer.version)
         if mark in self._seen:
             return  # read again after a reconnect
         self._seen.add(mark)
-        if self.pointer is not None and pointer.epoch <= self.pointer.epoch:
-            raise AdapterRefused("stale", f"epoch {pointer.epoch} after {self.pointer.epoch}")
-        self.pointer = pointer
+        newest = self._pointers.get(pointer.channel)
+        if newest is not None and pointer.epoch <= newest.epoch:
+            raise AdapterRefused("stale", f"epoch {pointer.epoch} after {newest.epoch}")
+        self._pointers[pointer.channel] = pointer
+        self._signers[pointer.channel] = signed_by(value)
+
+    def take_revocation(self, value: bytes | None) -> None:
+        """Never run a version again, or never believe a key again and whatever it signed. Raises AdapterRefused."""
+        if value is None:
+            return  # what was revoked stays so
+        revocation = verify_revocation(value, self._trusted)
+        if revocation.tenant != self.tenant:
+            raise AdapterRefused("foreign", f"revocation of tenant {revocation.tenant[:63]!r}")
+        if revocation.kind == "version":
+            self._revoked.add(revocation.what)
+            return
+        self._trusted.pop(revocation.what, None)
+        for what in [what for what, signer in self._signers.items() if signer == revocation.what]:
+            if self._pointers.pop(what, None) is None:
+                self._manifests.pop(what, None)
+                self._disowned.add(what)
+            del self._signers[what]
 
     def complete(self) -> tuple[bytes, AdapterManifest] | None:
         """Weights and manifest of the version the channel points to, once both are there; None if it was rejected."""
         version = self.pointer.version if self.pointer else None
-        if version is None or version in self._rejected:
+        if version is None or version in self._rejected or self.revoked(version):
             return None
         weights, manifest = self._weights.get(version), self._manifests.get(version)
         return (weights, manifest) if weights is not None and manifest is not None else None
@@ -110,9 +171,9 @@ class AdapterInbox:
         self._rejected.add(version)
 
     def _forget_oldest(self, kept: dict[str, bytes] | dict[str, AdapterManifest]) -> None:
+        pointed = {pointer.version for pointer in self._pointers.values()}
         while len(kept) > KEPT_VERSIONS:
-            pointed = self.pointer.version if self.pointer else None
-            kept.pop(next(version for version in kept if version != pointed))
+            kept.pop(next(version for version in kept if version not in pointed))
 
 
 def _is_cut(value: bytes) -> bool:

@@ -10,7 +10,7 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,6 +26,8 @@ except ImportError as error:
 SCHEMA = 1
 ADAPTER = "procedural"
 CHANNEL = "stable"
+CANARY = "canary"
+REVOKED = "revoked/"
 MAX_WEIGHTS_BYTES = 512 * 1024
 
 PublicKeys = Mapping[str, Ed25519PublicKey]
@@ -39,6 +41,51 @@ class DataRange:
     partition: int
     start: int
     stop: int
+
+
+class Place(NamedTuple):
+    """Where a session lies: partition and offset on `judgments`, place in the record's array, and which window of it."""
+
+    partition: int
+    offset: int
+    number: int
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedBatch:
+    """What one update learned from: places of new sessions and of rehearsed ones, and the tools whose rules had changed
+    since the parent.
+    """
+
+    new: tuple[tuple[int, ...], ...]
+    rehearsed: tuple[tuple[int, ...], ...]
+    stale: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """All of them."""
+        return tuple(Place(*place) for place in (*self.new, *self.rehearsed))
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSignature:
+    """Where failures of one pattern lie in the version's signature space: `vector` is base64 of 64 little-endian float16."""
+
+    pattern: str
+    tool: str
+    vector: str
+
+
+@dataclass(frozen=True, slots=True)
+class Familiar:
+    """Goals that the version has learned from, as centres of clusters: base64 of 256 little-endian float16 each.
+
+    least: cosine to the nearest centre below which a goal is of another kind; 1 in 50 of those learned lie below it.
+    """
+
+    centres: tuple[str, ...] = ()
+    least: float = -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +106,11 @@ class AdapterManifest:
         tools: those it may judge, by what it showed on held-out sessions; on any other tool the policy abstains.
         metrics: the gate's figures.
         created: Unix seconds.
+        batches: the updates that made it of its parent, in order: with `training` (settings, seed) they give the same
+            weights again, to the byte, with the same release of torch on a CPU.
+        signatures: the failure patterns it knows best, for the nearest one to a call that is likely to fail.
+        familiar: what goals it may judge; elsewhere the policy abstains.
+        judges: how many of the sessions were judged by what, `source/version`.
     """
 
     name: str
@@ -81,6 +133,12 @@ class AdapterManifest:
     metrics: dict[str, float]
     probe: Probe
     created: float
+    batches: tuple[TrainedBatch, ...] = ()
+    training: dict[str, float] = field(default_factory=dict)
+    torch: str = ""
+    judges: dict[str, int] = field(default_factory=dict)
+    signatures: tuple[FailureSignature, ...] = ()
+    familiar: Familiar = Familiar()
     schema: int = SCHEMA
 
     @property
@@ -95,7 +153,13 @@ class AdapterManifest:
 
 @dataclass(frozen=True, slots=True)
 class AdapterPointer:
-    """Which version a channel runs. A higher epoch wins; a rollback is a newer pointer to an older version."""
+    """Which version a channel runs. A higher epoch wins; a rollback is a newer pointer to an older version.
+
+    Attributes:
+        epoch: counts over all channels of an adapter, so that a pointer of one channel can end another's.
+        share: of the agents, by the hash of their names, that follow the channel `canary`, while it is newer than `stable`.
+        pinned: the trainer leaves the channel alone until a person points it elsewhere.
+    """
 
     name: str
     channel: str
@@ -104,12 +168,35 @@ class AdapterPointer:
     epoch: int
     reason: str
     created: float
+    share: float = 1.0
+    pinned: bool = False
     schema: int = SCHEMA
 
     @property
     def key(self) -> bytes:
         """Key of its record on `adapters.pointers`."""
         return f"{self.name}/{self.channel}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A version that nobody may run any more, or a signing key that nobody may believe: for ever.
+
+    kind: `version` or `key`; what: sha256 of the weights, or the key's id. A key cannot revoke itself.
+    """
+
+    name: str
+    tenant: str
+    kind: str
+    what: str
+    reason: str
+    created: float
+    schema: int = SCHEMA
+
+    @property
+    def key(self) -> bytes:
+        """Key of its record on `adapters.pointers`."""
+        return f"{REVOKED}{self.kind}/{self.what}".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +229,7 @@ class SigningKey:
     def key_id(self) -> str:
         return key_id_of(self.private.public_key())
 
-    def sign(self, document: AdapterManifest | AdapterPointer) -> bytes:
+    def sign(self, document: AdapterManifest | AdapterPointer | Revocation) -> bytes:
         """Canonical JSON of the document with `key_id` and `signature` added."""
         body = asdict(document) | {"key_id": self.key_id}
         signature = self.private.sign(_canonical(body))
@@ -174,21 +261,57 @@ def verify_manifest(data: bytes, trusted: PublicKeys) -> AdapterManifest:
         body["tensors"] = {name: tuple(shape) for name, shape in body["tensors"].items()}
         body["targets"] = tuple(body["targets"])
         body["tools"] = tuple(body["tools"])
-        return AdapterManifest(**{name: body[name] for name in AdapterManifest.__dataclass_fields__})
+        body["batches"] = tuple(_batch(entry) for entry in body.get("batches", ()))
+        body["signatures"] = tuple(FailureSignature(**entry) for entry in body.get("signatures", ()))
+        familiar = body.get("familiar", {})
+        body["familiar"] = Familiar(tuple(familiar.get("centres", ())), float(familiar.get("least", -1.0)))
+        # A field that came later has its default in what was signed before.
+        return AdapterManifest(**{name: body[name] for name in AdapterManifest.__dataclass_fields__ if name in body})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise AdapterRefused("malformed", f"manifest: {error!r}") from error
+
+
+def _batch(entry: dict[str, Any]) -> TrainedBatch:
+    new, rehearsed = (
+        tuple((int(p), int(o), int(n), int(w)) for p, o, n, w in entry[name]) for name in ("new", "rehearsed")
+    )
+    return TrainedBatch(new, rehearsed, tuple(str(tool) for tool in entry["stale"]))
 
 
 def verify_pointer(data: bytes, trusted: PublicKeys) -> AdapterPointer:
     """The pointer in `data` if a trusted key signed it. Raises AdapterRefused."""
     body = _verified(data, trusted)
     try:
-        pointer = AdapterPointer(**{name: body[name] for name in AdapterPointer.__dataclass_fields__})
-    except KeyError as error:
+        pointer = AdapterPointer(**{name: body[name] for name in AdapterPointer.__dataclass_fields__ if name in body})
+    except TypeError as error:
         raise AdapterRefused("malformed", f"pointer: {error!r}") from error
     if not isinstance(pointer.epoch, int) or not isinstance(pointer.version, str):
         raise AdapterRefused("malformed", "pointer: epoch or version has the wrong type")
     return pointer
+
+
+def verify_revocation(data: bytes, trusted: PublicKeys) -> Revocation:
+    """The revocation in `data` if a trusted key signed it, and not the one that it revokes. Raises AdapterRefused."""
+    body = _verified(data, trusted)
+    try:
+        revocation = Revocation(**{name: body[name] for name in Revocation.__dataclass_fields__})
+    except KeyError as error:
+        raise AdapterRefused("malformed", f"revocation: {error!r}") from error
+    if revocation.kind not in ("version", "key"):
+        raise AdapterRefused("malformed", f"revocation of a {str(revocation.kind)[:20]!r}")
+    if revocation.kind == "key" and revocation.what == body["key_id"]:
+        raise AdapterRefused("malformed", "a key cannot revoke itself")
+    return revocation
+
+
+def signed_by(data: bytes) -> str:
+    """Id of the key that a document names; say nothing of whether it is its signature."""
+    return str(orjson.loads(data)["key_id"])
+
+
+def in_cohort(agent: str, share: float) -> bool:
+    """Whether an agent belongs to the share that a canary is tried on: always the same agents first, as the share grows."""
+    return int.from_bytes(hashlib.sha256(f"canary/{agent}".encode()).digest()[:8], "big") < share * 2**64
 
 
 def _verified(data: bytes, trusted: PublicKeys) -> dict[str, Any]:

@@ -71,12 +71,17 @@ class Block(nn.Module):
         self.up = nn.Linear(WIDTH, 4 * WIDTH)
         self.down = nn.Linear(4 * WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        b, n, _ = x.shape
+    def forward(self, x: Tensor, mask: Tensor, last: int | None = None) -> Tensor:
+        """All rows, or only the last ones where nothing reads the others any more."""
+        b = x.shape[0]
         h = self.before_attention(x)
-        q, k, v = (project(h).view(b, n, HEADS, -1).transpose(1, 2) for project in (self.q, self.k, self.v))
-        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = x + self.o(attended.transpose(1, 2).reshape(b, n, WIDTH))
+        asking, x = (h, x) if last is None else (h[:, -last:], x[:, -last:])
+        q, k, v = (
+            project(rows).view(b, rows.shape[1], HEADS, -1).transpose(1, 2)
+            for project, rows in ((self.q, asking), (self.k, h), (self.v, h))
+        )
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[-asking.shape[1] :])
+        x = x + self.o(attended.transpose(1, 2).reshape(b, asking.shape[1], WIDTH))
         fed: Tensor = self.down(functional.gelu(self.up(self.before_feed(x))))
         return x + fed
 
@@ -95,8 +100,14 @@ class PolicyNetwork(nn.Module):
         self.session_head = nn.Linear(WIDTH, 1)
         self.signature_head = nn.Linear(WIDTH, SIGNATURE)
 
-    def forward(self, vectors: Tensor, positions: Tensor | None = None, mask: Tensor | None = None) -> Reading:
-        """Read sessions: vectors (b, n, 256), n <= 33.
+    def forward(
+        self,
+        vectors: Tensor,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        last: int | None = None,
+    ) -> Reading:
+        """Read sessions: vectors (b, n, 256), n <= 33. With `last`, give only the readings of the last tokens.
 
         Without `positions` (n,) and `mask` (n, n, True where row may look at column) the tokens are one session in
         order. Padding goes to the right, where no earlier token can look.
@@ -109,8 +120,8 @@ class PolicyNetwork(nn.Module):
         kinds = torch.where(positions == 0, GOAL, torch.where(positions % 2 == 1, ACTION, OUTCOME))
         # Text vectors have length 1, so their entries are ~1/16: scaled, they weigh as much as the embeddings.
         x = self.project(vectors * math.sqrt(TEXT_DIMENSIONS)) + self.kinds(kinds) + self.positions(positions)
-        for block in self.blocks:
-            x = block(x, mask)
+        for number, block in enumerate(self.blocks, 1):
+            x = block(x, mask, last if number == BLOCKS else None)
         x = self.last_norm(x)
         return Reading(
             step=self.step_head(x).squeeze(-1),
@@ -128,14 +139,14 @@ class PolicyNetwork(nn.Module):
         positions = torch.cat([torch.arange(n), torch.full((k,), n)])
         mask = torch.ones(n + k, n + k, dtype=torch.bool).tril()
         mask[n:, n:] = torch.eye(k, dtype=torch.bool)
-        reading = self(torch.cat([prefix, candidates]).unsqueeze(0), positions, mask)
-        return Reading(reading.step[:, n:], reading.session[:, n:], reading.signature[:, n:])
+        reading: Reading = self(torch.cat([prefix, candidates]).unsqueeze(0), positions, mask, last=k)
+        return reading
 
-    def risks(self, prefix: Vectors, candidates: Vectors) -> list[float]:
-        """P(fails) of each of k candidates after a prefix: float32 (n, 256) and (k, 256)."""
+    def risks(self, prefix: Vectors, candidates: Vectors) -> tuple[list[float], Vectors]:
+        """P(fails) and signature (k, 64) of each of k candidates after a prefix: float32 (n, 256) and (k, 256)."""
         with torch.inference_mode():
             reading = self.read_candidates(torch.from_numpy(prefix), torch.from_numpy(candidates))
-            return [float(value) for value in torch.sigmoid(reading.step[0]).tolist()]
+            return torch.sigmoid(reading.step[0]).tolist(), reading.signature[0].numpy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,27 @@ would tear: a call on another thread would read half of the old weights and half
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from fleetlore.encoder import StaticEncoder, shared_encoder
+from fleetlore.encoder import StaticEncoder, Vectors, shared_encoder
 from fleetlore.errors import AdapterRefused
 from fleetlore.manifest import MAX_WEIGHTS_BYTES, AdapterManifest, Probe
 from fleetlore.network import (
     LORA_TARGETS,
     MAX_STEPS,
+    SIGNATURE,
+    TEXT_DIMENSIONS,
     Base,
     PolicyNetwork,
     fold,
@@ -34,6 +37,7 @@ from fleetlore.network import (
 )
 
 PROBE_TOLERANCE = 1e-3
+LEAST_LIKENESS = 0.5  # cosine below which a signature is no sign of a failure seen before
 
 # Agents of one process run the same versions: what one of them has folded and probed serves all, as networks are never
 # written to. Under everything that the result depends on, and only while somebody holds it.
@@ -87,10 +91,36 @@ def session_texts(goal: str, steps: Sequence[StepLike]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class LoadedAdapter:
-    """A version that passed every check, ready to be swapped in."""
+    """A version that passed every check, ready to be swapped in.
+
+    signatures: float32 (n, 64), of the manifest's signatures; centres: float32 (m, 256), of the goals it has learned from.
+    """
 
     manifest: AdapterManifest | None
     network: PolicyNetwork
+    signatures: Vectors = field(default_factory=lambda: np.zeros((0, SIGNATURE), dtype=np.float32))
+    centres: Vectors = field(default_factory=lambda: np.zeros((0, TEXT_DIMENSIONS), dtype=np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """A call that is likely to fail, and what it looks like.
+
+    Attributes:
+        probability: that it fails.
+        pattern: id of the failure pattern (`fleetlore.lore.Pattern`) that it lies nearest to; None where none is near.
+        similarity: cosine to that pattern's signature.
+        hint: what the fleet says about the pattern.
+    """
+
+    probability: float
+    pattern: str | None = None
+    similarity: float = 0.0
+    hint: str | None = None
+
+
+def no_hint(pattern: str) -> None:
+    """Knows of no pattern."""
 
 
 class Policy:
@@ -117,22 +147,60 @@ class Policy:
     def score(self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]) -> list[float | None]:
         """P(fails) of each candidate (tool, arguments) as the next step after `steps`.
 
-        None where the policy abstains: the version in use has not learned that tool (on the bare base: any tool).
-        Never blocks on a network; ~2 ms for 8 candidates.
+        None where the policy abstains: the version in use has not learned that tool (on the bare base: any tool), or no goal
+        of this kind. Never blocks on a network; ~2 ms for 8 candidates.
+        """
+        return [None if found is None else found[0] for found in self._read(self._current, steps, goal, candidates)]
+
+    def risk(
+        self,
+        steps: Sequence[StepLike],
+        goal: str,
+        tool: str,
+        arguments: Any,
+        hint: Callable[[str], str | None] = no_hint,
+    ) -> Risk | None:
+        """A warning if this call is more likely to fail than not; None where it is not, or where the policy abstains.
+
+        hint: what to say about a failure pattern, by its id.
         """
         current = self._current
+        (found,) = self._read(current, steps, goal, [(tool, arguments)])
+        if found is None or found[0] <= 0.5:
+            return None
+        assert current.manifest is not None
+        mine = [place for place, known in enumerate(current.manifest.signatures) if known.tool == tool]
+        if not mine:
+            return Risk(found[0])
+        likeness = current.signatures[mine] @ found[1]
+        nearest = int(likeness.argmax())
+        if likeness[nearest] < LEAST_LIKENESS:
+            return Risk(found[0])
+        pattern = current.manifest.signatures[mine[nearest]].pattern
+        return Risk(found[0], pattern, float(likeness[nearest]), hint(pattern))
+
+    def _read(
+        self, current: LoadedAdapter, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
+    ) -> list[tuple[float, Vectors] | None]:
+        """P(fails) and signature of each candidate; None where the policy abstains."""
         known = current.manifest.tools if current.manifest else ()
         asked = [index for index, (tool, _) in enumerate(candidates) if tool in known]
-        scores: list[float | None] = [None] * len(candidates)
+        found: list[tuple[float, Vectors] | None] = [None] * len(candidates)
         if not asked:
-            return scores
+            return found
         texts = session_texts(goal, steps[-(MAX_STEPS - 1) :])
-        actions = [action_text(*candidates[index]) for index in asked]
-        vectors = self.encoder.encode(texts + actions)
-        answers = current.network.risks(vectors[: len(texts)], vectors[len(texts) :])
-        for index, answer in zip(asked, answers, strict=True):
-            scores[index] = answer
-        return scores
+        vectors = self.encoder.encode(texts + [action_text(*candidates[index]) for index in asked])
+        if not self._familiar(current, vectors[0]):
+            return found
+        risks, signatures = current.network.risks(vectors[: len(texts)], vectors[len(texts) :])
+        for place, index in enumerate(asked):
+            found[index] = risks[place], signatures[place]
+        return found
+
+    def _familiar(self, current: LoadedAdapter, goal: Vectors) -> bool:
+        if current.manifest is None or not len(current.centres):
+            return True
+        return float((current.centres @ goal).max()) >= current.manifest.familiar.least
 
     def prepare(self, weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
         """Check everything and fold; the version in use is not touched. ~20 ms, safe on another thread.
@@ -151,11 +219,20 @@ class Policy:
             raise AdapterRefused("foreign", f"made for another encoder ({manifest.encoder[:100]})")
         if set(manifest.targets) != set(LORA_TARGETS) or not 1 <= manifest.rank <= 64:
             raise AdapterRefused("structure", f"rank {manifest.rank}, targets {manifest.targets}")
-        return LoadedAdapter(manifest, self._network(weights, manifest))
+        try:
+            signatures = unpacked([known.vector for known in manifest.signatures], SIGNATURE)
+            centres = unpacked(manifest.familiar.centres, TEXT_DIMENSIONS)
+        except ValueError as error:
+            raise AdapterRefused("structure", f"signatures or goals: {error}") from error
+        return LoadedAdapter(manifest, self._network(weights, manifest), signatures, centres)
 
     def apply(self, loaded: LoadedAdapter) -> None:
         """Put a prepared version into use: one assignment."""
         self._current = loaded
+
+    def reset(self) -> None:
+        """Back to the bare base, on which the policy abstains: one assignment."""
+        self._current = LoadedAdapter(None, self.base.network)
 
     def swap(self, weights: bytes, manifest: AdapterManifest) -> None:
         """Prepare and apply. Raises AdapterRefused; the version in use then stays."""
@@ -179,6 +256,19 @@ class Policy:
         # An adapter without effect is the sign of a lost key prefix or of a path that skips it.
         if bool((answers == unadapted).all()):
             raise AdapterRefused("probe", "the adapter changes nothing")
+
+
+def packed(vector: Vectors) -> str:
+    """A vector as a manifest holds it."""
+    return base64.b64encode(vector.astype("<f2").tobytes()).decode()
+
+
+def unpacked(texts: Sequence[str], dimensions: int) -> Vectors:
+    """Float32 (n, dimensions) of what `packed` gave. Raises ValueError."""
+    rows = [np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2") for text in texts]
+    if any(len(row) != dimensions or not np.isfinite(row).all() for row in rows):
+        raise ValueError(f"a vector is not {dimensions} finite numbers")
+    return np.array(rows, dtype=np.float32).reshape(len(rows), dimensions)
 
 
 def _parsed(text: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -12,12 +13,17 @@ import torch
 from torch import Tensor
 
 from fleetlore.encoder import StaticEncoder
+from fleetlore.manifest import Place
 from fleetlore.network import MAX_STEPS, TEXT_DIMENSIONS
 from fleetlore.policy import session_texts
 from fleetlore.trajectory import Judgment, Step
 
 UNLABELLED = -1
 HELD_OUT_ONE_IN = 5
+
+
+NOWHERE = Place(-1, -1, -1)
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,9 @@ class Episode:
         contrast: per step, what went wrong with which tool (or that the tool worked).
         tools: per step.
         session_failed: the verdict.
+        domain: what kind of work it was: the first word of the task's name.
+        patterns: per step, id of the failure's class; empty where it worked.
+        place: where it lies on `judgments`.
     """
 
     key: str
@@ -41,6 +50,14 @@ class Episode:
     contrast: tuple[str, ...]
     tools: tuple[str, ...]
     session_failed: bool
+    domain: str = ""
+    patterns: tuple[str, ...] = ()
+    place: Place = NOWHERE
+
+    @property
+    def session(self) -> str:
+        """The part of the key that all windows of a session share."""
+        return self.key[:32]
 
     @property
     def held_out(self) -> bool:
@@ -53,7 +70,7 @@ class Episode:
         return self.tools[int(failures[0]) if len(failures) else -1], bool(len(failures))
 
 
-def episodes_of(judgment: Judgment, encoder: StaticEncoder) -> list[Episode]:
+def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHERE) -> list[Episode]:
     """The session's episodes: none without a tool call, several when it has more steps than the network reads.
 
     Windows overlap by half, so that a step never lacks its past; each step is a label in one of them only.
@@ -65,7 +82,8 @@ def episodes_of(judgment: Judgment, encoder: StaticEncoder) -> list[Episode]:
         return []
     vectors = encoder.encode(session_texts(trajectory.goal, steps)).astype(np.float16)
     key = blake2b(f"{trajectory.tenant}\x1f{trajectory.id}".encode(), digest_size=16).hexdigest()
-    episodes = []
+    word = _WORD.search(trajectory.task)
+    episodes: list[Episode] = []
     labelled_until = 0
     for start in range(0, max(1, len(steps) - MAX_STEPS // 2), MAX_STEPS // 2):
         window = steps[start : start + MAX_STEPS]
@@ -82,6 +100,9 @@ def episodes_of(judgment: Judgment, encoder: StaticEncoder) -> list[Episode]:
                 contrast=tuple(step.family or f"ok {step.tool}" for step in window),
                 tools=tuple(step.tool for step in window),
                 session_failed=judgment.verdict.label == "failure",
+                domain=word.group().lower() if word else "",
+                patterns=tuple(step.pattern or "" for step in window),
+                place=place._replace(window=len(episodes)),
             )
         )
     return episodes
@@ -97,6 +118,7 @@ class Batch:
     """Episodes as tensors, padded to the right: b sessions, s steps, 1 + 2s tokens.
 
     failed, contrast: (b, s), -1 where there is nothing to learn; session_failed: (b,); length: steps of each.
+    weight: (b,), of each step of a session; 1 where nothing else was said.
     """
 
     vectors: Tensor
@@ -104,9 +126,10 @@ class Batch:
     contrast: Tensor
     session_failed: Tensor
     length: Tensor
+    weight: Tensor
 
 
-def collate(episodes: Sequence[Episode]) -> Batch:
+def collate(episodes: Sequence[Episode], weights: Sequence[float] | None = None) -> Batch:
     """Stack episodes; contrast classes get numbers in the order of their names."""
     longest = max(len(episode.failed) for episode in episodes)
     classes = {name: index for index, name in enumerate(sorted({name for e in episodes for name in e.contrast}))}
@@ -124,4 +147,5 @@ def collate(episodes: Sequence[Episode]) -> Batch:
         contrast=torch.from_numpy(contrast),
         session_failed=torch.tensor([float(episode.session_failed) for episode in episodes]),
         length=torch.tensor([len(episode.failed) for episode in episodes]),
+        weight=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights), dtype=torch.float32),
     )

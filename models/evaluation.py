@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,45 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """P(fails) and whether it did, of n labelled steps, with each step's tool."""
+    """P(fails) and whether it did, of n labelled steps, with each step's tool, its session's number and its domain."""
 
     probability: npt.NDArray[np.float64]
     failed: npt.NDArray[np.bool_]
     tools: npt.NDArray[np.str_]
+    sessions: npt.NDArray[np.int64]
+    domains: npt.NDArray[np.str_]
 
     def of_tool(self, tool: str) -> Predictions:
         """Only the steps of one tool."""
-        mine = self.tools == tool
-        return Predictions(self.probability[mine], self.failed[mine], self.tools[mine])
+        return self.where(self.tools == tool)
+
+    def where(self, mine: npt.NDArray[np.bool_]) -> Predictions:
+        """Only some steps."""
+        return Predictions(*(getattr(self, f.name)[mine] for f in fields(self)))
+
+    @property
+    def squared_error(self) -> npt.NDArray[np.float64]:
+        """Brier's score of each step."""
+        return np.square(self.probability - self.failed)
+
+    def by_session(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Mean of a value over the steps of each session, in the order of the sessions' numbers."""
+        _, place = np.unique(self.sessions, return_inverse=True)
+        return np.bincount(place, weights=values) / np.bincount(place)
+
+    @property
+    def calibration_error(self) -> float:
+        """Expected calibration error over ten equal bins (Naeini et al. 2015); NaN without steps."""
+        if not len(self.probability):
+            return float("nan")
+        bins = np.minimum((self.probability * 10).astype(np.int64), 9)
+        gaps = np.bincount(bins, weights=self.probability - self.failed, minlength=10)
+        return float(np.abs(gaps).sum() / len(bins))
+
+    @property
+    def recall(self) -> float:
+        """Share of the failures that were warned of, at P > .5; NaN without one."""
+        return float((self.probability[self.failed] > 0.5).mean()) if self.failed.any() else float("nan")
 
     @property
     def cross_entropy(self) -> float:
@@ -68,6 +97,9 @@ def predict(network: PolicyNetwork, episodes: Sequence[Episode]) -> Predictions:
     probabilities: list[npt.NDArray[np.float64]] = []
     failed: list[npt.NDArray[np.bool_]] = []
     tools: list[str] = []
+    sessions: list[int] = []
+    domains: list[str] = []
+    numbers: dict[str, int] = {}
     for start in range(0, len(episodes), CHUNK):
         chunk = episodes[start : start + CHUNK]
         batch = collate(chunk)
@@ -77,9 +109,15 @@ def predict(network: PolicyNetwork, episodes: Sequence[Episode]) -> Predictions:
         probabilities.append(answers[labelled].double().numpy())
         failed.append(batch.failed[labelled].numpy() == 1)
         for episode in chunk:
-            tools.extend(tool for tool, label in zip(episode.tools, episode.failed, strict=True) if label != UNLABELLED)
+            mine = [tool for tool, label in zip(episode.tools, episode.failed, strict=True) if label != UNLABELLED]
+            tools.extend(mine)
+            # The windows of one session are one session: what they say is not independent. Numbered as they come.
+            sessions.extend([numbers.setdefault(episode.session, len(numbers))] * len(mine))
+            domains.extend([episode.domain] * len(mine))
     return Predictions(
         np.concatenate(probabilities or [np.zeros(0)]),
         np.concatenate(failed or [np.zeros(0, dtype=np.bool_)]),
         np.array(tools, dtype=np.str_),
+        np.array(sessions, dtype=np.int64),
+        np.array(domains, dtype=np.str_),
     )

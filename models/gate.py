@@ -1,15 +1,18 @@
 """The promotion gate: what a candidate adapter must show on held-out sessions before any agent gets it.
 
 It fails closed: a candidate that cannot be measured is not promoted. The order is from cheap to dear: structure, size of
-the change, probe, then held-out sessions against the version that runs now.
+the change, probe, then held-out sessions against the version that runs now: no slice may lose failures that it knew, and
+there must be evidence of a gain, by a test that may be repeated with every candidate (`models.evidence`). So with a version
+in service that nothing improves on, the chance that it is ever replaced is at most `false_promotions`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +20,7 @@ from fleetlore.errors import AdapterRefused
 from fleetlore.network import BLOCKS, LORA_TARGETS, PolicyNetwork, adapter_key, fold, probe_answers, read_adapter
 from models.episodes import Episode
 from models.evaluation import Predictions, predict
+from models.evidence import budget, log_wealth
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,12 @@ class GateConfig:
     """The bars. Figures of the candidate are compared with those of the running version on the same sessions.
 
     Attributes:
+        false_promotions: the error budget of one running version, over all candidates that stand against it.
+        session_gain: gain in squared error that one session may count for at the most, either way: a few odd sessions, or
+            poisoned ones, then decide nothing; and the smaller the range, the sooner a small gain shows.
+        recall_margin: how much of the failures that the running version warns of may be lost, in any slice.
+        harm: how sure it must be that a slice lost recall at all; an error here refuses a good candidate, no more.
+        slice_failures: failures that make a slice (tool and domain) one of its own; smaller ones are pooled by tool, then all.
         auroc_margin: of a first version, which is measured against the bare base.
         smallest_spectral_bound: a change of a weight matrix up to this largest singular value always passes (healthy
             adapters stay under 6); above it, `spectral_factor` times the running version's is the bound.
@@ -32,9 +42,12 @@ class GateConfig:
 
     minimum_steps: int = 60
     minimum_failures: int = 8
+    false_promotions: float = 0.05
+    session_gain: float = 0.1
     balanced_accuracy_margin: float = 0.01
-    cross_entropy_margin: float = 0.02
     recall_margin: float = 0.05
+    harm: float = 0.1
+    slice_failures: int = 10
     auroc_margin: float = 0.0
     smallest_spectral_bound: float = 8.0
     spectral_factor: float = 3.0
@@ -44,14 +57,17 @@ class GateConfig:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """The decision. `reason` is `passed`, or one of a bounded set of words; `too_few` means: ask again with more.
+    """The decision. `reason` is `passed`, or one of a bounded set of words.
 
+    `too_few` and `no_gain` mean: ask again with more; the others that the candidate would do harm.
     tools: those the candidate may judge, by what it showed on held-out steps.
+    slices: recall of each slice before and after, for those that the gate looked at.
     """
 
     reason: str
     figures: dict[str, float] = field(default_factory=dict)
     tools: tuple[str, ...] = ()
+    slices: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -73,9 +89,12 @@ class PromotionGate:
         self._scale = scale
 
     def decide(
-        self, candidate: bytes, running: bytes | None, held_out: Sequence[Episode], probe_seed: int
+        self, candidate: bytes, running: bytes | None, held_out: Sequence[Episode], probe_seed: int, look: int = 1
     ) -> GateReport:
-        """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned from."""
+        """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned from.
+
+        look: the how manieth candidate it is that stands against this running version, from 1.
+        """
         bars = self.config
         try:
             tensors = read_adapter(candidate, self._rank)
@@ -101,25 +120,64 @@ class PromotionGate:
                 f"{name}auroc": predictions.auroc,
                 f"{name}balanced_accuracy": predictions.balanced_accuracy,
                 f"{name}cross_entropy": predictions.cross_entropy,
-                f"{name}recall": _recall(predictions),
+                f"{name}recall": predictions.recall,
+                f"{name}calibration_error": predictions.calibration_error,
             }
+        # One session is one observation: its steps are not independent. None counts for more than `session_gain`.
+        gains = now.by_session(rival.squared_error - now.squared_error)
+        bets = np.clip(gains / bars.session_gain, -1, 1).tolist()
+        figures |= {
+            "gain": float(gains.mean()),
+            "log_evidence": log_wealth(bets),
+            "log_evidence_needed": -math.log(budget(bars.false_promotions, look)),
+            "look": float(look),
+        }
+        slices = dict(self._slices(now, rival))
+        lost = [name for name, (drop, evidence, _, _) in slices.items() if self._harmed(drop, evidence)]
+        figures |= {"slices": float(len(slices)), "slices_harmed": float(len(lost))}
         figures = {name: round(value, 6) for name, value in figures.items()}
-        return GateReport(self._verdict(figures, running is not None), figures, self._judged_tools(now))
+        return GateReport(
+            self._verdict(figures, running is not None),
+            figures,
+            self._judged_tools(now),
+            {name: (round(was, 4), round(is_, 4)) for name, (_, _, was, is_) in slices.items()},
+        )
 
     def _verdict(self, figures: Mapping[str, float], in_service: bool) -> str:
         # `not (a >= b)` and not `a < b`: a NaN must fail.
         bars = self.config
-        if not figures["cross_entropy"] <= figures["running_cross_entropy"] + bars.cross_entropy_margin:
-            return "cross_entropy"
         if not in_service:
             # The bare base warns of everything it has not seen, and nobody runs it: its order counts, its alarms do not.
-            return "passed" if figures["auroc"] >= figures["running_auroc"] - bars.auroc_margin else "auroc"
-        if not figures["balanced_accuracy"] >= figures["running_balanced_accuracy"] - bars.balanced_accuracy_margin:
-            return "balanced_accuracy"
-        # Overall figures can rise while failures are called safe: that is what poisoned labels look like.
-        if not figures["recall"] >= figures["running_recall"] - bars.recall_margin:
-            return "recall"
-        return "passed"
+            if not figures["auroc"] >= figures["running_auroc"] - bars.auroc_margin:
+                return "auroc"
+        else:
+            if not figures["balanced_accuracy"] >= figures["running_balanced_accuracy"] - bars.balanced_accuracy_margin:
+                return "balanced_accuracy"
+            # Overall figures can rise while failures are called safe: that is what poisoned labels look like.
+            if not figures["recall"] >= figures["running_recall"] - bars.recall_margin:
+                return "recall"
+            if figures["slices_harmed"] > 0:
+                return "slice_recall"
+        return "passed" if figures["log_evidence"] >= figures["log_evidence_needed"] else "no_gain"
+
+    def _slices(self, now: Predictions, rival: Predictions) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
+        """Name of each slice with its drop in recall, the log evidence that there is one, and the recall before and after."""
+        left = now.failed.copy()
+        pairs = sorted(set(zip(now.tools[left].tolist(), now.domains[left].tolist(), strict=True)))
+        by_pair = [(f"{tool} × {domain}", (now.tools == tool) & (now.domains == domain)) for tool, domain in pairs]
+        by_tool = [(tool, now.tools == tool) for tool in sorted({tool for tool, _ in pairs})]
+        for name, inside in (*by_pair, *by_tool, ("all others", np.ones_like(left))):
+            mine = inside & left
+            if mine.sum() < self.config.slice_failures:
+                continue
+            left &= ~mine
+            after, before = now.where(mine), rival.where(mine)
+            lost = (before.probability > 0.5).astype(np.float64) - (after.probability > 0.5)
+            evidence = log_wealth(after.by_session(lost).tolist())
+            yield name, (before.recall - after.recall, evidence, before.recall, after.recall)
+
+    def _harmed(self, drop: float, evidence: float) -> bool:
+        return drop > self.config.recall_margin and evidence >= -math.log(self.config.harm)
 
     def _judged_tools(self, predictions: Predictions) -> tuple[str, ...]:
         judged = []
@@ -140,7 +198,3 @@ def spectral_norm(tensors: Mapping[str, Tensor], scale: float) -> float:
             inner = torch.linalg.qr(b, mode="r").R @ torch.linalg.qr(a.T, mode="r").R.T
             largest = max(largest, scale * float(torch.linalg.matrix_norm(inner, ord=2)))
     return largest
-
-
-def _recall(predictions: Predictions) -> float:
-    return float((predictions.probability[predictions.failed] > 0.5).mean())

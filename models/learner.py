@@ -1,25 +1,31 @@
 """One tenant's learning: which judged sessions are learned, when an update is due, and when a candidate is.
 
 No broker and no clock in here: the caller says what arrived and what time it is, so the same judgments in the same order
-give the same adapter, to the byte.
+give the same adapter, to the byte. What each update learned from is written down, so that a version can be made again.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections import Counter, OrderedDict, deque
+from dataclasses import asdict, dataclass
+
+import torch
 
 from fleetlore.encoder import StaticEncoder
-from fleetlore.manifest import ADAPTER, AdapterManifest, DataRange, Probe
-from fleetlore.network import LORA_TARGETS, Base, adapter_shapes, probe_answers
+from fleetlore.manifest import ADAPTER, AdapterManifest, DataRange, Place, Probe, TrainedBatch
+from fleetlore.network import LORA_TARGETS, Base, PolicyNetwork, adapter_shapes, probe_answers
 from fleetlore.trajectory import Judgment
-from models.episodes import Episode, episodes_of
+from models.episodes import NOWHERE, Episode, episodes_of
+from models.evaluation import predict
 from models.gate import GateConfig, GateReport, PromotionGate
+from models.landmarks import familiar_goals, signatures_of
 from models.replay_buffer import ReplayBuffer
 from models.trainer import ContrastiveTrainer, Losses, TrainerConfig, version_of
+from models.trust import Surprise, TrustConfig, Watch
 
 PROBE_SEED = 1
 REMEMBERED_SESSIONS = 200_000
+USUAL_STEPS = 12  # fewer held-out steps of a tool say too little of what is usual there
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +33,17 @@ class Cadence:
     """When to do what. A busy fleet fills batches; a small one is served after `patience_seconds`.
 
     confidence: of a verdict, from .5 (none) to 1; what is less sure is not learned.
+    refusals_until_dropped: candidates in a row that were worse than the running version, until learning goes back to it;
+        `fruitless_until_dropped` those that were merely not better.
+    agent_backlog: sessions of one agent that may wait while other agents wait too; what it sends beyond is not learned.
     """
 
     smallest_update: int = 8
     patience_seconds: float = 2.0
     updates_per_candidate: int = 3
     refusals_until_dropped: int = 4
+    fruitless_until_dropped: int = 12
+    agent_backlog: int = 32
     confidence: float = 0.8
     replay_capacity: int = 400
     held_out_capacity: int = 400
@@ -61,6 +72,7 @@ class Learner:
         config: TrainerConfig | None = None,
         cadence: Cadence | None = None,
         gate: GateConfig | None = None,
+        trust: TrustConfig | None = None,
     ) -> None:
         self.tenant = tenant
         self.config = config or TrainerConfig()
@@ -72,43 +84,76 @@ class Learner:
         self._trainer = ContrastiveTrainer(base, self.config)
         self._replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
+        self._watch = Watch(trust)
+        self._doubted: frozenset[tuple[str, str]] = frozenset()
         self._waiting: OrderedDict[str, list[Episode]] = OrderedDict()
+        self._waiting_of: Counter[str] = Counter()
         self._waiting_since = 0.0
         self._last_arrival = 0.0
+        self._overheard: deque[Judgment] = deque(maxlen=self.config.new_sessions)
         self._known: OrderedDict[str, None] = OrderedDict()
+        self._judged_by: OrderedDict[str, str] = OrderedDict()
         self._updates = 0
+        self._published_network: PolicyNetwork | None = None
+        self._begin_version()
+        self._looks = 0
+
+    def _begin_version(self) -> None:
+        """What is counted from the version that learning goes on from."""
         self._updates_since_candidate = 0
         self._refusals = 0
-        self._sessions_since_running = 0
-        self._agents_since_running: set[str] = set()
+        self._fruitless = 0
+        self._batches: list[TrainedBatch] = []
+        self._agents: set[str] = set()
+        self._sessions: set[str] = set()
+        self._judges: Counter[str] = Counter()
+        self._stale: frozenset[str] = frozenset()
 
     @property
     def waiting(self) -> tuple[str, ...]:
         """Ids of sessions that were taken and not learned yet."""
         return tuple(self._waiting)
 
+    @property
+    def network(self) -> PolicyNetwork:
+        """The running version's network; the bare base where there is none."""
+        return self._published_network or self._base.network
+
     def resume(self, weights: bytes, manifest: AdapterManifest) -> None:
         """Continue from a published version: after a start, a promotion or a rollback by someone else."""
         self._trainer.resume(weights)
         self.running = (weights, manifest)
-        self._updates_since_candidate = 0
-        self._refusals = 0
-        self._sessions_since_running = 0
-        self._agents_since_running.clear()
+        self._published_network = self._trainer.folded(weights)
+        self._begin_version()
+        self._looks = 0
+        self._learn_what_is_usual()
 
-    def recall(self, judgment: Judgment) -> None:
+    def recall(self, judgment: Judgment, place: Place = NOWHERE) -> None:
         """Put a session that was learned before a restart back into the buffers, without learning it again."""
-        for episode in self._admit(judgment):
+        for episode in self._admit(judgment, place):
             (self._held_out if episode.held_out else self._replay).add([episode])
 
-    def offer(self, judgment: Judgment, now: float) -> bool:
-        """Take a judged session; False if it is known, unsure, or teaches nothing."""
-        episodes = self._admit(judgment)
+    def recalled(self) -> None:
+        """Say that all was recalled: what is usual on held-out sessions is then known again."""
+        self._learn_what_is_usual()
+
+    def offer(self, judgment: Judgment, now: float, place: Place = NOWHERE) -> bool:
+        """Take a judged session; False if it is known, unsure, or teaches nothing.
+
+        place: where it lies on `judgments`.
+        """
+        agent = judgment.trajectory.agent
+        if self._waiting_of[agent] >= self.cadence.agent_backlog and len(self._waiting) > self._waiting_of[agent]:
+            self._overheard.append(judgment)
+            return False
+        episodes = self._admit(judgment, place)
         self._held_out.add(episode for episode in episodes if episode.held_out)
         new = [episode for episode in episodes if not episode.held_out]
         if new:
             self._waiting_since = self._waiting_since if self._waiting else now
             self._waiting[judgment.trajectory.id] = new
+            self._waiting_of[agent] += 1
+            self._judged_by[judgment.trajectory.id] = f"{judgment.verdict.source}/{judgment.verdict.version}"
         if episodes:
             self._last_arrival = now
         return bool(episodes)
@@ -119,19 +164,78 @@ class Learner:
             return True
         return waiting >= self.cadence.smallest_update and now - self._waiting_since >= self.cadence.patience_seconds
 
-    def update(self, now: float) -> Losses:
-        """Learn the sessions that waited longest, with as many rehearsed ones."""
-        sessions = list(self._waiting)[: self.config.new_sessions]
-        new = [episode for session in sessions for episode in self._waiting.pop(session)]
+    def update(self, now: float) -> Losses | None:
+        """Learn some of the waiting sessions, with as many rehearsed ones; None if none of them may be learned.
+
+        Agents take turns, and of each the session that waited longest comes first.
+        """
+        sessions = self._in_turn()
+        waiting = {session: self._waiting.pop(session) for session in sessions}
+        self._waiting_of -= Counter(episodes[0].agent for episodes in waiting.values())
+        judged_by = {session: self._judged_by.pop(session) for session in sessions}
         self._waiting_since = now
-        replayed = self._replay.draw(self.config.replayed_sessions, self.config.seed * 1_000_003 + self._updates)
-        losses = self._trainer.update(new, replayed)
-        self._replay.add(new)
+        self._look_at([episode for episodes in waiting.values() for episode in episodes])
+        new = [episode for episodes in waiting.values() for episode in episodes if self._believed(episode)]
         self._updates += 1
+        if not new:
+            return None
+        rehearsed = self._replay.draw(self.config.replayed_sessions, self.config.seed * 1_000_003 + self._updates)
+        losses = self._trainer.update(new, rehearsed, self._stale)
+        self._replay.add(new)
         self._updates_since_candidate += 1
-        self._sessions_since_running += len(sessions)
-        self._agents_since_running.update(episode.agent for episode in new)
+        self._batches.append(TrainedBatch(_places(new), _places(rehearsed), tuple(sorted(self._stale))))
+        self._agents.update(episode.agent for episode in new)
+        learned = {episode.session for episode in new}
+        taken = [session for session, episodes in waiting.items() if episodes[0].session in learned]
+        self._sessions.update(taken)
+        self._judges.update(judged_by[session] for session in taken)
         return losses
+
+    def _in_turn(self) -> list[str]:
+        queues: dict[str, list[str]] = {}
+        for session, episodes in self._waiting.items():
+            queues.setdefault(episodes[0].agent, []).append(session)
+        turns = [(turn, place, s) for place, queue in enumerate(queues.values()) for turn, s in enumerate(queue)]
+        return [session for _, _, session in sorted(turns)][: self.config.new_sessions]
+
+    def _look_at(self, episodes: list[Episode]) -> None:
+        """See what the published version did not expect of new sessions, and forget what is no longer believed."""
+        if self._published_network is None:
+            return
+        # Who sends more than is learned is still listened to, for what it says about him.
+        episodes = [*episodes, *(e for judgment in self._overheard for e in episodes_of(judgment, self._encoder))]
+        self._overheard.clear()
+        predictions = predict(self._published_network, episodes)
+        agents = list({episode.session: episode.agent for episode in episodes}.values())
+        changed = self._watch.observe(
+            Surprise(tool, probability > 0.5, agents[session], error)
+            for tool, probability, session, error in zip(
+                predictions.tools.tolist(),
+                predictions.probability.tolist(),
+                predictions.sessions.tolist(),
+                predictions.squared_error.tolist(),
+                strict=True,
+            )
+        )
+        self._stale |= changed
+        self._doubted = self._watch.doubted
+        for buffer in (self._replay, self._held_out):
+            buffer.drop(lambda episode: not changed.isdisjoint(episode.tools) or not self._believed(episode))
+
+    def _believed(self, episode: Episode) -> bool:
+        return not any((episode.agent, tool) in self._doubted for tool in episode.tools)
+
+    def _learn_what_is_usual(self) -> None:
+        if self._published_network is None:
+            return
+        predictions = predict(self._published_network, self._held_out.all())
+        usual = {}
+        for tool in predictions.tool_counts:
+            for warned in (True, False):
+                side = predictions.where((predictions.tools == tool) & ((predictions.probability > 0.5) == warned))
+                if len(side.failed) >= USUAL_STEPS:
+                    usual[tool, warned] = float(side.squared_error.mean())
+        self._watch.published(usual)
 
     def candidate_due(self, now: float) -> bool:
         """After some updates; after one, when nothing has arrived for a while."""
@@ -146,10 +250,17 @@ class Learner:
         One that is merely not better yet goes on learning, a few times in a row; one that is unsound is dropped at once.
         """
         weights = self._trainer.weights()
-        report = self._gate.decide(weights, self.running[0] if self.running else None, self._held_out.all(), PROBE_SEED)
+        held_out = [episode for episode in self._held_out.all() if self._believed(episode)]
+        running = self.running[0] if self.running else None
+        report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._looks + 1)
         self._updates_since_candidate = 0
-        self._refusals = 0 if report.passed or report.reason == "too_few" else self._refusals + 1
+        if report.reason != "too_few":
+            self._looks += 1
+            harmful = report.reason not in ("passed", "no_gain")
+            self._refusals = self._refusals + 1 if harmful else 0
+            self._fruitless = self._fruitless + 1 if report.reason == "no_gain" else 0
         dropped = self._refusals > 0 and (not report.measured or self._refusals >= self.cadence.refusals_until_dropped)
+        dropped = dropped or self._fruitless >= self.cadence.fruitless_until_dropped
         if dropped:
             self._drop()
         return Candidate(weights, report, dropped)
@@ -159,6 +270,7 @@ class Learner:
     ) -> AdapterManifest:
         """What is said about a candidate that passed."""
         network = self._trainer.folded(candidate.weights)
+        known = [*self._replay.all(), *self._held_out.all()]
         return AdapterManifest(
             name=ADAPTER,
             version=version_of(candidate.weights),
@@ -174,23 +286,31 @@ class Learner:
             tensors=dict(adapter_shapes(self.config.rank)),
             size_bytes=len(candidate.weights),
             data=data,
-            sessions=self._sessions_since_running,
-            agents=len(self._agents_since_running),
+            sessions=len(self._sessions),
+            agents=len(self._agents),
             tools=candidate.report.tools,
             metrics=candidate.report.figures,
             probe=Probe(PROBE_SEED, probe_answers(network, PROBE_SEED)),
             created=created,
+            batches=tuple(self._batches),
+            training=asdict(self.config),
+            torch=torch.__version__,
+            judges=dict(self._judges),
+            signatures=signatures_of(network, known),
+            familiar=familiar_goals(known),
         )
 
     def _drop(self) -> None:
-        self._refusals = 0
+        stale = self._stale
+        self._begin_version()
+        self._stale = stale
         # The sessions stay in the replay buffer, so what they teach is not lost with the candidate.
         if self.running is not None:
             self._trainer.resume(self.running[0])
         else:
             self._trainer = ContrastiveTrainer(self._base, self.config)
 
-    def _admit(self, judgment: Judgment) -> list[Episode]:
+    def _admit(self, judgment: Judgment, place: Place) -> list[Episode]:
         verdict, session = judgment.verdict, judgment.trajectory.id
         sure = max(verdict.probability, 1 - verdict.probability) >= self.cadence.confidence
         if verdict.label == "abstained" or not sure or session in self._known:
@@ -198,4 +318,8 @@ class Learner:
         self._known[session] = None
         while len(self._known) > REMEMBERED_SESSIONS:
             self._known.popitem(last=False)
-        return episodes_of(judgment, self._encoder)
+        return episodes_of(judgment, self._encoder, place)
+
+
+def _places(episodes: list[Episode]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(episode.place) for episode in episodes)

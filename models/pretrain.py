@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,12 @@ def world_judgments(
     world_seed: int, sessions: int, *, seed: int = 0, domains: Sequence[str] | None = None, tenant: str = "default"
 ) -> Iterator[Judgment]:
     """Random sessions of a scripted world, judged by the world's own outcome."""
-    for session in rollouts(world_seed, sessions, seed=seed, domains=domains):
+    return judged(rollouts(world_seed, sessions, seed=seed, domains=domains), tenant)
+
+
+def judged(sessions: Iterable[dict[str, Any]], tenant: str = "default") -> Iterator[Judgment]:
+    """Sessions as plain data, judged by their own outcome."""
+    for session in sessions:
         trajectory = Trajectory(
             tenant=tenant,
             session=session["session"],

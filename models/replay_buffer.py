@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from models.episodes import Episode
@@ -35,6 +35,16 @@ class ReplayBuffer:
         for name, stratum in self._strata.items():
             if len(stratum) > share:
                 self._strata[name] = {rank: stratum[rank] for rank in sorted(stratum)[:share]}
+
+    def drop(self, unwanted: Callable[[Episode], bool]) -> int:
+        """Forget the episodes of which `unwanted` is true; returns how many."""
+        before = len(self)
+        self._strata = {
+            name: kept
+            for name, stratum in self._strata.items()
+            if (kept := {rank: episode for rank, episode in stratum.items() if not unwanted(episode)})
+        }
+        return before - len(self)
 
     def draw(self, count: int, seed: int) -> list[Episode]:
         """At most `count` different episodes, taken in turn from every stratum: a function of the content and the seed."""

@@ -3,6 +3,7 @@
     FOLDER/TENANT/VERSION.safetensors   the weights
     FOLDER/TENANT/VERSION.json          the signed manifest
     FOLDER/TENANT/CHANNEL.pointer       the signed pointer
+    FOLDER/TENANT/KIND-WHAT.revoked     a signed revocation
 
 A file appears whole or not at all, and a version's manifest after its weights: what has a manifest is complete.
 """
@@ -34,6 +35,14 @@ class AdapterStore:
         """The channel's newest signed pointer."""
         file = self.folder / tenant / f"{CHANNEL}.pointer"
         return file.read_bytes() if file.exists() else None
+
+    def revoke(self, tenant: str, kind: str, what: str, revocation: bytes) -> None:
+        """Keep a revocation, for ever."""
+        self._write(self.folder / tenant / f"{kind}-{what}.revoked", revocation)
+
+    def revocations(self, tenant: str) -> list[bytes]:
+        """Every signed revocation."""
+        return [file.read_bytes() for file in sorted((self.folder / tenant).glob("*.revoked"))]
 
     def tenants(self) -> list[str]:
         """Tenants with at least one file."""

@@ -19,12 +19,16 @@ from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.inbox import AdapterInbox
 from fleetlore.manifest import (
     ADAPTER,
+    CANARY,
     CHANNEL,
+    REVOKED,
     AdapterManifest,
     AdapterPointer,
+    Revocation,
     SigningKey,
     public_keys,
     verify_pointer,
+    verify_revocation,
 )
 from fleetlore.topics import topic
 from sinks.adapter_store import AdapterStore
@@ -92,36 +96,80 @@ class AdapterPublisher:
                 _offer(inbox, "adapters.weights", version.encode(), weights)
                 _offer(inbox, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
             _offer(inbox, "adapters.pointers", f"{ADAPTER}/{CHANNEL}".encode(), self._store.pointer(tenant))
+            for revocation in self._store.revocations(tenant):
+                _offer(inbox, "adapters.pointers", REVOKED.encode(), revocation)
         return inbox
 
-    async def publish(self, weights: bytes, manifest: AdapterManifest, reason: str = "promoted") -> AdapterPointer:
-        """Make a version known and point the channel to it."""
+    async def publish(
+        self, weights: bytes, manifest: AdapterManifest, reason: str = "promoted", canary_share: float = 0.0
+    ) -> AdapterPointer:
+        """Make a version known and point the channel to it; with a share, try it on so many of the agents first."""
         signed = self._key.sign(manifest)
         if self._store is not None:
             self._store.save(manifest.tenant, manifest.version, weights, signed)
         await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
         await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
         inbox = await self.published(manifest.tenant)
-        pointer = await self._point(inbox, manifest.version, reason)
+        channel, share = (CANARY, canary_share) if canary_share > 0 else (CHANNEL, 1.0)
+        pointer = await self._point(inbox, manifest.version, reason, channel=channel, share=share)
         await self._forget_old(inbox, keep={manifest.version, manifest.parent})
         return pointer
 
-    async def rollback(self, tenant: str, version: str, reason: str = "rollback") -> AdapterPointer:
-        """Point the channel to an older version, given by its hash or the beginning of it.
+    async def rollback(
+        self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
+    ) -> AdapterPointer:
+        """Point the channel to an older version, given by its hash or the beginning of it; a canary ends with that.
+
+        pinned: the trainer then leaves the channel alone, until it is pointed elsewhere.
 
         Raises ConfigError when no such version, or more than one, is published.
         """
         inbox = await self.published(tenant)
-        matching = [known for known in inbox.versions if known.startswith(version)]
-        if len(matching) != 1:
-            raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
-        return await self._point(inbox, matching[0], reason)
+        return await self._point(inbox, _one_of(inbox, version), reason, pinned=pinned)
+
+    async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:
+        """Let the trainer move the channel again. Raises ConfigError when there is no channel yet."""
+        inbox = await self.published(tenant)
+        if inbox.pointer is None:
+            raise ConfigError("nothing is published that could be pinned")
+        return await self._point(inbox, inbox.pointer.version, reason)
+
+    async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
+        """Let nobody run a version any more. If it is the channel's, the newest other one takes its place; None if none is left.
+
+        Raises ConfigError when no such version, or more than one, is published.
+        """
+        inbox = await self.published(tenant)
+        version = _one_of(inbox, version)
+        await self._revoke(tenant, "version", version, reason)
+        if inbox.canary is None and (inbox.pointer is None or inbox.pointer.version != version):
+            return inbox.pointer
+        left = sorted((m for m in inbox.versions.values() if m.version != version), key=lambda m: m.ordinal)
+        stable = inbox.pointer.version if inbox.pointer and inbox.pointer.version != version else None
+        target = stable or (left[-1].version if left else None)
+        return None if target is None else await self._point(inbox, target, reason)
+
+    async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
+        """Let no agent believe a signing key any more, nor what it signed. Raises ConfigError for the own key."""
+        if key_id == self._key.key_id:
+            raise ConfigError("a key cannot revoke itself: sign with the one that takes its place")
+        await self._revoke(tenant, "key", key_id, reason)
+
+    async def _revoke(self, tenant: str, kind: str, what: str, reason: str) -> None:
+        revocation = Revocation(ADAPTER, tenant, kind, what, reason, self._clock.now())
+        signed = self._key.sign(revocation)
+        if self._store is not None:
+            self._store.revoke(tenant, kind, what, signed)
+        await self._send(tenant, "adapters.pointers", revocation.key, signed)
 
     async def refill(self, tenant: str) -> int:
         """Send a broker what the store holds and it has lost; returns the number of versions sent."""
         if self._store is None:
             return 0
         there = await self._on_topics(tenant)
+        for document in self._store.revocations(tenant):
+            revocation = verify_revocation(document, self._trusted)
+            await self._send(tenant, "adapters.pointers", revocation.key, document)
         missing = {v: files for v, files in self._store.versions(tenant).items() if v not in there.versions}
         for version, (weights, manifest) in missing.items():
             await self._send(tenant, "adapters.weights", version.encode(), weights)
@@ -141,13 +189,23 @@ class AdapterPublisher:
             _offer(inbox, names[record.topic], record.key or b"", record.value)
         return inbox
 
-    async def _point(self, inbox: AdapterInbox, version: str, reason: str) -> AdapterPointer:
+    async def _point(
+        self,
+        inbox: AdapterInbox,
+        version: str,
+        reason: str,
+        *,
+        channel: str = CHANNEL,
+        share: float = 1.0,
+        pinned: bool = False,
+    ) -> AdapterPointer:
         # The epoch is read afresh: a rollback may have been made by another process since the last publication.
-        epoch = inbox.pointer.epoch + 1 if inbox.pointer else 1
-        pointer = AdapterPointer(ADAPTER, CHANNEL, inbox.tenant, version, epoch, reason, self._clock.now())
+        epoch = inbox.epoch + 1
+        now = self._clock.now()
+        pointer = AdapterPointer(ADAPTER, channel, inbox.tenant, version, epoch, reason, now, share, pinned)
         signed = self._key.sign(pointer)
         await self._send(inbox.tenant, "adapters.pointers", pointer.key, signed)
-        if self._store is not None:
+        if self._store is not None and channel == CHANNEL:  # a canary does not outlive its broker
             self._store.point(inbox.tenant, signed)
         return pointer
 
@@ -168,6 +226,13 @@ class AdapterPublisher:
             await self._producer.send_and_wait(topic(tenant, name), value, key=key)
         except (KafkaError, OSError) as error:
             raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
+
+
+def _one_of(inbox: AdapterInbox, version: str) -> str:
+    matching = [known for known in inbox.versions if known.startswith(version)]
+    if len(matching) != 1:
+        raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
+    return matching[0]
 
 
 def _offer(inbox: AdapterInbox, name: str, key: bytes, value: bytes | None) -> None:

@@ -27,7 +27,7 @@ LABELS = {
     "adapter": "name of an adapter line",
     "collection": "Milvus collection",
     "ending": "how a session ended: success, failure, unknown or continued",
-    "kind": "kind of a memory item: recovery, lesson or strategy",
+    "kind": "kind of a memory item: recovery, lesson, strategy or fact",
     "label": "label of a verdict: success, failure or abstained",
     "partition": "partition number",
     "python": "version of Python",
@@ -37,6 +37,7 @@ LABELS = {
     "source": "what gave a verdict: reward, feedback, rules or a model",
     "stage": "stage of the pipeline",
     "stream": "full name of a topic, or a Milvus collection",
+    "tenant": "a tenant; those of a worker are a fixed list",
     "topic": "full name of a topic; the tenants of a worker are a fixed list, so this is bounded",
     "version": "version of the package, or of an adapter",
 }
@@ -238,12 +239,71 @@ class Metrics:
         "Verdicts on sessions. Worry when most are abstained: nothing is learned from those.",
         ("label", "source"),
     )
+    judge_cases = MetricSpec(
+        "judge_cases_total",
+        Counter,
+        "lore",
+        "Verdicts of a judge on which feedback or a reward has spoken too: agreed or contradicted. Worry when a fifth are "
+        "contradicted: from there on the judge is not heard any more on that family of tools.",
+        ("source", "result"),
+    )
+    judge_silenced = MetricSpec(
+        "judge_silenced_total",
+        Counter,
+        "lore",
+        "Verdicts that were not heard because their judge had been contradicted too often. Worry at any: see "
+        "`fleetlore judges`.",
+        ("source",),
+    )
+    llm_questions = MetricSpec(
+        "llm_questions_total",
+        Counter,
+        "lore",
+        "Questions to the language model by how they ended: ok, cached, malformed, budget, timeout, refused or failed. Worry "
+        "when most are anything but ok or cached: the model judges nothing.",
+        ("result",),
+    )
+    llm_tokens = MetricSpec(
+        "llm_tokens_total",
+        Counter,
+        "lore",
+        "Tokens that the language model's endpoint has counted, or that were reserved where it counts none.",
+    )
     items = MetricSpec(
         "items_total",
         Counter,
         "lore",
         "Memory items written, new or changed.",
         ("kind",),
+    )
+    junk_items = MetricSpec(
+        "junk_items_total",
+        Counter,
+        "lore",
+        "Memory items not written because nobody should recall them. Beside the items written it gives the junk rate; worry "
+        "when it passes a fifth: tools report errors that say nothing, or a distiller was changed for the worse.",
+        ("reason",),
+    )
+    tool_calls = MetricSpec(
+        "tool_calls",
+        Gauge,
+        "lore",
+        "Calls in the newest hour of event time, of the tools whose health this worker keeps.",
+        ("tenant",),
+    )
+    tool_failures = MetricSpec(
+        "tool_failures",
+        Gauge,
+        "lore",
+        "Those of them that failed. Worry when their share grows: `fleetlore health --hours 1` says where and of what.",
+        ("tenant",),
+    )
+    degraded_tools = MetricSpec(
+        "degraded_tools",
+        Gauge,
+        "lore",
+        "Tools of which more than 10 % of the calls failed in that hour, even at the lower end of the 95 % interval.",
+        ("tenant",),
     )
     sink_rows = MetricSpec(
         "sink_rows_total",

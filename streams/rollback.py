@@ -1,12 +1,13 @@
-"""`fleetlore adapters rollback VERSION`: point all agents of a tenant to an older version again.
+"""`fleetlore adapters rollback | pin | unpin | revoke | revoke-key`: what a person decides about versions and keys.
 
-It signs with the trainer's key, so it runs where that key is.
+They sign with the trainer's key, so they run where that key is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -16,29 +17,95 @@ from fleetlore.config import Settings
 
 if TYPE_CHECKING:
     from fleetlore.manifest import AdapterPointer
+    from sinks.adapters import AdapterPublisher
+
+T = TypeVar("T")
+
+Version = Annotated[str, typer.Argument(help="A published version, or its first characters.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group `adapters` (entry point `adapters.rollback`)."""
-    group(app, "adapters").command("rollback")(rollback)
+    """Add the commands to the group `adapters` (entry point `adapters.rollback`)."""
+    for name, command in (
+        ("rollback", rollback),
+        ("pin", pin),
+        ("unpin", unpin),
+        ("revoke", revoke),
+        ("revoke-key", revoke_key),
+    ):
+        group(app, "adapters").command(name)(command)
 
 
 def rollback(
-    version: Annotated[str, typer.Argument(help="A published version, or its first characters.")],
+    version: Version,
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
     reason: Annotated[str, typer.Option(help="Why; it is published with the pointer.")] = "rollback",
     as_json: Json = False,
 ) -> None:
-    """Point the channel to an older version. Agents swap to it within seconds; the trainer goes on from it."""
-    pointer = ask(_rollback(_with_key(connection(broker, data), data), tenant, version, reason))
+    """Point the channel to an older version. Agents swap to it within a second; the trainer goes on from it."""
+    _tell(ask(_with(broker, data, lambda publisher: publisher.rollback(tenant, version, reason))), tenant, as_json)
+
+
+def pin(
+    version: Version,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    reason: Annotated[str, typer.Option(help="Why; it is published with the pointer.")] = "pinned",
+    as_json: Json = False,
+) -> None:
+    """Point the channel to a version and keep it there: the trainer publishes nothing over it until `unpin`."""
+    pinned = _with(broker, data, lambda publisher: publisher.rollback(tenant, version, reason, pinned=True))
+    _tell(ask(pinned), tenant, as_json)
+
+
+def unpin(broker: Broker = None, data: Data = None, tenant: Tenant = "default", as_json: Json = False) -> None:
+    """Let the trainer move the channel again."""
+    _tell(ask(_with(broker, data, lambda publisher: publisher.unpin(tenant))), tenant, as_json)
+
+
+def revoke(
+    version: Version,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    reason: Annotated[str, typer.Option(help="Why; it is published with the revocation.")] = "revoked",
+    as_json: Json = False,
+) -> None:
+    """Let no agent run a version any more, for ever; the newest other one takes its place, or none."""
+    _tell(ask(_with(broker, data, lambda publisher: publisher.revoke(tenant, version, reason))), tenant, as_json)
+
+
+def revoke_key(
+    key_id: Annotated[str, typer.Argument(help="Id of the signing key, 16 hex digits, as `adapters show` prints it.")],
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    reason: Annotated[str, typer.Option(help="Why; it is published with the revocation.")] = "revoked",
+    as_json: Json = False,
+) -> None:
+    """Let no agent believe a signing key any more, nor what it signed. Sign with the key that took its place."""
+    ask(_with(broker, data, lambda publisher: publisher.revoke_key(tenant, key_id, reason)))
     if as_json:
-        print_json({"tenant": tenant, "version": pointer.version, "epoch": pointer.epoch, "reason": pointer.reason})
+        print_json({"tenant": tenant, "key": key_id, "reason": reason})
     else:
-        typer.echo(
-            f"The channel {pointer.channel} of tenant {tenant} runs {pointer.version[:12]} (epoch {pointer.epoch})."
-        )
+        typer.echo(f"The key {key_id} of tenant {tenant} is revoked.")
+
+
+def _tell(pointer: AdapterPointer | None, tenant: str, as_json: bool) -> None:
+    if pointer is None:
+        document: dict[str, object] = {"tenant": tenant, "version": None}
+        text = f"Tenant {tenant} has no version left: its agents' policies abstain."
+    else:
+        document = {"tenant": tenant, "version": pointer.version, "epoch": pointer.epoch, "reason": pointer.reason}
+        document |= {"pinned": True} if pointer.pinned else {}
+        text = f"The channel {pointer.channel} of tenant {tenant} runs {pointer.version[:12]} (epoch {pointer.epoch})."
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(text)
 
 
 def _with_key(settings: Settings, data: Path | None) -> Settings:
@@ -51,8 +118,8 @@ def _with_key(settings: Settings, data: Path | None) -> Settings:
     )
 
 
-async def _rollback(settings: Settings, tenant: str, version: str, reason: str) -> AdapterPointer:
+async def _with(broker: str | None, data: Path | None, act: Callable[[AdapterPublisher], Awaitable[T]]) -> T:
     from sinks.adapters import AdapterPublisher
 
-    async with AdapterPublisher.from_settings(settings) as publisher:
-        return await publisher.rollback(tenant, version, reason)
+    async with AdapterPublisher.from_settings(_with_key(connection(broker, data), data)) as publisher:
+        return await act(publisher)

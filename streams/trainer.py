@@ -21,7 +21,7 @@ from aiokafka.errors import CommitFailedError
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, InvalidEvent
-from fleetlore.manifest import ADAPTER, DataRange
+from fleetlore.manifest import ADAPTER, DataRange, Place
 from fleetlore.topics import tenant_of, topic
 from fleetlore.trajectory import Judgment
 from sinks.adapters import AdapterPublisher
@@ -31,6 +31,8 @@ from streams.decode import split
 from streams.lifecycle import at_first_signal
 
 if TYPE_CHECKING:
+    from fleetlore.manifest import AdapterManifest
+    from models.canary import CanaryTrial
     from models.learner import Cadence, Candidate, Learner
     from models.trainer import TrainerConfig
 
@@ -109,6 +111,7 @@ class TrainerRole:
         self._offered_from: dict[TopicPartition, int] = {}
         self._read_to: dict[TopicPartition, int] = {}
         self._waiting: dict[tuple[str, str], tuple[TopicPartition, int]] = {}
+        self._trials: dict[str, tuple[CanaryTrial, bytes, AdapterManifest]] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read, learn and publish until `stop` is set."""
@@ -145,6 +148,9 @@ class TrainerRole:
         published = await self._publisher.published(tenant)
         self._ordinals[tenant] = max((m.ordinal for m in published.versions.values()), default=0)
         running = published.complete()
+        if published.canary is not None and running is not None:
+            # Who counted its sessions is gone, and a canary that nobody watches must not go on.
+            await self._publisher.rollback(tenant, running[1].version, "the trial was interrupted")
         if running is not None:
             self._learners[tenant].resume(*running)
             self._metrics.show_adapter(ADAPTER, running[1].version)
@@ -166,10 +172,13 @@ class TrainerRole:
                 for partition, records in (await reader.getmany(*unread, timeout_ms=POLL_MS)).items():
                     for record in records:
                         if record.offset < until[partition]:
-                            for judgment in judgments_of(record):
-                                self._learners[tenant_of(record.topic)].recall(judgment)
+                            learner = self._learners[tenant_of(record.topic)]
+                            for number, judgment in judgments_of(record):
+                                learner.recall(judgment, Place(record.partition, record.offset, number))
         finally:
             await reader.stop()
+        for learner in self._learners.values():
+            learner.recalled()
 
     def _take(self, records: Iterable[ConsumerRecord]) -> None:
         for record in records:
@@ -177,9 +186,12 @@ class TrainerRole:
             tenant = tenant_of(record.topic)
             self._metrics.received_records(record.topic).inc()
             self._offered_from.setdefault(partition, record.offset)
-            for judgment in judgments_of(record):
+            for number, judgment in judgments_of(record):
                 self._metrics.trainer_sessions().inc()
-                if self._learners[tenant].offer(judgment, self._clock.monotonic()):
+                place = Place(record.partition, record.offset, number)
+                if tenant in self._trials:
+                    self._trials[tenant][0].add(judgment)
+                if self._learners[tenant].offer(judgment, self._clock.monotonic(), place):
                     self._waiting[tenant, judgment.trajectory.id] = (partition, record.offset)
             self._read_to[partition] = record.offset + 1
 
@@ -192,14 +204,16 @@ class TrainerRole:
             steps = learner.config.steps
             self._metrics.trainer_updates().inc(steps)
             self._metrics.trainer_step_duration().observe((self._clock.monotonic() - began) / steps)
-            log.info("tenant %s: %s", tenant, losses)
-        if learner.candidate_due(self._clock.monotonic()):
+            log.info("tenant %s: %s", tenant, losses or "nobody is believed who waited to be learned from")
+        if tenant in self._trials:
+            await self._look_at_trial(tenant, consumer)
+        elif learner.candidate_due(self._clock.monotonic()):
             candidate = await asyncio.to_thread(learner.candidate)
             self._metrics.gate_decisions(candidate.report.reason).inc()
             log.info("tenant %s: the gate says %s %s", tenant, candidate.report.reason, candidate.report.figures)
             if candidate.report.passed:
                 await self._publish(tenant, candidate)
-            if candidate.report.passed or candidate.dropped:
+            if (candidate.report.passed or candidate.dropped) and tenant not in self._trials:
                 await self._commit(tenant, consumer)
 
     async def _publish(self, tenant: str, candidate: Candidate) -> None:
@@ -207,6 +221,10 @@ class TrainerRole:
         published = await self._publisher.published(tenant)
         running = learner.running[1].version if learner.running else None
         pointed = published.complete()
+        if pointed is not None and published.pointer is not None and published.pointer.pinned:
+            log.info("tenant %s: the channel is pinned, the candidate is dropped", tenant)
+            learner.resume(*pointed)
+            return
         if pointed is not None and pointed[1].version != running:
             # Someone rolled the channel back: a child of the version that was withdrawn must not undo that.
             log.warning(
@@ -216,16 +234,51 @@ class TrainerRole:
             return
         self._ordinals[tenant] = max((self._ordinals[tenant], *(m.ordinal for m in published.versions.values()))) + 1
         manifest = learner.manifest(candidate, self._ordinals[tenant], self._data(tenant), self._clock.now())
+        share = self._settings.canary_share if running is not None else 0.0
         for attempt in range(PUBLISH_ATTEMPTS):
             try:
-                await self._publisher.publish(candidate.weights, manifest)
+                await self._publisher.publish(candidate.weights, manifest, canary_share=share)
                 break
             except BrokerUnavailable:
                 self._metrics.adapters_published("broker_unavailable").inc()
                 if attempt == PUBLISH_ATTEMPTS - 1:
                     raise
                 await asyncio.sleep(2**attempt / 4)
-        learner.resume(candidate.weights, manifest)
+        if share and running is not None:
+            from models.canary import CanaryTrial
+
+            trial = CanaryTrial(manifest.version, running, self._clock.monotonic())
+            self._trials[tenant] = trial, candidate.weights, manifest
+            log.info("tenant %s: %s is tried on %.0f %% of the agents", tenant, manifest.version[:12], 100 * share)
+            return
+        self._in_service(tenant, candidate.weights, manifest)
+
+    async def _look_at_trial(self, tenant: str, consumer: AIOKafkaConsumer) -> None:
+        """End the trial of a canary when its sessions, or the time, have decided."""
+        trial, weights, manifest = self._trials[tenant]
+        decision = trial.decide(self._clock.monotonic())
+        if decision == "waiting":
+            return
+        del self._trials[tenant]
+        log.info("tenant %s: the trial says %s %s", tenant, decision, trial.counts)
+        self._metrics.gate_decisions(f"canary_{decision}").inc()
+        published = await self._publisher.published(tenant)
+        pointed = published.complete()
+        if published.canary is None or published.canary.version != trial.canary:
+            # Somebody pointed the channel elsewhere while it was tried: that is the decision then.
+            if pointed is not None:
+                self._learners[tenant].resume(*pointed)
+        elif decision == "promote":
+            await self._publisher.rollback(tenant, trial.canary, "promoted after its trial")
+            self._in_service(tenant, weights, manifest)
+        else:
+            await self._publisher.rollback(tenant, trial.stable, "the trial was lost")
+            if pointed is not None:
+                self._learners[tenant].resume(*pointed)
+        await self._commit(tenant, consumer)
+
+    def _in_service(self, tenant: str, weights: bytes, manifest: AdapterManifest) -> None:
+        self._learners[tenant].resume(weights, manifest)
         self._offered_from = {p: o for p, o in self._offered_from.items() if tenant_of(p.topic) != tenant}
         self._metrics.adapters_published("ok").inc()
         self._metrics.show_adapter(ADAPTER, manifest.version)
@@ -255,17 +308,20 @@ class TrainerRole:
             self._metrics.last_commit().set(self._clock.now())
 
 
-def judgments_of(record: ConsumerRecord) -> list[Judgment]:
-    """The judgments of a record. What is none is left out: the stage before made it, and a trainer must not stop for it."""
+def judgments_of(record: ConsumerRecord) -> list[tuple[int, Judgment]]:
+    """The judgments of a record, each with its place in it.
+
+    What is none is left out: the stage before made it, and a trainer must not stop for it.
+    """
     try:
         parts = split(record.value or b"")
     except InvalidEvent as error:
         log.warning("%s in %s[%d]@%d", error, record.topic, record.partition, record.offset)
         return []
     judgments = []
-    for part in parts:
+    for number, part in enumerate(parts):
         try:
-            judgments.append(Judgment.from_json(part))
+            judgments.append((number, Judgment.from_json(part)))
         except ValueError as error:
             log.warning("no judgment in %s[%d]@%d: %s", record.topic, record.partition, record.offset, error)
     return judgments

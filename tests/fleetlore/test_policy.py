@@ -8,16 +8,18 @@ import weakref
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.encoder import shared_encoder
 from fleetlore.errors import AdapterRefused
-from fleetlore.manifest import AdapterManifest, Probe
+from fleetlore.manifest import AdapterManifest, FailureSignature, Familiar, Probe
 from fleetlore.network import read_adapter
-from fleetlore.policy import Policy, action_text, outcome_text, session_texts
+from fleetlore.policy import Policy, action_text, outcome_text, packed, session_texts, unpacked
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.trajectory import Step
 
@@ -77,6 +79,70 @@ def test_swapping_changes_the_version_and_the_scores() -> None:
     policy.swap(weights, manifest)
     assert policy.version == manifest.version
     assert policy.score(STEPS, "g", CANDIDATES) != before
+
+
+def familiar_with(*goals: str) -> Familiar:
+    return Familiar(tuple(packed(vector) for vector in shared_encoder().encode(goals)), 0.8)
+
+
+def test_it_abstains_on_goals_of_another_kind() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1, familiar=familiar_with("clean up the build folder", "refund the order")))
+    assert policy.score(STEPS, "refund the order", CANDIDATES)[0] is not None
+    assert policy.score(STEPS, "translate the poem into Finnish", CANDIDATES) == [None, None, None]
+    assert policy.risk(STEPS, "translate the poem into Finnish", "shell", {"cmd": "rm"}) is None
+
+
+def likely_to_fail() -> tuple[Policy, dict[str, str]]:
+    """A policy and arguments of a call that it holds for risky."""
+    policy = Policy()
+    for seed in range(20):
+        policy.swap(*adapter(seed))
+        for arguments in ({"cmd": f"rm {n}"} for n in range(5)):
+            if (policy.score(STEPS, "clean up", [("shell", arguments)])[0] or 0) > 0.6:
+                return policy, arguments
+    raise AssertionError("no seed gives a risky call")
+
+
+def test_a_warning_names_the_nearest_failure_of_the_same_tool_and_its_hint() -> None:
+    policy, arguments = likely_to_fail()
+    (found,) = policy._read(policy._current, STEPS, "clean up", [("shell", arguments)])
+    assert found is not None and policy.manifest is not None
+    signature = found[1]
+    other = np.roll(signature, 7)
+    known = (
+        FailureSignature("same", "shell", packed(signature)),
+        FailureSignature("far", "shell", packed(other)),
+        FailureSignature("elsewhere", "browser", packed(signature)),
+    )
+    policy._current = replace(
+        policy._current,
+        manifest=replace(policy.manifest, signatures=known),
+        signatures=np.stack([signature, other, signature]),
+    )
+    risk = policy.risk(STEPS, "clean up", "shell", arguments, hint={"same": "ask first"}.get)
+    assert risk is not None and (risk.pattern, risk.hint) == ("same", "ask first")
+    assert risk.similarity == pytest.approx(1, abs=1e-3)
+    assert risk.probability == policy.score(STEPS, "clean up", [("shell", arguments)])[0]
+
+
+def test_a_warning_without_a_like_failure_names_none() -> None:
+    policy, arguments = likely_to_fail()
+    risk = policy.risk(STEPS, "clean up", "shell", arguments)
+    assert risk is not None and risk.pattern is None and risk.hint is None
+    assert policy.risk(STEPS, "clean up", "unknown", arguments) is None
+
+
+def test_vectors_survive_their_text_form() -> None:
+    vector = shared_encoder().encode(["refund the order"])[0]
+    assert unpacked([packed(vector)], 256)[0] == pytest.approx(vector, abs=1e-3)
+    assert unpacked([], 64).shape == (0, 64)
+
+
+@pytest.mark.parametrize("text", ["%", "AAAA", packed(np.full(64, np.nan, dtype=np.float32))])
+def test_an_odd_signature_is_refused(text: str) -> None:
+    with pytest.raises(AdapterRefused, match="structure"):
+        Policy().swap(*adapter(1, signatures=(FailureSignature("p", "shell", text),)))
 
 
 def nan_weights() -> bytes:

@@ -12,7 +12,11 @@ from models.evaluation import Predictions
 
 def predictions(*pairs: tuple[float, bool]) -> Predictions:
     return Predictions(
-        np.array([p for p, _ in pairs]), np.array([f for _, f in pairs], dtype=np.bool_), np.array(["t"] * len(pairs))
+        np.array([p for p, _ in pairs]),
+        np.array([f for _, f in pairs], dtype=np.bool_),
+        np.array(["t"] * len(pairs)),
+        np.arange(len(pairs)),
+        np.array(["d"] * len(pairs)),
     )
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -41,24 +43,42 @@ def test_what_learned_something_passes() -> None:
 
 
 def test_what_knows_nothing_does_not_replace_what_does() -> None:
-    assert gate().decide(random_weights(1, size=0.1), learned(), held_out(), 1).reason == "cross_entropy"
+    assert gate().decide(random_weights(1, size=0.1), learned(), held_out(), 1).reason == "balanced_accuracy"
 
 
 def test_a_version_that_overlooks_failures_is_refused() -> None:
     """Its overall error may fall while it calls failures safe, so recall has a bar of its own."""
-    safe = {name: t.clone() for name, t in read_adapter(learned(), 8).items()}
-    report = gate(cross_entropy_margin=9, balanced_accuracy_margin=9, recall_margin=-0.5).decide(
-        bytes(safetensors.torch.save(safe)), learned(), held_out(), 1
-    )
+    report = gate(balanced_accuracy_margin=9, recall_margin=-0.5).decide(learned(), learned(), held_out(), 1)
     assert report.reason == "recall"
 
 
-def test_the_version_itself_is_not_worse_than_itself() -> None:
-    assert gate().decide(learned(), learned(), held_out(), 1).passed
+def test_a_version_that_forgot_one_slice_is_refused() -> None:
+    whole = held_out()
+    tool = max(
+        {tool for e in whole for tool in e.tools},
+        key=lambda t: sum((np.array(e.tools) == t) @ (e.failed == 1) for e in whole),
+    )
+    taught = [replace(e, failed=np.where(np.array(e.tools) == tool, 0, e.failed).astype(np.int8)) for e in whole]
+    liar = ContrastiveTrainer(load_base())
+    liar.resume(learned())
+    for start in range(0, len(taught), 32):
+        liar.update(taught[start : start + 32], [])
+    report = gate(balanced_accuracy_margin=9, recall_margin=0.2).decide(liar.weights(), learned(), whole, 1)
+    assert report.reason == "slice_recall"
+    assert min(report.slices, key=lambda name: report.slices[name][1] - report.slices[name][0]).startswith(tool)
+
+
+def test_the_version_itself_is_not_better_than_itself() -> None:
+    assert gate().decide(learned(), learned(), held_out(), 1).reason == "no_gain"
+
+
+def test_each_further_look_needs_more_evidence() -> None:
+    needed = [gate().decide(learned(), None, held_out(), 1, look).figures["log_evidence_needed"] for look in (1, 2, 9)]
+    assert needed == sorted(needed) and needed[0] < needed[2]
 
 
 def test_a_first_version_must_rank_at_least_as_well_as_the_bare_base() -> None:
-    assert gate(cross_entropy_margin=9).decide(random_weights(1, size=0.1), None, held_out(), 1).reason == "auroc"
+    assert gate().decide(random_weights(1, size=0.1), None, held_out(), 1).reason == "auroc"
 
 
 def test_too_few_sessions_decide_nothing() -> None:

@@ -28,7 +28,9 @@ def learner(**cadence: float) -> Learner:
         shared_encoder(),
         TrainerConfig(steps=2),
         Cadence(**cadence),  # type: ignore[arg-type]
-        GateConfig(minimum_steps=20, minimum_failures=3, balanced_accuracy_margin=1.0, auroc_margin=1.0),
+        GateConfig(
+            minimum_steps=20, minimum_failures=3, balanced_accuracy_margin=1.0, auroc_margin=1.0, false_promotions=1e9
+        ),
     )
 
 
@@ -147,11 +149,11 @@ def test_a_candidate_that_stays_refused_is_dropped_and_its_sessions_stay_for_reh
         shared_encoder(),
         TrainerConfig(steps=2),
         Cadence(refusals_until_dropped=2),
-        GateConfig(minimum_steps=1, minimum_failures=1, cross_entropy_margin=-99),
+        GateConfig(minimum_steps=1, minimum_failures=1, auroc_margin=-99),
     )
     learned(strict, judgments())
     first, second = strict.candidate(), strict.candidate()
-    assert (first.report.reason, first.dropped) == ("cross_entropy", False)
+    assert (first.report.reason, first.dropped) == ("auroc", False)
     assert second.weights == first.weights
     assert second.dropped
     assert len(strict._replay) > 30
@@ -173,3 +175,24 @@ def test_recalled_sessions_are_rehearsed_but_not_learned_again() -> None:
     assert restarted.waiting == ()
     assert offer(restarted, judgments()[:40]) == 0
     assert len(restarted._replay) > 20
+
+
+def test_agents_take_turns_and_a_flood_waits() -> None:
+    flooded = learner(agent_backlog=20)
+    flood = [as_agent("loud", judgment) for judgment in judgments()[:100]]
+    quiet = [as_agent(f"quiet-{number}", judgment) for number, judgment in enumerate(judgments()[100:130])]
+    taken = offer(flooded, [*quiet[:1], *flood])
+    assert 20 <= taken < 45  # the held-out ones do not wait
+    offer(flooded, quiet[1:])
+    flooded.update(0.0)
+    loud = {judgment.trajectory.id for judgment in flood}
+    assert len(flooded.waiting) > 10 and loud.issuperset(flooded.waiting)
+
+
+def test_an_agent_alone_is_not_held_back() -> None:
+    alone = learner(agent_backlog=5)
+    assert offer(alone, [as_agent("only", judgment) for judgment in judgments()[:50]]) == 50
+
+
+def as_agent(agent: str, judgment: Judgment) -> Judgment:
+    return replace(judgment, trajectory=replace(judgment.trajectory, agent=agent))

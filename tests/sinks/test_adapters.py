@@ -13,7 +13,7 @@ from fleetlore.adapter_listing import read_adapters
 from fleetlore.adapters import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError
-from fleetlore.manifest import AdapterManifest, public_keys
+from fleetlore.manifest import AdapterManifest, in_cohort, public_keys
 from fleetlore.policy import Policy
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.broker import EmbeddedBroker
@@ -105,6 +105,76 @@ async def test_a_rollback_to_no_or_any_version_is_refused(publisher: AdapterPubl
     await publisher.publish(*version(tenant, 2, 2))
     with pytest.raises(ConfigError):
         await publisher.rollback(tenant, start)
+
+
+async def test_a_pinned_channel_says_so_until_it_is_unpinned(publisher: AdapterPublisher, tenant: str) -> None:
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    await publisher.rollback(tenant, version(tenant, 1)[1].version, pinned=True)
+    pointer = (await publisher.published(tenant)).pointer
+    assert pointer is not None and pointer.pinned and pointer.version == version(tenant, 1)[1].version
+    await publisher.unpin(tenant)
+    pointer = (await publisher.published(tenant)).pointer
+    assert pointer is not None and not pointer.pinned and pointer.version == version(tenant, 1)[1].version
+
+
+async def test_a_revoked_version_is_left_by_who_runs_it_and_never_run_again(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    first, second = version(tenant, 1)[1].version, version(tenant, 2, 2)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    agent = await follow()
+    assert agent.version == second
+    await publisher.revoke(tenant, second)
+    await until(lambda: agent.version == first)
+    with pytest.raises(ConfigError):
+        await publisher.rollback(tenant, second)
+    assert await publisher.revoke(tenant, first) is None
+    await until(lambda: agent.version is None)
+    assert (await follow("late")).version is None
+
+
+async def test_a_revoked_key_takes_what_it_signed_with_it(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path
+) -> None:
+    old, new = create_signing_key(tmp_path / "key"), create_signing_key(tmp_path / "next")
+    await publisher.publish(*version(tenant, 1))
+    both = AdapterSubscriber(broker.address, tenant, "a1", public_keys(old.public_base64, new.public_base64), Policy())
+    await both.start()
+    try:
+        assert await both.caught_up(20)
+        assert both.version == version(tenant, 1)[1].version
+        async with AdapterPublisher(broker.address, new) as rotated:
+            await rotated.revoke_key(tenant, old.key_id)
+            await until(lambda: both.version is None)
+            await publisher.publish(*version(tenant, 2, 2))
+            await until(lambda: both.refused["unknown_key"] >= 2)
+            await rotated.publish(*version(tenant, 3, 3))
+            await until(lambda: both.version == version(tenant, 3, 3)[1].version)
+    finally:
+        await both.close()
+
+
+async def test_a_key_cannot_revoke_itself(publisher: AdapterPublisher, tenant: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="itself"):
+        await publisher.revoke_key(tenant, create_signing_key(tmp_path / "key").key_id)
+
+
+async def test_a_canary_reaches_its_share_and_a_newer_stable_pointer_ends_it(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    names = [f"agent-{number}" for number in range(6)]
+    chosen = {name for name in names if in_cohort(name, 0.5)}
+    assert 0 < len(chosen) < len(names)
+    first, second = version(tenant, 1)[1].version, version(tenant, 2, 2)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2), canary_share=0.5)
+    agents = {name: await follow(name) for name in names}
+    assert {name for name, agent in agents.items() if agent.version == second} == chosen
+    assert {agent.version for name, agent in agents.items() if name not in chosen} == {first}
+    await publisher.rollback(tenant, first, "the trial was lost")
+    await until(lambda: {agent.version for agent in agents.values()} == {first})
 
 
 async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_stays(

@@ -21,7 +21,7 @@ def run(*arguments: str) -> Result:
     app = build_app()
     # Also where the package was not installed again since the entry point was added.
     register(app)
-    return CliRunner().invoke(app, ["adapters", "rollback", *arguments])
+    return CliRunner().invoke(app, ["adapters", *arguments])
 
 
 @pytest.fixture
@@ -50,18 +50,31 @@ def stack(
 
 def test_it_points_the_channel_back(stack: tuple[Path, list[str]], tenant: str) -> None:
     folder, versions = stack
-    result = run(versions[0][:10], "--data", str(folder), "--tenant", tenant, "--json")
+    result = run("rollback", versions[0][:10], "--data", str(folder), "--tenant", tenant, "--json")
     assert result.exit_code == 0, result.output
     assert orjson.loads(result.stdout) == {"tenant": tenant, "version": versions[0], "epoch": 3, "reason": "rollback"}
 
 
+def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> None:
+    folder, versions = stack
+    where = ("--data", str(folder), "--tenant", tenant, "--json")
+    pinned = orjson.loads(run("pin", versions[0], *where).stdout)
+    assert (pinned["version"], pinned["pinned"]) == (versions[0], True)
+    listed = orjson.loads(run("list", *where).stdout)
+    assert [row["channels"] for row in listed["versions"]] == [["stable (pinned)"], []]
+    assert "pinned" not in orjson.loads(run("unpin", *where).stdout)
+    assert orjson.loads(run("revoke", versions[0], *where).stdout)["version"] == versions[1]
+    listed = orjson.loads(run("list", *where).stdout)
+    assert [row["channels"] for row in listed["versions"]] == [["revoked"], ["stable"]]
+
+
 def test_an_unknown_version_is_one_line_and_exit_code_1(stack: tuple[Path, list[str]], tenant: str) -> None:
-    result = run("ffff", "--data", str(stack[0]), "--tenant", tenant)
+    result = run("rollback", "ffff", "--data", str(stack[0]), "--tenant", tenant)
     assert result.exit_code == 1
     assert "0 published versions begin with 'ffff'" in result.output
 
 
 def test_without_a_key_it_says_which_setting_is_missing() -> None:
-    result = run("ffff", "--broker", "127.0.0.1:1")
+    result = run("rollback", "ffff", "--broker", "127.0.0.1:1")
     assert result.exit_code == 1
     assert "FLEETLORE_SIGNING_KEY" in result.output

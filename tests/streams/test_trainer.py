@@ -15,11 +15,13 @@ from typing import Any
 
 import orjson
 import pytest
+import torch
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from fleetlore.adapter_listing import AdapterListing, read_adapters
 from fleetlore.config import Settings
 from fleetlore.encoder import shared_encoder
+from fleetlore.errors import ConfigError
 from fleetlore.network import load_base
 from fleetlore.testing.broker import EmbeddedBroker, free_port
 from fleetlore.topics import topic
@@ -32,12 +34,14 @@ from models.trainer import TrainerConfig
 from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher
 from sinks.endpoint import Health
 from sinks.metrics import Metrics
-from sinks.signing import create_signing_key
+from sinks.signing import create_signing_key, load_signing_key
 from streams.trainer import TrainerRole, judgments_of
+from streams.verify import remade
 
 MakeTopics = Callable[..., Awaitable[None]]
 PARTITIONS = 2
 SMALLEST_UPDATE = 8
+WORKER = Path(__file__).parent / "trainer_worker.py"
 
 
 @pytest.fixture
@@ -82,8 +86,8 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Metrics, Learner]]:
             minimum_steps=20,
             minimum_failures=3,
             balanced_accuracy_margin=1.0,
-            cross_entropy_margin=9.0,
             recall_margin=1.0,
+            false_promotions=1e9,
             auroc_margin=1.0,
         ),
     )
@@ -111,8 +115,10 @@ def pointed(versions: int) -> Callable[[AdapterListing], bool]:
     return lambda listing: any(pointer["epoch"] >= versions for pointer in listing.pointers)
 
 
-async def listing_when(settings: Settings, check: Callable[[AdapterListing], bool]) -> AdapterListing:
-    async with asyncio.timeout(40):
+async def listing_when(
+    settings: Settings, check: Callable[[AdapterListing], bool], seconds: float = 40
+) -> AdapterListing:
+    async with asyncio.timeout(seconds):
         while not check(listing := await read_adapters(settings.broker, settings.tenants[0])):
             await asyncio.sleep(0.1)
     return listing
@@ -204,9 +210,9 @@ async def test_a_rollback_is_not_undone_by_the_candidate_that_was_on_its_way(set
     assert not [m for m in listing.manifests if m["ordinal"] >= pointer.epoch and m["parent"] in withdrawn]
 
 
-async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
-    port = free_port()
-    environment = {
+def started(settings: Settings, port: int = 0) -> dict[str, str]:
+    """Environment of a trainer process."""
+    return {
         **os.environ,
         "FLEETLORE_BROKER": settings.broker,
         "FLEETLORE_TENANTS": settings.tenants[0],
@@ -215,11 +221,56 @@ async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
         "FLEETLORE_SIGNING_KEY": settings.signing_key,
         "FLEETLORE_ADAPTERS_DIR": settings.adapters_dir,
         "FLEETLORE_METRICS_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
     }
-    code = (
-        "import asyncio; from fleetlore.config import Settings; from streams.trainer import run_trainer;"
-        "asyncio.run(run_trainer(Settings.from_env(), niceness=0))"
-    )
+
+
+RUN = (
+    "import asyncio; from fleetlore.config import Settings; from streams.trainer import run_trainer;"
+    "asyncio.run(run_trainer(Settings.from_env(), niceness=0))"
+)
+
+
+async def test_versions_are_made_again_from_the_log(settings: Settings) -> None:
+    torch.set_num_threads(1)
+    public = load_signing_key(settings.signing_key).public_base64
+    await send(settings, world(settings, 60))
+    async with running(settings):
+        listing = await listing_when(settings, pointed(2))
+    for manifest in listing.manifests[:2]:
+        found = await remade(settings.with_(public_key=public), settings.tenants[0], manifest["version"][:16])
+        assert found.same and found.updates == len(manifest["batches"]) > 0
+        assert found.sessions >= manifest["sessions"] > 0
+    with pytest.raises(ConfigError, match="0 published versions"):
+        await remade(settings.with_(public_key=public), settings.tenants[0], "ffff")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_version_is_made_again_from_the_log_though_its_trainer_was_killed(settings: Settings) -> None:
+    """Two trainer processes, each cut off by SIGKILL; versions of both come out again, to the byte."""
+    public = load_signing_key(settings.signing_key).public_base64
+    versions = 0
+    for seed in (0, 1):
+        await send(settings, world(settings, 100, seed=seed))
+        process = await asyncio.create_subprocess_exec(sys.executable, str(WORKER), env=started(settings))
+        try:
+            listing = await listing_when(settings, pointed(versions + 1), seconds=100)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+        versions = len((await read_adapters(settings.broker, settings.tenants[0])).manifests)
+    first, second = listing.manifests[0], listing.manifests[-1]
+    assert second["parent"] in {manifest["version"] for manifest in listing.manifests}
+    for manifest in (first, second):
+        found = await remade(settings.with_(public_key=public), settings.tenants[0], manifest["version"][:16])
+        assert found.same and found.updates == len(manifest["batches"]) > 0
+        assert found.sessions >= manifest["sessions"] > 0
+
+
+async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
+    port = free_port()
+    environment = started(settings, port)
     await send(settings, world(settings, 400))
 
     def learning() -> bool:
@@ -230,7 +281,7 @@ async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
             return b"fleetlore_trainer_updates_total 0.0" not in page.read()
         return False
 
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=environment)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN, env=environment)
     try:
         async with asyncio.timeout(50):
             while not await asyncio.to_thread(learning):

@@ -1,0 +1,149 @@
+"""How soon a version reaches a large fleet: 1,000 subscribers on one embedded broker.
+
+Each is the subscriber of an agent as it is, with a policy, on a connection of its own; 250 share a process. Versions are published
+one after the other, and timed from the moment their pointer is made (weights and manifest lie there by then) until each
+subscriber has verified, folded, probed and swapped: the worst 1 % of all is the figure. The rollback to the first version is
+timed by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import torch
+
+from benchmarks.advice import percentile
+from benchmarks.report import Report, Row
+from fleetlore.adapters import AdapterSubscriber
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.manifest import AdapterPointer, public_keys
+from fleetlore.policy import LoadedAdapter, Policy
+from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.testing.broker import EmbeddedBroker
+from sinks.adapters import AdapterPublisher
+from sinks.signing import create_signing_key
+from sinks.topics import ensure_topics
+
+TENANT = "default"
+SUBSCRIBERS = 1000
+PROCESSES = 4
+VERSIONS = 5
+PAUSE_SECONDS = 4.0
+JOIN_SECONDS = 240.0
+BAR_SECONDS = 1.0
+
+
+def run(quick: bool) -> Report:
+    count, versions = (40, 2) if quick else (SUBSCRIBERS, VERSIONS)
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker() as broker:
+        key = create_signing_key(Path(folder) / "key")
+        settings = Settings(broker=broker.address, tenants=(TENANT,), signing_key=str(Path(folder) / "key"))
+        asyncio.run(ensure_topics(settings))
+        published, rolled_back = asyncio.run(_measure(settings, key.public_base64, count, versions))
+    return Report(
+        name="subscribers",
+        figure=percentile(published, 99),
+        bar=BAR_SECONDS,
+        unit="s, p99",
+        higher_is_better=False,
+        peers={},
+        rows=(
+            Row(
+                name="a new version in service",
+                figure=percentile(published, 99),
+                unit="s, p99",
+                note=f"{count:,} subscribers, {versions} versions",
+            ),
+            Row(name="  the same", figure=percentile(published, 50), unit="s, p50"),
+            Row(name="a rollback", figure=percentile(rolled_back, 99), unit="s, p99"),
+            Row(name="  the same", figure=percentile(rolled_back, 50), unit="s, p50"),
+        ),
+    )
+
+
+async def _measure(settings: Settings, public: str, count: int, versions: int) -> tuple[list[float], list[float]]:
+    """Seconds until each subscriber ran each version, and until it was back on the first."""
+    share = count // PROCESSES
+    children = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.subscribers", settings.broker, public, str(share), str(number)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        for number in range(PROCESSES)
+    ]
+    try:
+        async with AdapterPublisher.from_settings(settings) as publisher:
+            first = (await _publish(publisher, 0)).version
+            async with asyncio.timeout(JOIN_SECONDS):
+                await asyncio.gather(*(_applied(child, first, share) for child in children))
+            published: list[float] = []
+            for seed in range(1, versions + 1):
+                published += await _timed(children, share, lambda seed=seed: _publish(publisher, seed))
+            rolled_back = await _timed(children, share, lambda: publisher.rollback(TENANT, first))
+    except TimeoutError:
+        raise BrokerUnavailable("a version did not reach all subscribers in time") from None
+    finally:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+    return published, rolled_back
+
+
+async def _timed(
+    children: list[asyncio.subprocess.Process], share: int, point: Callable[[], Awaitable[AdapterPointer]]
+) -> list[float]:
+    await asyncio.sleep(PAUSE_SECONDS)
+    pointer = await point()
+    async with asyncio.timeout(JOIN_SECONDS):
+        times = await asyncio.gather(*(_applied(child, pointer.version, share) for child in children))
+    return [moment - pointer.created for each in times for moment in each]
+
+
+async def _publish(publisher: AdapterPublisher, seed: int) -> AdapterPointer:
+    weights = random_weights(seed)
+    return await publisher.publish(weights, manifest_for(weights, TENANT, ordinal=seed + 1))
+
+
+async def _applied(child: asyncio.subprocess.Process, version: str, count: int) -> list[float]:
+    """When each subscriber of a child began to run the version."""
+    assert child.stdout is not None
+    times = []
+    while len(times) < count:
+        line = await child.stdout.readline()
+        if not line:
+            raise BrokerUnavailable("a process of subscribers ended")
+        found, moment = orjson.loads(line)
+        if found == version:
+            times.append(moment)
+    return times
+
+
+class _Told(Policy):
+    """A policy that tells when it runs another version."""
+
+    def apply(self, loaded: LoadedAdapter) -> None:
+        super().apply(loaded)
+        sys.stdout.write(f'["{self.version}", {time.time()}]\n')
+        sys.stdout.flush()
+
+
+async def _subscribe(bootstrap: str, public: str, count: int, number: int) -> None:
+    trusted = public_keys(public)
+    for place in range(count):
+        await AdapterSubscriber(bootstrap, TENANT, f"agent-{number}-{place}", trusted, _Told()).start()
+        await asyncio.sleep(0.02)  # a fleet does not start at the same instant
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    asyncio.run(_subscribe(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

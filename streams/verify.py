@@ -1,0 +1,157 @@
+"""`fleetlore adapters verify VERSION`: make a version again from the log and see that it is the same, to the byte."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetlore.adapter_listing import read_to_end
+from fleetlore.cli_app import group
+from fleetlore.cli_output import Broker, Data, Json, Tenant, Timeout, ask, connection, print_json
+from fleetlore.config import Settings
+from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
+from fleetlore.topics import topic
+
+if TYPE_CHECKING:
+    from fleetlore.manifest import AdapterManifest, Place
+    from fleetlore.trajectory import Judgment
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What came out: `version` as it is published and `remade`, the hash of the weights that its batches give."""
+
+    version: str
+    remade: str
+    parent: str | None
+    updates: int
+    sessions: int
+    torch: str
+
+    @property
+    def same(self) -> bool:
+        return self.version == self.remade
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the group `adapters` (entry point `adapters.verify`)."""
+    group(app, "adapters").command("verify")(verify)
+
+
+def verify(
+    version: Annotated[str, typer.Argument(help="A published version, or its first characters.")],
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Learn the version again: its parent, and the sessions that its manifest names. Exit code 1 if another one comes out."""
+    found = ask(remade(connection(broker, data), tenant, version, timeout))
+    if as_json:
+        print_json({name: getattr(found, name) for name in found.__dataclass_fields__} | {"same": found.same})
+    else:
+        made = f"{found.updates} updates with {found.sessions} sessions over {(found.parent or 'the base')[:12]}"
+        typer.echo(f"{made} give {found.remade[:12]}: {'the same' if found.same else 'NOT THE SAME'}.")
+    if not found.same:
+        raise typer.Exit(1)
+
+
+async def remade(settings: Settings, tenant: str, version: str, timeout_seconds: float = 60.0) -> Remade:
+    """Make the version again.
+
+    Raises:
+        ConfigError: no such version, or what it was made from is no longer kept.
+        AdapterRefused: it cannot be made again here.
+        BrokerUnavailable: the broker did not answer in time.
+    """
+    import hashlib
+
+    import torch
+
+    from fleetlore.encoder import shared_encoder
+    from fleetlore.inbox import AdapterInbox
+    from fleetlore.manifest import public_keys
+    from fleetlore.network import load_base
+    from models.remaking import remake
+
+    torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
+    keys = [key for key in settings.public_key.split(",") if key.strip()]
+    if not keys:
+        raise ConfigError("FLEETLORE_PUBLIC_KEY is empty: whose adapters are to be believed?")
+    inbox = AdapterInbox(tenant, public_keys(*keys))
+    names = {topic(tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests")}
+    for record in await read_to_end(settings.broker, names, timeout_seconds):
+        try:
+            inbox.take(names[record.topic], record.key or b"", record.value)
+        except AdapterRefused:
+            continue  # somebody else's: no agent takes it either
+    matching = [known for known in inbox.versions if version and known.startswith(version)]
+    if len(matching) != 1:
+        raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
+    manifest = inbox.versions[matching[0]]
+    parent = inbox.weights(manifest.parent) if manifest.parent else None
+    if manifest.parent and parent is None:
+        raise ConfigError(f"its parent {manifest.parent[:12]} is no longer kept")
+    sessions = await _sessions(settings.broker, tenant, manifest, timeout_seconds)
+    weights = remake(manifest, parent, sessions, load_base(), shared_encoder())
+    return Remade(
+        version=manifest.version,
+        remade=hashlib.sha256(weights).hexdigest(),
+        parent=manifest.parent,
+        updates=len(manifest.batches),
+        sessions=len(sessions),
+        torch=manifest.torch,
+    )
+
+
+async def _sessions(
+    bootstrap: str, tenant: str, manifest: AdapterManifest, timeout_seconds: float
+) -> dict[Place, Judgment]:
+    """The sessions that the manifest names, from the log."""
+    import asyncio
+
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from aiokafka.errors import KafkaError
+
+    from streams.trainer import judgments_of
+
+    wanted = {place._replace(window=0) for batch in manifest.batches for place in batch.places}
+    offsets: dict[TopicPartition, set[int]] = defaultdict(set)
+    for place in wanted:
+        offsets[TopicPartition(topic(tenant, "judgments"), place.partition)].add(place.offset)
+    found: dict[Place, Judgment] = {}
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, fetch_max_wait_ms=50)
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await consumer.start()
+            consumer.assign(list(offsets))
+            begins, ends = await consumer.beginning_offsets(list(offsets)), await consumer.end_offsets(list(offsets))
+            for partition, some in offsets.items():
+                if min(some) < begins[partition] or max(some) >= ends[partition]:
+                    raise ConfigError(f"{partition.topic}[{partition.partition}] no longer holds what it was made from")
+                consumer.seek(partition, min(some))
+            while unread := [p for p, some in offsets.items() if await consumer.position(p) <= max(some)]:
+                for records in (await consumer.getmany(*unread, timeout_ms=200)).values():
+                    for record in records:
+                        found |= _named(wanted, record.partition, record.offset, judgments_of(record))
+    except (TimeoutError, KafkaError, OSError) as error:
+        raise BrokerUnavailable(f"{bootstrap} did not give the judgments in {timeout_seconds:g} s") from error
+    finally:
+        await consumer.stop()
+    if len(found) < len(wanted):
+        raise ConfigError(f"{len(wanted) - len(found)} of the sessions it was made from are no longer kept")
+    return found
+
+
+def _named(
+    wanted: set[Place], partition: int, offset: int, judgments: Iterable[tuple[int, Judgment]]
+) -> dict[Place, Judgment]:
+    from fleetlore.manifest import Place
+
+    places = ((Place(partition, offset, number), judgment) for number, judgment in judgments)
+    return {place: judgment for place, judgment in places if place in wanted}

@@ -1,0 +1,78 @@
+"""An item from which sessions have withdrawn what they contributed, in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.candidate import Candidate
+from models.item_state import ItemState
+
+
+def candidate(session: str, side: Any, events: int, kind: Any = "lesson") -> Candidate:
+    return Candidate(
+        item_id="i",
+        tenant="t",
+        kind=kind,
+        side=side,
+        session=session,
+        agent=f"agent of {session}",
+        seen=1.0,
+        revision=(events, 0.0),
+        rank=() if side == "withdrawn" else (len(session),),
+        title=f"title of {session}",
+        content=f"content of {session}",
+    )
+
+
+def state(candidates: list[Candidate]) -> ItemState:
+    made = ItemState.empty()
+    for each in candidates:
+        made.merge(each)
+    return made
+
+
+# No more sessions than examples are kept: what leaves a gap among more of them is told in `models.item_state`.
+CONTRIBUTIONS = st.lists(
+    st.builds(
+        candidate,
+        st.sampled_from(["a", "bb", "ccc"]),
+        st.sampled_from(["success", "failure", "withdrawn"]),
+        st.integers(1, 3),
+        st.just("strategy"),
+    ),
+    max_size=10,
+)
+
+
+@given(CONTRIBUTIONS, CONTRIBUTIONS)
+def test_withdrawals_merge_like_everything_else(first: list[Candidate], second: list[Candidate]) -> None:
+    together = state([*first, *second])
+    assert together == state([*second, *first, *second])
+    joined = state(first)
+    joined.merge(state(second))
+    assert joined == together == ItemState.from_json(together.to_json())
+
+
+@pytest.mark.parametrize("kind", ["lesson", "recovery"])
+def test_an_item_that_nobody_backs_any_more_is_gone(kind: Any) -> None:
+    side = "failure" if kind == "lesson" else "success"
+    first, other = candidate("a", side, 1, kind), candidate("bb", side, 1, kind)
+    gone = candidate("a", "withdrawn", 2, kind)
+    assert state([first]).to_item() is not None
+    assert state([first, gone]).to_item() is None
+    assert state([gone, first]).to_item() is None
+    item = state([first, gone, other]).to_item()
+    assert item is not None
+    assert (item.title, item.support, item.agents, item.sessions) == ("title of bb", 1, 1, ("bb",))
+    # It does not speak against the item either.
+    assert item.against == 0
+
+
+def test_what_is_taught_again_later_counts_again() -> None:
+    item = state([candidate("a", "failure", 3), candidate("a", "withdrawn", 2), candidate("a", "failure", 1)]).to_item()
+    assert item is not None and item.support == 1
+    assert state([candidate("a", "failure", 2), candidate("a", "withdrawn", 2)]).to_item() is None
