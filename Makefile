@@ -26,6 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@echo "Installing what pyproject.toml names into $(VENV): some minutes, once"
 	$(BIN)/python -m pip install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
 	@touch $@
 
 demo: $(STAMP)  ## Run the whole loop with a fleet of agents on this machine

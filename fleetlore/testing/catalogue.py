@@ -11,6 +11,7 @@ name may list several wordings, parted by ``|``: a world settles on one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,14 @@ class Job:
     result: str
     needs: tuple[str, ...]
     networked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Everything a kind of world is drawn from, by name."""
+
+    domains: Mapping[str, tuple[Job, ...]]
+    preconditions: Mapping[str, Precondition]
 
 
 ENTITIES: dict[str, tuple[str, ...]] = {
@@ -518,3 +527,5 @@ DOMAINS: dict[str, tuple[Job, ...]] = {
         ),
     ),
 }
+
+CATALOGUE = Catalogue(DOMAINS, PRECONDITIONS)

@@ -21,9 +21,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
-from fleetlore.testing.catalogue import DOMAINS, ENTITIES, FLAKY, PRECONDITIONS, Fault, Job, Remedy
+from fleetlore.testing.catalogue import CATALOGUE, ENTITIES, FLAKY, Catalogue, Fault, Job, Remedy
 
 NETWORK = "network"
 """``Reply.fault`` of a transient network error: it comes and goes by chance, and no rule is behind it."""
@@ -84,6 +84,8 @@ class World:
     Raises ``KeyError`` for an unknown domain.
     """
 
+    catalogue: ClassVar[Catalogue] = CATALOGUE
+
     def __init__(
         self,
         seed: int = 0,
@@ -96,23 +98,28 @@ class World:
         self.seed = seed
         self.flakiness = flakiness
         self.patience = patience
-        self.domains = {name: DOMAINS[name] for name in (sorted(DOMAINS) if domains is None else domains)}
-        rng = Random(f"world/{seed}")
+        every_domain = self.catalogue.domains
+        self.domains = {name: every_domain[name] for name in (sorted(every_domain) if domains is None else domains)}
+        self.preconditions = self.catalogue.preconditions
         self._wording: dict[str, str] = {}
         self._refused: dict[str, tuple[Any, ...]] = {}
         self._needs: dict[str, tuple[str, ...]] = {}
         self._helps: dict[str, Remedy] = {}
+        self._draw_rules()
+        self.tasks = tuple(self._task(number) for number in range(tasks))
+
+    def _draw_rules(self) -> None:
+        rng = Random(f"world/{self.seed}")
         # Drawn over the whole catalogue, so that a world keeps its rules whatever domains are shown of it.
-        for name, precondition in PRECONDITIONS.items():
+        for name, precondition in self.preconditions.items():
             self._helps[name] = rng.choice(precondition.remedies)
             for remedy in precondition.remedies:
                 self._wording.setdefault(remedy.tool, rng.choice(remedy.tool.split("|")))
-        for job in (job for jobs in DOMAINS.values() for job in jobs):
+        for job in (job for jobs in self.catalogue.domains.values() for job in jobs):
             self._wording[job.tool] = rng.choice(job.tool.split("|"))
             refused = rng.choices(range(len(job.values)), weights=[1, *[2] * (len(job.values) - 1)])[0]
             self._refused[job.tool] = tuple(rng.sample(job.values, refused))
             self._needs[job.tool] = tuple(need for need in job.needs if rng.random() < 0.8)
-        self.tasks = tuple(self._task(number) for number in range(tasks))
 
     def _task(self, number: int) -> Task:
         rng = Random(f"task/{self.seed}/{number}")
@@ -183,7 +190,7 @@ class Environment:
         preparations = [
             Call(self.world.tool(remedy.tool), self._fill(remedy.arguments))
             for need in job.needs
-            for remedy in PRECONDITIONS[need].remedies
+            for remedy in self.world.preconditions[need].remedies
         ]
         rng.shuffle(attempts)
         rng.shuffle(preparations)
@@ -241,11 +248,11 @@ class Environment:
         return Reply("", fault.kind, fault.text.format(**self._names, **noise, value=value), rule)
 
     def _fact(self, need: str) -> str:
-        about = PRECONDITIONS[need].about
+        about = self.world.preconditions[need].about
         return f"{need}/{self._names[about]}" if about else need
 
     def _left(self, need: str) -> float:
-        return self._uses.get(self._fact(need), PRECONDITIONS[need].held)
+        return self._uses.get(self._fact(need), self.world.preconditions[need].held)
 
     def _work(self, job: Job, call: Call, noise: dict[str, Any]) -> Reply:
         storm = noise["storm"]
@@ -259,7 +266,7 @@ class Environment:
             )
         for need in self.world.needs(job):
             if self._left(need) < 1:
-                return self._error(PRECONDITIONS[need].fault, noise, f"{call.tool}:{need}")
+                return self._error(self.world.preconditions[need].fault, noise, f"{call.tool}:{need}")
         value = call.arguments[job.choice]
         if self.world.refuses(job, value) or value not in job.values:
             return self._error(job.refusal, noise, f"{call.tool}:{job.choice}", value)
@@ -272,7 +279,7 @@ class Environment:
 
     def _prepare(self, call: Call, noise: dict[str, Any]) -> Reply:
         answer: Reply | None = None
-        for need, precondition in PRECONDITIONS.items():
+        for need, precondition in self.world.preconditions.items():
             for remedy in precondition.remedies:
                 if self.world.tool(remedy.tool) != call.tool:
                     continue

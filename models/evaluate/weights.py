@@ -1,0 +1,71 @@
+"""fleetlore's procedural memory alone: the real learner, gate and policy over the shipped base; no text is read.
+
+What the trainer's consumer does with a broker is done here in a row: judgments are offered, an update is made when one is due, a
+candidate stands before the gate, and a version that passes is checked and swapped in by the policy as an agent would.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+
+from fleetlore.encoder import StaticEncoder
+from fleetlore.manifest import DataRange
+from fleetlore.network import Base
+from fleetlore.policy import Policy
+from models.evaluate.memory import Memory, Recall, Situation
+from models.evaluate.recorded import TENANT, Recorded
+from models.learner import Learner
+
+EASY_SECONDS = 10.0
+"""Between two sessions on the learner's clock: an easy pace, at which eight waiting sessions are an update."""
+
+BUSY_SECONDS = 0.01
+"""A busy fleet, at which an update takes a full batch."""
+
+
+class Weights(Memory):
+    """See the module.
+
+    Attributes:
+        updates: made so far; `versions`: that passed the gate.
+        learn_seconds: CPU time of all updates and gates, which is the trainer's and not the agent's.
+    """
+
+    def __init__(self, base: Base, encoder: StaticEncoder, pace_seconds: float = EASY_SECONDS) -> None:
+        self.policy = Policy(base, encoder)
+        self.updates = 0
+        self.versions = 0
+        self.learn_seconds = 0.0
+        self._learner = Learner(TENANT, base, encoder)
+        self._pace_seconds = pace_seconds
+        self._now = 0.0
+
+    async def twin(self) -> Weights:
+        kept = {id(shared): shared for shared in (self.policy.base, self.policy.encoder)}
+        return copy.deepcopy(self, kept)
+
+    def recall(self, situation: Situation) -> Recall:
+        calls = [(call.tool, call.arguments) for call in situation.candidates]
+        return Recall(risks=self.policy.score(situation.steps, situation.goal, calls))
+
+    async def learn(self, recorded: Recorded) -> None:
+        began = time.process_time()
+        self._now += self._pace_seconds
+        self._learner.offer(recorded.judgment(), self._now)
+        while self._learner.update_due(self._now):
+            self._learner.update(self._now)
+            self.updates += 1
+        if self._learner.candidate_due(self._now):
+            self._stand_candidate()
+        self.learn_seconds += time.process_time() - began
+
+    def _stand_candidate(self) -> None:
+        candidate = self._learner.candidate()
+        if not candidate.report.passed:
+            return
+        self.versions += 1
+        data = (DataRange("judgments", 0, 0, int(self._now)),)
+        manifest = self._learner.manifest(candidate, self.versions, data, self._now)
+        self._learner.resume(candidate.weights, manifest)
+        self.policy.swap(candidate.weights, manifest)
