@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+from pathlib import Path
 from typing import Annotated
 
 import orjson
@@ -16,11 +17,28 @@ from benchmarks.report import Report, Row
 from fleetlore.errors import ConfigError, FleetloreError
 
 # One a row of docs/performance.md, in its order.
-NAMES = ("ingest", "single", "emitter", "advice", "immunity", "step", "milvus", "scale", "redaction")
+NAMES = (
+    "ingest",
+    "single",
+    "emitter",
+    "advice",
+    "immunity",
+    "step",
+    "milvus",
+    "scale",
+    "redaction",
+    "patterns",
+    "utility",
+    "label_noise",
+    "policy",
+    "poisoning",
+    "subscribers",
+)
 
 
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}; all of them if left out.")] = "all",
+    logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged runs, for `label_noise`.")] = None,
     json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds only; figures mean nothing, no CSV is written.")
@@ -33,7 +51,9 @@ def main(
         for each in _chosen(name):
             load = os.getloadavg()[0]
             console.rule(each, align="left")
-            report: Report = importlib.import_module(f"benchmarks.{each}").run(quick)
+            report: Report = importlib.import_module(f"benchmarks.{each}").run(
+                quick, **({"folder": logs} if logs and each == "label_noise" else {})
+            )
             for part in report.all:
                 console.print(part.headline(), highlight=False, markup=False)
                 console.print(part.table())

@@ -1,7 +1,7 @@
-"""The tables of docs/performance.md, from `benchmarks/results`: `python -m benchmarks.page`.
+"""The tables of the pages in docs/, from `benchmarks/results`: `python -m benchmarks.page`.
 
-Every run of a benchmark writes them anew, so that a figure on the page is one that was measured. Only what stands between
-`<!-- table: NAME -->` and `<!-- end -->` is replaced.
+Every run of a benchmark writes them anew, so that a figure on a page is one that was measured. Only what stands between
+`<!-- table: NAME -->` and `<!-- end -->` is replaced; the table `summary` is about the other tables of its page.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.report import shown
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "memory", "learning"))
 RESULTS = Path(__file__).parent / "results"
 _TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -21,13 +21,15 @@ Line = dict[str, str]
 
 
 def render(text: str, results: Path = RESULTS) -> str:
-    """The page as it should be."""
-    return _TABLE.sub(lambda match: f"{match[1]}\n{_table(match[2], results)}\n{match[3]}", text)
+    """A page as it should be."""
+    names = [match[2] for match in _TABLE.finditer(text)]
+    return _TABLE.sub(lambda match: f"{match[1]}\n{_table(match[2], names, results)}\n{match[3]}", text)
 
 
-def _table(name: str, results: Path) -> str:
+def _table(name: str, names: list[str], results: Path) -> str:
     if name == "summary":
-        lines = [line for path in sorted(results.glob("*.csv")) for line in _read(path) if line["bar"]]
+        paths = sorted(path for each in names if (path := results / f"{each}.csv").exists())
+        lines = [line for path in paths for line in _read(path) if line["bar"]]
         return _markdown(
             ("figure of", "measured", "bar", "met", "ratio"),
             [
@@ -74,8 +76,9 @@ def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def write() -> None:
-    """Bring the page up to date."""
-    PAGE.write_text(render(PAGE.read_text()))
+    """Bring the pages up to date."""
+    for page in PAGES:
+        page.write_text(render(page.read_text()))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ from sinks.topics import ensure_topics
 from streams.app import pipeline as all_stages
 from streams.delivery import Delivery, Ledger
 from streams.drained import wait_drained
+from streams.language_model import LanguageModel
+from streams.opinions import OpinionsStage
 from streams.stage import Outgoing, Record, Stage
 from streams.state_hash import Knowledge, read_knowledge
 
@@ -185,8 +187,15 @@ class MemoryPipeline:
     """All stages on an in-memory log; everything happens when the test says so."""
 
     real = False
+    stages: tuple[Stage, ...] = ()
 
-    def __init__(self, tenant: str = "acme", batch_records: int = 4, silent_seconds: float = 3600.0) -> None:
+    def __init__(
+        self,
+        tenant: str = "acme",
+        batch_records: int = 4,
+        silent_seconds: float = 3600.0,
+        model: LanguageModel | None = None,
+    ) -> None:
         self.tenant = tenant
         self.story = Story(tenant)
         self.batch_records = batch_records
@@ -196,13 +205,18 @@ class MemoryPipeline:
         self.store = MemoryStore()
         self.outbox = MemoryOutbox(self.log)
         self._silent_seconds = silent_seconds
+        self._model = model
         self.start()
 
     def start(self) -> None:
         """A new worker: no stage remembers anything, reading starts at the committed offsets."""
         self.ledger = Ledger()
         self.delivery = Delivery(self.store, self.outbox, self.metrics, self.clock, self.ledger, budget_seconds=0)
-        self.stages = all_stages(self.store, self.metrics, self.clock, self._silent_seconds)
+        for stage in self.stages:
+            stage.forget()
+        self.stages = all_stages(self.store, self.metrics, self.clock, self._silent_seconds, model=self._model)
+        if self._model is not None:
+            self.stages += (OpinionsStage(self._model, concurrency=4),)
         self._positions = {
             (stage.reads, partition): self.committed(stage.reads)[partition][0]
             for stage in self.stages

@@ -253,18 +253,18 @@ async def test_an_item_with_many_long_examples_fits_the_store(
     for number in range(8):
         calls = [
             (
-                f"{letter * 200}{step % 7}",
-                {"command": f"{letter * 150}{step}"},
+                f"{step}{letter * 200}",
+                {"command": f"{step}{letter * 150}"},
                 letter * 400,
-                None if step % 3 else letter * 300,
+                None if step % 3 else f"7: {letter * 300}",
             )
-            for step in range(40)
+            for step in range(41)
         ]
         outcome = "success" if number % 2 else "failure"
         await pipeline.send(pipeline.story.session(f"s{number}", *calls, outcome=outcome))
     if letter == "\x01":  # no tool may be called so
         await pipeline.drain()
-        assert len(await pipeline.dead_letters()) == 8 * 40
+        assert len(await pipeline.dead_letters()) == 8 * 41
         return
     await pipeline.drain()
     assert {row["kind"] for row in await pipeline.bodies("items")} >= {"strategy", "lesson"}

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from benchmarks.judges import Matrix, ask, main
+from fleetlore.trajectory import Trajectory, Verdict
+
+
+def trajectory(ending: str) -> Trajectory:
+    fields = {"tenant": "t", "session": "s", "agent": "a", "task": "", "goal": "", "started": 0.0, "ended": 0.0}
+    return Trajectory(**fields, ending=ending, reward=1.0)  # type: ignore[arg-type]
+
+
+def verdict(label: str | None) -> Verdict | None:
+    return label and Verdict(label=label, probability=0.9, source="rules", version="v")  # type: ignore[arg-type,return-value]
+
+
+def test_a_matrix_counts_what_was_said_against_what_was_true() -> None:
+    cases = (
+        [("failure", "failure")] * 3 + [("failure", "success")] + [("success", "success")] * 4 + [(None, "failure")] * 2
+    )
+    matrix = Matrix.of((trajectory(truth), verdict(said)) for said, truth in cases)
+    assert matrix == (3, 1, 4, 0, 2)
+    assert matrix.kappa == pytest.approx((7 / 8 - 0.5) / 0.5)
+    assert math.isnan(Matrix(3, 0, 0, 0, 1).kappa)
+    assert math.isnan(Matrix(0, 0, 0, 0, 5).kappa)
+
+
+def test_no_judge_sees_the_reward() -> None:
+    seen: list[Trajectory] = []
+    [(whole, said)] = ask(lambda each: seen.append(each), [trajectory("success")])
+    assert (whole.ending, said) == ("success", None)
+    assert (seen[0].ending, seen[0].reward) == ("unknown", None)
+
+
+def test_one_command_prints_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gzip
+
+    sessions, steps = [], []
+    for n in range(6):
+        name = {"session": f"s{n}", "agent": f"a{n}", "task": f"t{n}", "goal": "g"}
+        sessions.append({**name, "outcome": int(n < 2)})
+        error = None if n < 2 else "no such table: x"
+        steps.append({**name, "role": "tool", "tool": "sql", "input": "SELECT 1", "output": "1", "error": error})
+    for file, lines in (("trajectories", sessions), ("steps", steps)):
+        with gzip.open(tmp_path / f"{file}.jsonl.gz", "wb") as out:
+            out.write(b"\n".join(map(orjson.dumps, lines)))
+    monkeypatch.setattr(sys, "argv", ["judges", str(tmp_path)])
+    main()
+    [_, line] = capsys.readouterr().out.splitlines()
+    assert line.split()[1:7] == ["rules", "(all)", "6", "33%", "4", "0"]
