@@ -10,12 +10,15 @@ All are functions of the set of contributions: no order of arrival, no clock.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import fsum
 from typing import NamedTuple
 
 from models.candidate import Side
 
 # What a session counts for the way it ended, whatever its verdict.
 AGREEMENT = 0.5
+# Of a half-life: what is younger than one of them is as good as new.
+AGE_STEPS = 32
 # Of the hash of a way; the bits above them are of the tool of its last call.
 ENDING_BITS = 32
 
@@ -35,18 +38,24 @@ class Contributor(NamedTuple):
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:
-    """What a session counts for beside the newest one, 0..1: half for each half-life that it is older."""
-    return float(2.0 ** ((seen - newest) / half_life_seconds))
+    """What a session counts for beside the newest one, 0..1: half for each half-life that it is older.
+
+    Age counts in whole steps: who came some hours before the other decides nothing between sessions that weigh the same, or else
+    the same sessions in another order would teach another thing.
+    """
+    steps = int((newest - seen) * AGE_STEPS / half_life_seconds)
+    return float(2.0 ** (-steps / AGE_STEPS))
 
 
 def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[Side, float]:
     """What each side weighs together."""
     contributors = list(contributors)
     newest = max((each.seen for each in contributors), default=0.0)
-    weights: dict[Side, float] = {"success": 0.0, "failure": 0.0}
+    weights: dict[Side, list[float]] = {"success": [], "failure": []}
     for each in contributors:
-        weights[each.side] += weight(each.seen, newest, half_life_seconds)
-    return weights
+        weights[each.side].append(weight(each.seen, newest, half_life_seconds))
+    # Not by `+=`: what a sum of fractions comes to would depend on their order.
+    return {side: fsum(some) for side, some in weights.items()}
 
 
 def votes(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[int, float]:
@@ -59,11 +68,11 @@ def votes(contributors: Iterable[Contributor], half_life_seconds: float) -> dict
     """
     contributors = list(contributors)
     newest = max((each.seen for each in contributors), default=0.0)
-    found: dict[int, float] = {}
+    found: dict[int, list[float]] = {}
     by_tool: dict[int, list[float]] = {}
     for each in contributors:
         counts = weight(each.seen, newest, half_life_seconds)
         vote = counts if each.side == "success" else -counts
-        found[each.way] = found.get(each.way, 0.0) + vote + AGREEMENT * counts
+        found.setdefault(each.way, []).append(vote + AGREEMENT * counts)
         by_tool.setdefault(each.way >> ENDING_BITS, []).append(vote)
-    return {way: score + sum(tool := by_tool[way >> ENDING_BITS]) / len(tool) for way, score in found.items()}
+    return {way: fsum(own) + fsum(tool := by_tool[way >> ENDING_BITS]) / len(tool) for way, own in found.items()}
