@@ -179,7 +179,9 @@ class LoreReplica:
                 # offsets, which fails where the broker is gone and shows where its log has been replaced.
                 idle_since = self._clock.monotonic()
                 ends = await _ends(consumer)
-                if any(self._positions.get(part, 0) > end for part, end in ends.items()):
+                # tansu names the first offset of the last batch: the end that the last fetch told is nearer.
+                known = {part: max(end, consumer.highwater(part) or 0) for part, end in ends.items()}
+                if any(self._positions.get(part, 0) > end for part, end in known.items()):
                     raise BrokerUnavailable("its log is shorter than before")
 
     def _apply(self, topic_name: str, key: bytes | None, value: bytes | None) -> None:

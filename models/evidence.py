@@ -23,8 +23,3 @@ def log_wealth(gains: Sequence[float]) -> float:
     logs = np.log1p(np.multiply.outer(STAKES, np.asarray(gains, dtype=np.float64))).sum(axis=1)
     top = float(logs.max())
     return top + math.log(float(np.exp(logs - top).mean()))
-
-
-def budget(alpha: float, look: int) -> float:
-    """The part of `alpha` that the `look`-th test (from 1) of a series may spend: over all looks they sum to `alpha`."""
-    return alpha * 6 / (math.pi * look) ** 2

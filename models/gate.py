@@ -2,8 +2,8 @@
 
 It fails closed: a candidate that cannot be measured is not promoted. The order is from cheap to dear: structure, size of
 the change, probe, then held-out sessions against the version that runs now: no slice may lose failures that it knew, and
-there must be evidence of a gain, by a test that may be repeated with every candidate (`models.evidence`). So with a version
-in service that nothing improves on, the chance that it is ever replaced is at most `false_promotions`.
+there must be evidence of a gain, by a test that may be looked at again as held-out sessions come in (`models.evidence`). So of
+candidates that are no better than what runs at most a share of `false_promotions` replaces it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetlore.errors import AdapterRefused
 from fleetlore.network import BLOCKS, LORA_TARGETS, PolicyNetwork, adapter_key, fold, probe_answers, read_adapter
 from models.episodes import Episode
 from models.evaluation import Predictions, predict
-from models.evidence import budget, log_wealth
+from models.evidence import log_wealth
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class GateConfig:
     """The bars. Figures of the candidate are compared with those of the running version on the same sessions.
 
     Attributes:
-        false_promotions: the error budget of one running version, over all candidates that stand against it.
+        false_promotions: the error budget of a candidate, however often it is looked at.
         session_gain: gain in squared error that one session may count for at the most, either way: a few odd sessions, or
             poisoned ones, then decide nothing; and the smaller the range, the sooner a small gain shows.
         recall_margin: how much of the failures that the running version warns of may be lost, in any slice.
@@ -43,7 +43,7 @@ class GateConfig:
     minimum_steps: int = 60
     minimum_failures: int = 8
     false_promotions: float = 0.05
-    session_gain: float = 0.1
+    session_gain: float = 0.05
     balanced_accuracy_margin: float = 0.01
     recall_margin: float = 0.05
     harm: float = 0.1
@@ -89,12 +89,9 @@ class PromotionGate:
         self._scale = scale
 
     def decide(
-        self, candidate: bytes, running: bytes | None, held_out: Sequence[Episode], probe_seed: int, look: int = 1
+        self, candidate: bytes, running: bytes | None, held_out: Sequence[Episode], probe_seed: int
     ) -> GateReport:
-        """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned from.
-
-        look: the how manieth candidate it is that stands against this running version, from 1.
-        """
+        """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned from."""
         bars = self.config
         try:
             tensors = read_adapter(candidate, self._rank)
@@ -129,8 +126,7 @@ class PromotionGate:
         figures |= {
             "gain": float(gains.mean()),
             "log_evidence": log_wealth(bets),
-            "log_evidence_needed": -math.log(budget(bars.false_promotions, look)),
-            "look": float(look),
+            "log_evidence_needed": -math.log(bars.false_promotions),
         }
         slices = dict(self._slices(now, rival))
         lost = [name for name, (drop, evidence, _, _) in slices.items() if self._harmed(drop, evidence)]
@@ -147,17 +143,18 @@ class PromotionGate:
         # `not (a >= b)` and not `a < b`: a NaN must fail.
         bars = self.config
         if not in_service:
-            # The bare base warns of everything it has not seen, and nobody runs it: its order counts, its alarms do not.
+            # The bare base warns of everything it has not seen, and nobody runs it: its order counts, its alarms do not. There is
+            # nothing to spoil either: agents abstain without a version, and with one on all tools that it has not shown to judge.
             if not figures["auroc"] >= figures["running_auroc"] - bars.auroc_margin:
                 return "auroc"
-        else:
-            if not figures["balanced_accuracy"] >= figures["running_balanced_accuracy"] - bars.balanced_accuracy_margin:
-                return "balanced_accuracy"
-            # Overall figures can rise while failures are called safe: that is what poisoned labels look like.
-            if not figures["recall"] >= figures["running_recall"] - bars.recall_margin:
-                return "recall"
-            if figures["slices_harmed"] > 0:
-                return "slice_recall"
+            return "passed" if figures["gain"] > 0 else "no_gain"
+        if not figures["balanced_accuracy"] >= figures["running_balanced_accuracy"] - bars.balanced_accuracy_margin:
+            return "balanced_accuracy"
+        # Overall figures can rise while failures are called safe: that is what poisoned labels look like.
+        if not figures["recall"] >= figures["running_recall"] - bars.recall_margin:
+            return "recall"
+        if figures["slices_harmed"] > 0:
+            return "slice_recall"
         return "passed" if figures["log_evidence"] >= figures["log_evidence_needed"] else "no_gain"
 
     def _slices(self, now: Predictions, rival: Predictions) -> Iterator[tuple[str, tuple[float, float, float, float]]]:

@@ -96,7 +96,6 @@ class Learner:
         self._updates = 0
         self._published_network: PolicyNetwork | None = None
         self._begin_version()
-        self._looks = 0
 
     def _begin_version(self) -> None:
         """What is counted from the version that learning goes on from."""
@@ -125,7 +124,6 @@ class Learner:
         self.running = (weights, manifest)
         self._published_network = self._trainer.folded(weights)
         self._begin_version()
-        self._looks = 0
         self._learn_what_is_usual()
 
     def recall(self, judgment: Judgment, place: Place = NOWHERE) -> None:
@@ -252,10 +250,9 @@ class Learner:
         weights = self._trainer.weights()
         held_out = [episode for episode in self._held_out.all() if self._believed(episode)]
         running = self.running[0] if self.running else None
-        report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._looks + 1)
+        report = self._gate.decide(weights, running, held_out, PROBE_SEED)
         self._updates_since_candidate = 0
         if report.reason != "too_few":
-            self._looks += 1
             harmful = report.reason not in ("passed", "no_gain")
             self._refusals = self._refusals + 1 if harmful else 0
             self._fruitless = self._fruitless + 1 if report.reason == "no_gain" else 0
