@@ -8,7 +8,7 @@ import msgspec
 
 from fleetlore.lore import ItemKind
 from fleetlore.patterns import pattern_id
-from fleetlore.trajectory import Trajectory, encode
+from fleetlore.trajectory import encode
 
 Side = Literal["success", "failure", "withdrawn"]
 
@@ -80,8 +80,3 @@ def item_id(version: str, tenant: str, kind: str, *key: str) -> str:
 def is_item(id: str) -> bool:
     """Whether an id is that of an item that learns: no pattern and no fact."""
     return id.startswith(ITEM_PREFIX)
-
-
-def revision_of(trajectory: Trajectory) -> tuple[int, float]:
-    """Of several states of a session the one with the greatest counts."""
-    return trajectory.events, trajectory.feedback.time if trajectory.feedback else 0.0

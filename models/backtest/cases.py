@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec.structs import replace
 
 from fleetlore.trajectory import Trajectory
 
 Slice = Literal["A", "T", "AT", "K", "S"]
-SLICES: Final[tuple[Slice, ...]] = ("A", "T", "AT", "K", "S")
 
 
 @dataclass(frozen=True, slots=True)

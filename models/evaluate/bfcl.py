@@ -53,7 +53,6 @@ PROPOSED = 8
 READS = 20.0
 SLACK = 3.0
 MAX_RESULT = 300
-MISTYPED = frozenset({"TypeError", "ValueError", "KeyError", "AttributeError", "IndexError"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ from models.evaluate.recorded import Recorded
 STEP_SECONDS = 1.0
 REPAIRED_WITHIN = 3
 
-FIGURES = ("success", "recovery", "repair", "steps", "errors", "overhead_percent")
-
 
 def figures(sessions: Sequence[Recorded]) -> dict[str, float]:
     """The figures of one run; NaN where there is nothing to count. Raises ValueError for no sessions."""
