@@ -147,7 +147,7 @@ class PromotionGate:
             # nothing to spoil either: agents abstain without a version, and with one on all tools that it has not shown to judge.
             if not figures["auroc"] >= figures["running_auroc"] - bars.auroc_margin:
                 return "auroc"
-            return "passed" if figures["gain"] > 0 else "no_gain"
+            return "passed"
         if not figures["balanced_accuracy"] >= figures["running_balanced_accuracy"] - bars.balanced_accuracy_margin:
             return "balanced_accuracy"
         # Overall figures can rise while failures are called safe: that is what poisoned labels look like.

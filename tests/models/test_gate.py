@@ -72,10 +72,10 @@ def test_the_version_itself_is_not_better_than_itself() -> None:
     assert gate().decide(learned(), learned(), held_out(), 1).reason == "no_gain"
 
 
-def test_a_first_version_needs_a_gain_and_no_evidence_of_it() -> None:
+def test_a_first_version_needs_no_evidence_of_a_gain() -> None:
     few = held_out()[:8]
     report = gate(minimum_steps=10, minimum_failures=2).decide(learned(), None, few, 1)
-    assert report.figures["gain"] > 0 and report.figures["log_evidence"] < report.figures["log_evidence_needed"]
+    assert report.figures["log_evidence"] < report.figures["log_evidence_needed"]
     assert report.passed
 
 
