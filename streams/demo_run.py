@@ -90,7 +90,11 @@ async def _work(arm: FleetArm, plan: Plan) -> None:
 
 
 async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Callable[[int], None]) -> int:
-    """Wait until enough versions are published and every agent runs the newest; return how many there are."""
+    """Wait until every agent runs the newest version, and for a while until there are several; return how many there are.
+
+    Raises:
+        StackError: the time is up, and there is none or not everybody runs it.
+    """
     deadline = time.monotonic() + ADAPTER_SECONDS
     while True:
         listing = await read_adapters(settings.broker, DEFAULT_TENANT)
@@ -101,6 +105,9 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
         if versions >= VERSIONS_WANTED and current == plan.agents:
             return versions
         if time.monotonic() > deadline:
+            if versions and current == plan.agents:
+                # The gate asks for evidence of a gain, and so few sessions do not always hold it.
+                return versions
             raise StackError(
                 f"after {ADAPTER_SECONDS:.0f} s there are {versions} adapter versions (of {VERSIONS_WANTED} wanted), and "
                 f"{current} of {plan.agents} agents run the newest"
