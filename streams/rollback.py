@@ -44,7 +44,7 @@ def rollback(
     reason: Annotated[str, typer.Option(help="Why; it is published with the pointer.")] = "rollback",
     as_json: Json = False,
 ) -> None:
-    """Point the channel to an older version. Agents swap to it within a second; the trainer goes on from it."""
+    """Point the channel to an older version. Agents swap to it between two actions; the trainer goes on from it."""
     _tell(ask(_with(broker, data, lambda publisher: publisher.rollback(tenant, version, reason))), tenant, as_json)
 
 
