@@ -21,9 +21,11 @@ from fleetlore.trajectory import Step, Trajectory
 from models.critic_features import BITS, WORD_BITS, features, word_places
 from models.prefix import first_steps
 
-NAME: Final = "critic-1"
+NAME: Final = "critic-2"
 # A view is a question: after one tool step, after two, after three or more, and on the complete session.
 VIEWS: Final[tuple[int | None, ...]] = (1, 2, 3, None)
+# Whose sessions a calibration is for: agents that were not fitted on, and agents that were.
+NEW, KNOWN = 0, 1
 # Below this a judgment is not made: three of four is what a lesson may rest on at the least.
 CONFIDENCE: Final = 0.75
 # Of the failures that it judges: where more were called a success, it calls nothing a success. What learns from a false success
@@ -59,18 +61,25 @@ class Critic:
     """P(session fails).
 
     Args:
-        arrays: `weights` (groups, views, 2**BITS), `bias` (groups, views) and `calibration` (groups, views, 2), slope and shift,
-            where group 0 is the fit of all families; `words`, a bit for each known word.
+        arrays: `weights` (groups, views, 2**BITS), `bias` (groups, views) and `calibration` (groups, views, new or known agent, 2),
+            slope and shift, where group 0 is the fit of all families; `words`, a bit for each known word.
         tools: the group of each tool whose family has a fit of its own.
+        agents: the groups in whose fit each agent has sessions.
         usual: share of known words below which a session is strange.
         records: of each group but 0.
     """
 
     def __init__(
-        self, arrays: Mapping[str, npt.NDArray[Any]], tools: Mapping[str, int], usual: float, records: Sequence[Record]
+        self,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        tools: Mapping[str, int],
+        agents: Mapping[str, Sequence[int]],
+        usual: float,
+        records: Sequence[Record],
     ) -> None:
         self._arrays = dict(arrays)
         self._tools = dict(tools)
+        self._agents = dict(agents)
         self._usual = usual
         self.records = tuple(records)
         self._words = np.unpackbits(arrays["words"])
@@ -104,7 +113,8 @@ class Critic:
             group = group_of(self._tools, first_steps(trajectory, calls))
             ((places, values),) = features(trajectory, (calls,))
             score = float(self._arrays["weights"][group, view, places].astype(np.float64) @ values)
-            slope, shift = self._arrays["calibration"][group, view].tolist()
+            known = KNOWN if group in self._agents.get(trajectory.agent, ()) else NEW
+            slope, shift = self._arrays["calibration"][group, view, known].tolist()
             logits[row] = slope * (score + float(self._arrays["bias"][group, view])) + shift
         return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))), np.float64)
 
@@ -137,6 +147,7 @@ class Critic:
             metadata = orjson.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
             header = orjson.loads(metadata["critic"])
             name, tools, usual = header["name"], dict(header["tools"]), float(header["usual"])
+            agents = {str(agent): [int(group) for group in of] for agent, of in header["agents"].items()}
             records = [Record(*record) for record in header["records"]]
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"these bytes hold no critic: {error}") from None
@@ -144,7 +155,7 @@ class Critic:
         shapes = {
             "weights": (groups, len(VIEWS), 2**BITS),
             "bias": (groups, len(VIEWS)),
-            "calibration": (groups, len(VIEWS), 2),
+            "calibration": (groups, len(VIEWS), 2, 2),
             "words": (2**WORD_BITS // 8,),
         }
         found = {name: array.shape for name, array in arrays.items()}
@@ -152,11 +163,11 @@ class Critic:
             raise ConfigError("this critic was fitted by another version of fleetlore: fit it again")
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ConfigError("this critic has weights that are no numbers")
-        return cls(arrays, tools, usual, records)
+        return cls(arrays, tools, agents, usual, records)
 
     def _header(self) -> bytes:
         records = [list(record) for record in self.records]
-        header = {"name": NAME, "tools": self._tools, "usual": self._usual, "records": records}
+        header = {"name": NAME, "tools": self._tools, "agents": self._agents, "usual": self._usual, "records": records}
         return orjson.dumps(header, option=orjson.OPT_SORT_KEYS)
 
 

@@ -5,8 +5,9 @@ because one fit for all takes its idea of failure from the families with the mos
 
 Scores are calibrated on sessions whose agents, tasks or both were left out of the fit, because new agents on new tasks are what a
 critic is for. One slope serves all of these: with ten agents in a log, a slope for new agents alone follows whom chance left
-out (measured: it turned an AUROC of .74 into .50). Tools of no known family are scored by a fit on all families, calibrated on families that were left out:
-there it says little more than how often sessions fail.
+out (measured: it turned an AUROC of .74 into .50). An agent that was fitted on has a slope of its own, from the sessions whose task
+alone was left out: what is known of an agent says more than that one slope grants. Tools of no known family are scored by a fit on
+all families, calibrated on families that were left out: there it says little more than how often sessions fail.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.sample import stable_hash
 from fleetlore.trajectory import Trajectory
-from models.critic import CONFIDENCE, VIEWS, Critic, Floats, Record, group_of
+from models.critic import CONFIDENCE, KNOWN, VIEWS, Critic, Floats, Record, group_of
 from models.critic_features import BITS, WORD_BITS, Indices, Values, features, word_places
 from models.prefix import first_calls
 
@@ -50,7 +51,7 @@ def fit(trajectories: Sequence[Trajectory], failed: Flags, seed: int) -> Critic:
     count = max(tools.values(), default=0) + 1
     weights = np.zeros((count, len(VIEWS), 2**BITS), np.float16)
     bias = np.zeros((count, len(VIEWS)), np.float32)
-    calibration = np.zeros((count, len(VIEWS), 2), np.float32)
+    calibration = np.zeros((count, len(VIEWS), 2, 2), np.float32)
     records: list[Record] = []
     vectors = [features(t, VIEWS) for t in trajectories]
     for view, calls in enumerate(VIEWS):
@@ -65,23 +66,31 @@ def fit(trajectories: Sequence[Trajectory], failed: Flags, seed: int) -> Critic:
                 parts = [groups[rows] == each for each in range(count)]
             else:
                 parts = [(agents[rows] == part) | (tasks[rows] == part) for part in range(PARTS)]
-            scores, places = _left_out(x, y, parts, seed)
+            scores, places, part_of = _left_out(x, y, parts, seed)
             if group == 0 and not len(places):
                 # There is no other family to try it on: all that it knows of others is how often sessions fail.
                 calibration[group, view] = 0.0, np.log(y.sum() / (~y).sum())
                 continue
-            slope, shift = calibration[group, view] = platt(scores, y[places])
+            slope, shift = platt(scores, y[places])
+            calibration[group, view] = slope, shift
+            if group > 0:
+                known = agents[rows[places]] != part_of
+                if not _alike(y[places[known]]):
+                    calibration[group, view, KNOWN] = platt(scores[known], y[places[known]])
             if calls is None and group > 0:
                 names = ", ".join(tool for tool in tools if tools[tool] == group)
                 records.append(_record(names, slope * scores + shift, y[places]))
-    known, usual = _vocabulary(trajectories)
+    words, usual = _vocabulary(trajectories)
     arrays: dict[str, npt.NDArray[Any]] = {
         "weights": weights,
         "bias": bias,
         "calibration": calibration,
-        "words": np.packbits(known),
+        "words": np.packbits(words),
     }
-    return Critic(arrays, tools, usual, records)
+    met: dict[str, set[int]] = {}
+    for trajectory, group in zip(trajectories, groups.tolist(), strict=True):
+        met.setdefault(trajectory.agent, set()).add(group)
+    return Critic(arrays, tools, {agent: sorted(of) for agent, of in sorted(met.items())}, usual, records)
 
 
 def platt(scores: Floats, outcome: Flags) -> tuple[float, float]:
@@ -104,15 +113,16 @@ def platt(scores: Floats, outcome: Flags) -> tuple[float, float]:
     return max(FLATTEST, float(fitted[0])), float(fitted[1])
 
 
-def _left_out(x: Any, y: Flags, parts: Sequence[Flags], seed: int) -> tuple[Floats, Numbers]:
-    """Scores of the rows of each part by a fit on the rest, and which rows they are."""
-    scores, rows = [np.zeros(0)], [np.zeros(0, np.int64)]
-    for part in parts:
+def _left_out(x: Any, y: Flags, parts: Sequence[Flags], seed: int) -> tuple[Floats, Numbers, Numbers]:
+    """Scores of the rows of each part by a fit on the rest, which rows they are, and of which part."""
+    scores, rows, numbers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for number, part in enumerate(parts):
         if part.any() and not _alike(y[~part]):
             weights, bias = _regression(x[~part], y[~part], seed)
             rows.append(np.flatnonzero(part))
             scores.append(x[rows[-1]] @ weights.astype(np.float64) + bias)
-    return np.concatenate(scores), np.concatenate(rows)
+            numbers.append(np.full(len(rows[-1]), number))
+    return np.concatenate(scores), np.concatenate(rows), np.concatenate(numbers)
 
 
 def _record(tools: str, logits: Floats, failed: Flags) -> Record:

@@ -102,6 +102,19 @@ def test_its_probabilities_are_calibrated(critic: Critic, unseen: tuple[list[Tra
         assert sum(gaps) < 0.06
 
 
+def test_an_agent_that_is_known_has_a_calibration_of_its_own() -> None:
+    # Who it is decides how a session ends, so what was learned of an agent says nothing about another.
+    trajectories, _ = world(900, 3)
+    ends = [(t.agent < "agent-e") != (number % 20 == 0) for number, t in enumerate(trajectories)]
+    critic = Critic.fit(trajectories, ends)
+    known, new = (
+        critic.failure_probability([replace(t, agent=agent) for t in trajectories[:100]], None)
+        for agent in ("agent-a", "agent-z")
+    )
+    assert known.mean() > 0.9
+    assert new.mean() < 0.7
+
+
 def test_fitting_again_gives_the_same_critic(critic: Critic) -> None:
     again = Critic.fit(*world(600, 1))
     assert again.version == critic.version
