@@ -88,6 +88,11 @@ class Settings:
         "~/.cache/fleetlore/llm.sqlite3",
         "file that keeps its answers, so that nothing is asked twice, and the tokens it used",
     )
+    trainer_cpu_share: float = _setting(
+        0.25,
+        "share of a core that the trainer may take in the long run; where more sessions are judged than it can learn then, it "
+        "learns a sample. 1 where it has a machine of its own",
+    )
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     canary_share: float = _setting(
         0.0,
@@ -115,6 +120,7 @@ class Settings:
             "llm_timeout_seconds",
             "llm_concurrency",
             "item_half_life_seconds",
+            "trainer_cpu_share",
         ):
             if not 0 < getattr(self, name) < inf:
                 raise ConfigError(f"FLEETLORE_{name.upper()} must be above 0 and finite, not {getattr(self, name)}")

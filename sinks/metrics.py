@@ -347,6 +347,13 @@ class Metrics:
         "training",
         "Judged sessions that the trainer has read.",
     )
+    trainer_shed = MetricSpec(
+        "trainer_shed_sessions_total",
+        Counter,
+        "training",
+        "Judged sessions that were not learned, because more were judged than the trainer's share of a core is enough for. "
+        "Worry when it grows on a fleet that should be learned from in full: FLEETLORE_TRAINER_CPU_SHARE.",
+    )
     gate_decisions = MetricSpec(
         "gate_decisions_total",
         Counter,

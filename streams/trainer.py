@@ -1,5 +1,8 @@
 """The role `trainer`: judgments in, signed adapter versions out. Run one per tenant.
 
+It takes a bounded share of a core. Where more sessions are judged than it can learn with that, it learns a sample in which
+agents take turns (`streams.backlog`), and the rest counts as read.
+
 Offsets are committed only after a version is published, or after its candidate was dropped and its sessions stay in the
 log for the replay buffer; never past a session that waits to be learned. So a trainer that is killed continues from the
 last published version and learns again what no version holds yet.
@@ -11,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +31,7 @@ from fleetlore.trajectory import Judgment
 from sinks.adapters import AdapterPublisher
 from sinks.endpoint import Health
 from sinks.metrics import Metrics
+from streams.backlog import Backlog, Budget, Waiting
 from streams.decode import split
 from streams.lifecycle import at_first_signal
 
@@ -40,7 +45,10 @@ log = logging.getLogger(__name__)
 
 POLL_MS = 200
 RECALLED_RECORDS = 2_000
-MOST_WAITING = 256
+# Sessions offered to the learner ahead of its updates; the others wait where they cost nothing.
+OFFERED_UPDATES = 2
+MOST_WAITING = 1_024
+BURST_SECONDS = 5.0
 PUBLISH_ATTEMPTS = 6
 AUTOGROUP = Path("/proc/self/autogroup")
 NICENESS = 19  # learning never takes the time of what is waited for
@@ -107,10 +115,12 @@ class TrainerRole:
         self._metrics = metrics
         self._health = health
         self._clock = clock or SystemClock()
+        self._backlogs = {tenant: Backlog(MOST_WAITING) for tenant in learners}
+        self._budget = Budget(settings.trainer_cpu_share, BURST_SECONDS)
         self._ordinals = dict.fromkeys(learners, 0)
         self._offered_from: dict[TopicPartition, int] = {}
         self._read_to: dict[TopicPartition, int] = {}
-        self._waiting: dict[tuple[str, str], tuple[TopicPartition, int]] = {}
+        self._waiting: dict[tuple[str, str], Place] = {}
         self._trials: dict[str, tuple[CanaryTrial, bytes, AdapterManifest]] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -135,11 +145,14 @@ class TrainerRole:
             self._health.ready("broker")
             while not stop.is_set():
                 self._health.beat()
-                room = max(len(learner.waiting) for learner in self._learners.values()) < MOST_WAITING
-                for records in (await consumer.getmany(timeout_ms=POLL_MS)).values() if room else ():
+                for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                     self._take(records)
                 for tenant in self._learners:
-                    await self._learn(tenant, consumer)
+                    if self._budget.affords(self._clock.monotonic(), time.process_time()):
+                        self._offer(tenant)
+                        await self._learn(tenant, consumer)
+                    if tenant in self._trials:
+                        await self._look_at_trial(tenant, consumer)
         finally:
             await consumer.stop()
 
@@ -191,9 +204,16 @@ class TrainerRole:
                 place = Place(record.partition, record.offset, number)
                 if tenant in self._trials:
                     self._trials[tenant][0].add(judgment)
-                if self._learners[tenant].offer(judgment, self._clock.monotonic(), place):
-                    self._waiting[tenant, judgment.trajectory.id] = (partition, record.offset)
+                if not self._backlogs[tenant].add(Waiting(judgment, place)):
+                    self._metrics.trainer_shed().inc()
             self._read_to[partition] = record.offset + 1
+
+    def _offer(self, tenant: str) -> None:
+        learner, backlog = self._learners[tenant], self._backlogs[tenant]
+        while backlog and len(learner.waiting) < OFFERED_UPDATES * learner.config.new_sessions:
+            judgment, place = backlog.take()
+            if learner.offer(judgment, self._clock.monotonic(), place):
+                self._waiting[tenant, judgment.trajectory.id] = place
 
     async def _learn(self, tenant: str, consumer: AIOKafkaConsumer) -> None:
         learner = self._learners[tenant]
@@ -205,9 +225,7 @@ class TrainerRole:
             self._metrics.trainer_updates().inc(steps)
             self._metrics.trainer_step_duration().observe((self._clock.monotonic() - began) / steps)
             log.info("tenant %s: %s", tenant, losses or "nobody is believed who waited to be learned from")
-        if tenant in self._trials:
-            await self._look_at_trial(tenant, consumer)
-        elif learner.candidate_due(self._clock.monotonic()):
+        if tenant not in self._trials and learner.candidate_due(self._clock.monotonic()):
             candidate = await asyncio.to_thread(learner.candidate)
             self._metrics.gate_decisions(candidate.report.reason).inc()
             log.info("tenant %s: the gate says %s %s", tenant, candidate.report.reason, candidate.report.figures)
@@ -293,9 +311,11 @@ class TrainerRole:
         waiting = {(tenant, session) for session in self._learners[tenant].waiting}
         self._waiting = {key: place for key, place in self._waiting.items() if key[0] != tenant or key in waiting}
         offsets = {p: offset for p, offset in self._read_to.items() if tenant_of(p.topic) == tenant}
-        for partition, offset in self._waiting.values():
+        own = (place for (whose, _), place in self._waiting.items() if whose == tenant)
+        for place in (*own, *self._backlogs[tenant].places()):
+            partition = TopicPartition(topic(tenant, "judgments"), place.partition)
             if partition in offsets:
-                offsets[partition] = min(offsets[partition], offset)
+                offsets[partition] = min(offsets[partition], place.offset)
         mine = {p: offset for p, offset in offsets.items() if p in consumer.assignment()}
         if not mine:
             return

@@ -55,6 +55,7 @@ async def settings(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics,
         session_timeout_seconds=6.0,
         signing_key=str(tmp_path / "key"),
         adapters_dir=str(tmp_path / "adapters"),
+        trainer_cpu_share=8.0,  # what the test itself spends counts as the trainer's
     )
 
 
