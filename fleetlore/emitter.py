@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from itertools import accumulate, islice
+from operator import add
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -57,13 +59,13 @@ class _Lane:
         self.wake = asyncio.Event()  # set when something comes into an empty lane
         self.limit = _BATCH_EVENTS  # halved where the broker finds a batch too large
 
-    def next_batch(self) -> list[bytes]:
-        """The oldest events, masked, as many as may share a batch; at least one."""
-        entries = list(islice(self.entries, self.limit))
-        while len(entries) > 1 and sum(map(_size, entries)) > _BATCH_BYTES:
-            del entries[len(entries) // 2 :]
-        _, _, heads, datas = zip(*entries, strict=True)
-        return mask(heads, datas)
+    def next_batch(self) -> tuple[list[bytes], list[int]]:
+        """The oldest events, masked, as many as may share a batch, at least one; and their sizes in the buffer."""
+        _, _, heads, datas = zip(*islice(self.entries, self.limit), strict=True)
+        sizes = list(map(add, map(len, heads), map(len, datas)))
+        while len(sizes) > 1 and sum(sizes) > _BATCH_BYTES:
+            del sizes[len(sizes) // 2 :]
+        return mask(heads[: len(sizes)], datas[: len(sizes)]), sizes
 
 
 class Emitter:
@@ -258,7 +260,8 @@ class Emitter:
     async def _send_batch(self, producer: Any, partition: int, lane: _Lane) -> None:
         batch = producer.create_batch()
         count = 0
-        for events, value in _records(lane.next_batch()):
+        masked, sizes = lane.next_batch()
+        for events, value in _records(masked):
             if batch.append(timestamp=None, key=None, value=value, headers=_HEADERS) is None:
                 break  # full, because masks are longer than what they hide: the rest comes with the next batch
             count += events
@@ -271,12 +274,13 @@ class Emitter:
                 lane.limit = count // 2
                 return
             self.dropped += 1
-            log.warning("the broker refuses an event of %d bytes; dropped", _size(lane.entries[0]))
+            log.warning("the broker refuses an event of %d bytes; dropped", sizes[0])
         else:
             self.sent += count
         for _ in range(count):
-            self._waiting_bytes -= _size(lane.entries.popleft())
+            lane.entries.popleft()
         self._waiting -= count
+        self._waiting_bytes -= sum(sizes[:count])
         self._end_flushes()
 
     def _end_flushes(self) -> None:
@@ -287,10 +291,6 @@ class Emitter:
             for last, done in self._flushes:
                 if oldest is None or oldest > last:
                     done.set()
-
-
-def _size(entry: _Entry) -> int:
-    return len(entry[2]) + len(entry[3])
 
 
 async def _stop(producer: Any) -> None:
@@ -304,10 +304,10 @@ async def _stop(producer: Any) -> None:
 
 def _records(events: list[bytes]) -> Iterator[tuple[int, bytes]]:
     """Values of records that hold the events, each of at most 64 and 256 KiB, and how many each of them holds."""
-    start, size = 0, 0
-    for index, event in enumerate(events):
-        if index - start == MAX_EVENTS or (size and size + len(event) + 3 > MAX_BYTES):
-            yield index - start, record(events[start:index])
-            start, size = index, 0
-        size += len(event) + 2  # closing brace and comma
-    yield len(events) - start, record(events[start:])
+    start = 0
+    while start < len(events):
+        some = events[start : start + MAX_EVENTS]
+        if sum(map(len, some)) + 2 * len(some) >= MAX_BYTES:  # with its closing brace, a comma or a bracket each
+            some = some[: max(1, bisect_left(list(accumulate(len(event) + 2 for event in some)), MAX_BYTES))]
+        yield len(some), record(some)
+        start += len(some)

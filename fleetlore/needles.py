@@ -3,7 +3,7 @@
 A `needle in text` for each of fifty needles costs about 15 ns a byte; this costs 2, because the pass is numpy's. The idea is
 Teddy's (Hyperscan, Wang et al., NSDI 2019), on pairs of bytes: a table says for each pair in which needles it can be the
 first or the second half of the last four bytes, eight buckets of needles at a time, and a needle can only be where a first
-half is followed by a second half of its bucket. The few places so found are compared with the needles' last bytes.
+half is followed by a second half of its bucket. The few places so found are compared with the needles themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SECOND = np.uint16(_BUCKETS)
 
 
 class Needles:
-    """Strings to be found by their last four bytes.
+    """Strings to be found, by their last four bytes at first.
 
     Args:
         exact: found as they are.
@@ -36,8 +36,8 @@ class Needles:
     """
 
     def __init__(self, exact: Iterable[bytes], folded: Iterable[bytes] = ()) -> None:
-        self._exact = {needle[-_GRAM:] for needle in exact}
-        self._folded = {needle[-_GRAM:].lower() for needle in folded}
+        self._exact = _by_ending(exact)
+        self._folded = _by_ending(needle.lower() for needle in folded)
         places = [[bytes([byte]) for byte in gram] for gram in sorted(self._exact)]
         places += [[bytes([byte, *bytes([byte]).swapcase()]) for byte in gram] for gram in sorted(self._folded)]
         # Low byte: buckets in which the pair can be the first half; high byte: the second. Indexed as little-endian pairs.
@@ -51,21 +51,33 @@ class Needles:
             halves[np.ix_(list(fourth), list(third))] |= np.uint16(1 << bucket + _BUCKETS)
         self._halves = halves.reshape(-1)
 
-    def suspects(self, texts: Sequence[bytes]) -> list[int]:
-        """Indices, ascending, of the texts that contain the last four bytes (or the whole, if shorter) of a needle."""
+    def find(self, texts: Sequence[bytes]) -> dict[int, set[bytes]]:
+        """By index, ascending, the needles that a text contains (the folded ones in lower case); without texts that have none."""
         joined = b"\n".join(texts) + b"\n"  # a needle of three bytes is looked for with the one behind it
-        found: list[int] = []
+        found: dict[int, set[bytes]] = {}
         ends = accumulate(len(text) + 1 for text in texts)
         index, end = -1, 0
+        exact, folded = self._exact, self._folded
         for position in self._positions(joined):
-            if position < end and found and found[-1] == index:
-                continue
             gram = joined[position : position + _GRAM]
-            if not (self._is_in(gram, self._exact) or self._is_in(gram.lower(), self._folded)):
-                continue
-            while position >= end:
-                index, end = index + 1, next(ends)
-            found.append(index)
+            small = gram.lower()
+            if not (gram in exact or small in folded or gram[:3] in exact or small[:3] in folded):
+                continue  # as three of four: a pair of another needle of the same bucket
+            if needles := self._at(joined, position):
+                while position >= end:
+                    index, end = index + 1, next(ends)
+                found.setdefault(index, set()).update(needles)
+        return found
+
+    def _at(self, joined: bytes, position: int) -> list[bytes]:
+        """The needles whose last four bytes, or the whole if shorter, begin here."""
+        found = []
+        for stop in (position + _GRAM, position + 3):
+            ending = joined[position:stop]
+            found += [needle for needle in self._exact.get(ending, ()) if joined.endswith(needle, 0, stop)]
+            for needle in self._folded.get(ending.lower(), ()):
+                if joined[max(0, stop - len(needle)) : stop].lower() == needle:
+                    found.append(needle)
         return found
 
     def _positions(self, joined: bytes) -> Iterator[int]:
@@ -79,6 +91,9 @@ class Needles:
             for position in (both != 0).nonzero()[0].tolist():
                 yield start + position
 
-    @staticmethod
-    def _is_in(gram: bytes, grams: set[bytes]) -> bool:
-        return gram in grams or gram[:3] in grams
+
+def _by_ending(needles: Iterable[bytes]) -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    for needle in needles:
+        found.setdefault(needle[-_GRAM:], []).append(needle)
+    return found

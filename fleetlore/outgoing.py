@@ -16,7 +16,7 @@ import orjson
 
 from fleetlore.events import Event, cloudevent_head
 from fleetlore.records import MAX_BYTES
-from fleetlore.redaction import may_hold_secret, redact_value, suspects
+from fleetlore.redaction import may_hold_secret, redact_value
 
 __all__ = ["encode", "encode_event", "mask", "record"]
 
@@ -48,9 +48,8 @@ def mask(heads: Sequence[bytes], datas: Sequence[bytes]) -> list[bytes]:
         heads, datas: the two parts of each event, as `encode` gave them.
     """
     masked = list(datas)
-    for index in suspects(datas):
-        if may_hold_secret(datas[index].decode()):
-            masked[index] = _masked(heads[index], datas[index])
+    for index in may_hold_secret(datas):
+        masked[index] = _masked(heads[index], datas[index])
     return list(map(add, heads, masked))
 
 

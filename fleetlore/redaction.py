@@ -10,8 +10,8 @@ The second family must not eat ordinary error text ("Unexpected token: <", "/etc
 failure patterns are mined from that text: a value is masked only if it can be a secret (`_is_secret`).
 
 Most texts hold no secret. Each rule therefore names substrings, its needles, without which it cannot match, and texts that
-repeat are answered from a cache. One pass over the JSON of many events tells which of them have a needle (`suspects`);
-where the whole event is harmless all the same (`may_hold_secret`), its parts need no look at all.
+repeat are answered from a cache. One pass over the JSON of many events tells which needles each of them has; where none of
+these goes on as its rule asks (`may_hold_secret`), the parts of the event need no look at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import product
@@ -200,24 +201,29 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("basic", "basic", r"(?:\s|\\)"),
     )
 }
-# What the patterns above find contains one of these; the short ones with what can follow, because a `key` is in a `keyboard`.
-# White space beyond ASCII begins with one of the last four bytes.
+# What the patterns above find contains one of these, and which word that is; the short ones with what can follow, because a
+# `key` is in a `keyboard`. White space beyond ASCII begins with one of the last four bytes.
 _AFTER_NAME = b"\\\"':= \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
-_MENTIONS = [
-    *(b"token", b"secret", b"passw", b"passp", b"passc", b"signat", b"cookie", b"authoriza", b"bearer", b"basic"),
-    *(word + bytes([after]) for word in (b"key", b"pwd", b"auth", b"creds") for after in _AFTER_NAME),
-    b"credential",
-]
+_MENTIONS: dict[bytes, str] = {
+    **{word.encode(): word for word in ("token", "secret", "signat", "cookie", "authoriza", "bearer", "basic")},
+    **dict.fromkeys((b"passw", b"passp", b"passc"), "pass"),
+    **{word.encode() + bytes([after]): word for word in ("key", "pwd", "auth") for after in _AFTER_NAME},
+    **dict.fromkeys((b"credential", *(b"creds" + bytes([after]) for after in _AFTER_NAME)), "cred"),
+}
 # A pattern that ignores case takes a long s for an s and a Kelvin sign for a k.
 _LOOKALIKES = {b"s"[0]: (b"s", "\u017f".encode()), b"k"[0]: (b"k", "\u212a".encode())}
-_NEEDLES = Needles(
-    exact=[needle.encode() for *_, rules in _FORMS for rule in rules for needle in rule.needles],
-    folded=[
-        b"".join(letters)
-        for mention in _MENTIONS
-        for letters in product(*(_LOOKALIKES.get(byte, (bytes([byte]),)) for byte in mention))
-    ],
-)
+_WORDS: dict[bytes, str] = {
+    b"".join(letters): word
+    for mention, word in _MENTIONS.items()
+    for letters in product(*(_LOOKALIKES.get(byte, (bytes([byte]),)) for byte in mention))
+}
+# The first and second look of the groups that a needle belongs to.
+_LOOKS: dict[bytes, set[tuple[str, re.Pattern[str] | None]]] = defaultdict(set)
+for _character, _shape, _rules in _FORMS:
+    for _rule in _rules:
+        for _needle in _rule.needles:
+            _LOOKS[_needle.encode()].add((_character, _shape))
+_NEEDLES = Needles(exact=_LOOKS, folded=_WORDS)
 _SCANNED_CHARS = (
     500  # from here on the pass over all needles at once, of 7 µs and more, is cheaper than one after another
 )
@@ -227,25 +233,26 @@ KINDS: frozenset[str] = frozenset(rule.kind for rule in (*(rule for *_, rules in
 
 
 def suspects(texts: Sequence[bytes]) -> list[int]:
-    """Indices, ascending, of the texts that `redact` might change: one in thirty, mostly; found at 2 ns a byte.
+    """Indices, ascending, of the texts (UTF-8) that `redact` might change: one in thirty, mostly; found at 2 ns a byte."""
+    return list(_NEEDLES.find(texts))
 
-    The texts are UTF-8. In JSON they have to be as `orjson` writes it, where all that need not be escaped stands for itself.
+
+def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
+    """Indices, ascending, of the JSON texts of which `redact_value` might change what they were made from: one in 150.
+
+    They have to be as `orjson` writes them, where all that need not be escaped stands for itself: no needle and no gate looks
+    for a character that JSON escapes, so what opens it for a part opens it for the whole.
     """
-    return _NEEDLES.suspects(texts)
+    return [index for index, needles in _NEEDLES.find(jsons).items() if _is_open(jsons[index].decode(), needles)]
 
 
-def may_hold_secret(json: str) -> bool:
-    """False only where `redact_value` would change nothing of the value that this JSON text was made from.
-
-    No gate below looks for a character that JSON escapes, so what opens it for a part opens it for the whole.
-    """
-    for character, shape, rules in _FORMS:
-        if character in json and (shape is None or shape.search(json)):
-            for rule in rules:
-                for needle in rule.needles:
-                    if needle in json:
-                        return True
-    return bool(_called(_fold(json)))
+def _is_open(json: str, needles: set[bytes]) -> bool:
+    """Whether one of the needles that were found in a JSON text goes on as a rule asks."""
+    looks = {look for needle in needles if needle in _LOOKS for look in _LOOKS[needle]}
+    if any(character in json and (shape is None or shape.search(json)) for character, shape in looks):
+        return True
+    words = {_WORDS[needle] for needle in needles if needle in _WORDS}
+    return bool(words and _called(_fold(json), words))
 
 
 def redact(text: str) -> str:
@@ -254,7 +261,7 @@ def redact(text: str) -> str:
 
 
 def _redact(text: str) -> str:
-    if len(text) >= _SCANNED_CHARS and not _NEEDLES.suspects((text.encode("utf-8", "surrogatepass"),)):
+    if len(text) >= _SCANNED_CHARS and not _NEEDLES.find((text.encode("utf-8", "surrogatepass"),)):
         return text
     for character, shape, rules in _FORMS:
         if character in text and (shape is None or shape.search(text)):
@@ -263,7 +270,7 @@ def _redact(text: str) -> str:
                     if needle in text:
                         text = rule.pattern.sub(rule.replace, text)
                         break
-    called = _called(_fold(text))
+    called = _called(_fold(text), _CALLED)
     if called:
         for rule in _NAMED:
             if not called.isdisjoint(rule.needles):
@@ -276,10 +283,10 @@ def _fold(text: str) -> str:
     return text.lower().replace("\u017f", "s")
 
 
-def _called(folded: str) -> set[str]:
-    """The words in a folded text that may name a value."""
+def _called(folded: str, words: Iterable[str]) -> set[str]:
+    """Those of the words that are in a folded text and go on there as if they named a value."""
     option = "--" in folded
-    return {word for word, patterns in _CALLED.items() if word in folded and patterns[option].search(folded)}
+    return {word for word in words if word in folded and _CALLED[word][option].search(folded)}
 
 
 _redact_cached = lru_cache(maxsize=8192)(_redact)

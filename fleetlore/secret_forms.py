@@ -232,7 +232,7 @@ FORMS: tuple[Group, ...] = (
     ),
     Group(
         "@",
-        None,
+        r"://[^\s/]+@",
         (
             Form(
                 "url_password",

@@ -178,7 +178,7 @@ def test_planted_secrets_are_masked(kind: str) -> None:
             assert not planted.is_left_in(masked), planted
             assert redact(masked) == masked
             assert suspects([planted.text.encode()]) == [0]
-            assert may_hold_secret(orjson.dumps(planted.text).decode())
+            assert may_hold_secret([orjson.dumps(planted.text)]) == [0]
 
 
 def test_every_kind_has_an_example() -> None:
@@ -278,12 +278,12 @@ def test_no_secret_passes_unsuspected(name: str, text: str) -> None:
         json = orjson.dumps(value)
         if redact_value(value) != value:
             assert suspects([json]) == [0]
-            assert may_hold_secret(json.decode())
+            assert may_hold_secret([json]) == [0]
 
 
 def test_an_ordinary_mention_of_a_secret_costs_no_second_look() -> None:
     for text in ("KeyError: 'x'", "PRIMARY KEY (id)", "12 passed", "keyboard", "a token was expected", "the secretary"):
-        assert not may_hold_secret(orjson.dumps(text).decode())
+        assert not may_hold_secret([orjson.dumps(text)])
 
 
 def test_a_value_under_a_secret_name_is_masked_at_any_depth() -> None:
