@@ -93,6 +93,11 @@ class Settings:
         "share of a core that the trainer may take in the long run; where more sessions are judged than it can learn then, it "
         "learns a sample. 1 where it has a machine of its own",
     )
+    base: str = _setting(
+        "",
+        "file of the base that adapters are made over (`fleetlore pretrain`), the same for trainer and agents; empty: the one that "
+        "ships",
+    )
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     canary_share: float = _setting(
         0.0,

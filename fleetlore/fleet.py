@@ -215,6 +215,7 @@ class Fleet:
     def _new_subscriber(self) -> AdapterSubscriber:
         from fleetlore.adapters import AdapterSubscriber
         from fleetlore.manifest import public_keys
+        from fleetlore.network import load_base
         from fleetlore.policy import Policy
 
         keys = [key.strip() for key in self.settings.public_key.split(",") if key.strip()]
@@ -225,7 +226,7 @@ class Fleet:
             self.tenant,
             self.agent,
             public_keys(*keys),
-            Policy(),
+            Policy(load_base(self.settings.base)),
             idle=lambda: self._open_actions == 0,
             clock=self.clock,
         )

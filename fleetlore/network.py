@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 
 import numpy as np
 
@@ -175,22 +176,27 @@ def base_to_bytes(network: PolicyNetwork) -> bytes:
     return bytes(safetensors.torch.save(tensors))
 
 
-def load_base() -> Base:
-    """The base that ships with the release, shared by the process and never written to. Raises ModelUnavailable."""
+def load_base(file: str = "") -> Base:
+    """The base in `file` (made by `fleetlore pretrain`), or the one that ships with the release.
+
+    Shared by the process and never written to. Raises ModelUnavailable.
+    """
     with _SHARING:  # many agents of one process start at once, each on a thread
-        return _load_base()
+        return _load_base(file)
 
 
 _SHARING = threading.Lock()
 
 
-@lru_cache(maxsize=1)
-def _load_base() -> Base:
-    file = resources.files("fleetlore") / "base" / "procedural.safetensors"
+@lru_cache(maxsize=2)
+def _load_base(file: str) -> Base:
+    shipped = resources.files("fleetlore") / "base" / "procedural.safetensors"
     try:
-        return base_from_bytes(file.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelUnavailable("fleetlore/base/procedural.safetensors is missing: python -m models.pretrain") from error
+        return base_from_bytes(Path(file).expanduser().read_bytes() if file else shipped.read_bytes())
+    except OSError as error:
+        made_by = f"{file} (FLEETLORE_BASE)" if file else "fleetlore/base/procedural.safetensors"
+        command = "fleetlore pretrain" if file else "python -m models.pretrain"
+        raise ModelUnavailable(f"{made_by} cannot be read: {error.strerror}; `{command}` makes it") from error
 
 
 def adapter_key(block: int, target: str, factor: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from fleetlore.encoder import StaticEncoder
+from fleetlore.errors import AdapterRefused
 from fleetlore.manifest import ADAPTER, AdapterManifest, DataRange, Place, Probe, TrainedBatch
 from fleetlore.network import LORA_TARGETS, Base, PolicyNetwork, adapter_shapes, probe_answers
 from fleetlore.trajectory import Judgment
@@ -119,7 +120,12 @@ class Learner:
         return self._published_network or self._base.network
 
     def resume(self, weights: bytes, manifest: AdapterManifest) -> None:
-        """Continue from a published version: after a start, a promotion or a rollback by someone else."""
+        """Continue from a published version: after a start, a promotion or a rollback by someone else.
+
+        Raises AdapterRefused (`foreign`) for a version over another base: the bytes would fit, and mean nothing.
+        """
+        if manifest.base_sha256 != self._base.sha256:
+            raise AdapterRefused("foreign", f"{manifest.version[:12]} was made for another base: see FLEETLORE_BASE")
         self._trainer.resume(weights)
         self.running = (weights, manifest)
         self._published_network = self._trainer.folded(weights)

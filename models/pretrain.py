@@ -94,16 +94,23 @@ def _step(number: int, step: dict[str, Any]) -> Step:
     )
 
 
-def pretrain(episodes: Sequence[Episode], steps: int = STEPS) -> Base:
-    """Train all weights from scratch, with the losses of the online updates; one thread, deterministic."""
-    chance = random.Random(SEED)
+def pretrain(
+    episodes: Sequence[Episode], steps: int = STEPS, *, seed: int = SEED, start: PolicyNetwork | None = None
+) -> Base:
+    """Train all weights, with the losses of the online updates; on one thread, deterministic.
+
+    start: the network to begin from, which is left as it is; random weights where there is none.
+    """
+    chance = random.Random(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
+        torch.manual_seed(seed)
         network = PolicyNetwork()
+    if start is not None:
+        network.load_state_dict(start.state_dict())
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=LEARNING_RATE, total_steps=steps, pct_start=0.1)
     for _ in range(steps):
-        batch = collate(chance.sample(list(episodes), BATCH))
+        batch = collate(chance.sample(list(episodes), min(BATCH, len(episodes))))
         step, session, contrast = batch_losses(network(batch.vectors), batch, TEMPERATURE)
         optimizer.zero_grad()
         (step + session + CONTRAST_WEIGHT * contrast).backward()  # type: ignore[no-untyped-call]

@@ -79,7 +79,7 @@ async def run_trainer(
 
     torch.set_num_threads(1)  # more of them would spin while others need the cores
     metrics, health = Metrics("trainer"), Health("broker")
-    base, encoder = load_base(), shared_encoder()
+    base, encoder = load_base(settings.base), shared_encoder()
     learners = {tenant: Learner(tenant, base, encoder, config, cadence) for tenant in settings.tenants}
     endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
     try:

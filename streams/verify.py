@@ -98,7 +98,7 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
     if manifest.parent and parent is None:
         raise ConfigError(f"its parent {manifest.parent[:12]} is no longer kept")
     sessions = await _sessions(settings.broker, tenant, manifest, timeout_seconds)
-    weights = remake(manifest, parent, sessions, load_base(), shared_encoder())
+    weights = remake(manifest, parent, sessions, load_base(settings.base), shared_encoder())
     return Remade(
         version=manifest.version,
         remade=hashlib.sha256(weights).hexdigest(),

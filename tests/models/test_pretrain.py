@@ -1,7 +1,17 @@
 from __future__ import annotations
 
 from fleetlore.encoder import shared_encoder
-from models.pretrain import BATCH, card, pretrain, world_episodes, world_judgments
+from fleetlore.testing.long_catalogue import LONG_CATALOGUE
+from models.pretrain import (
+    BATCH,
+    DOMAINS,
+    UNSEEN_WORLD_SEEDS,
+    WORLD_SEEDS,
+    card,
+    pretrain,
+    world_episodes,
+    world_judgments,
+)
 
 
 def test_a_base_is_a_function_of_its_episodes() -> None:
@@ -14,6 +24,14 @@ def test_judgments_of_a_world_are_those_of_its_environment() -> None:
     assert {judgment.verdict.label for judgment in judgments} == {"success", "failure"}
     failed = [step for judgment in judgments for step in judgment.trajectory.steps if step.failed]
     assert failed and all(step.family and step.error_type for step in failed)
+
+
+def test_the_evaluation_measures_in_worlds_with_rules_that_the_base_has_not_seen() -> None:
+    measured = range(100)  # the seeds that `fleetlore evaluate --seeds` can ask for
+    assert set(measured).isdisjoint(WORLD_SEEDS) and set(measured).isdisjoint(UNSEEN_WORLD_SEEDS)
+    # Of the ten domains of the measured world these four are known to the base, by tool names and errors; docs/learning.md says so.
+    assert set(DOMAINS) == {"database", "files", "git", "python"} < set(LONG_CATALOGUE.domains)
+    assert len(LONG_CATALOGUE.domains) == 10
 
 
 def test_the_card_names_the_file() -> None:
