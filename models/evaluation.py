@@ -34,6 +34,10 @@ class Predictions:
         """Only some steps."""
         return Predictions(*(getattr(self, f.name)[mine] for f in fields(self)))
 
+    def first(self, steps: int) -> Predictions:
+        """Only the first steps."""
+        return Predictions(*(getattr(self, f.name)[:steps] for f in fields(self)))
+
     @property
     def squared_error(self) -> npt.NDArray[np.float64]:
         """Brier's score of each step."""

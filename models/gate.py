@@ -1,9 +1,9 @@
 """The promotion gate: what a candidate adapter must show on held-out sessions before any agent gets it.
 
 It fails closed: a candidate that cannot be measured is not promoted. The order is from cheap to dear: structure, size of
-the change, probe, then held-out sessions against the version that runs now: no slice may lose failures that it knew, and
-there must be evidence of a gain, by a test that may be looked at again as held-out sessions come in (`models.evidence`). So of
-candidates that are no better than what runs at most a share of `false_promotions` replaces it.
+the change, probe, then held-out sessions against the version that runs now: no slice may lose failures that it knew. Last, there must be
+evidence of a gain, from all new sessions before they were learned (`models.prequential`). So a course of learning that is never better
+than what runs replaces it with a chance of at most `false_promotions`, however many candidates it sends and however often they are looked at.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fleetlore.network import BLOCKS, LORA_TARGETS, PolicyNetwork, adapter_key, 
 from models.episodes import Episode
 from models.evaluation import Predictions, predict
 from models.evidence import log_wealth
+from models.prequential import Prequential
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,8 @@ class GateConfig:
     """The bars. Figures of the candidate are compared with those of the running version on the same sessions.
 
     Attributes:
-        false_promotions: the error budget of a candidate, however often it is looked at.
-        session_gain: gain in squared error that one session may count for at the most, either way: a few odd sessions, or
-            poisoned ones, then decide nothing; and the smaller the range, the sooner a small gain shows.
+        false_promotions: the error budget of a course of learning: of all candidates between two fresh starts together.
+        session_gain: of `models.prequential`.
         recall_margin: how much of the failures that the running version warns of may be lost, in any slice.
         harm: how sure it must be that a slice lost recall at all; an error here refuses a good candidate, no more.
         slice_failures: failures that make a slice (tool and domain) one of its own; smaller ones are pooled by tool, then all.
@@ -89,9 +89,17 @@ class PromotionGate:
         self._scale = scale
 
     def decide(
-        self, candidate: bytes, running: bytes | None, held_out: Sequence[Episode], probe_seed: int
+        self,
+        candidate: bytes,
+        running: bytes | None,
+        held_out: Sequence[Episode],
+        probe_seed: int,
+        evidence: Prequential | None = None,
     ) -> GateReport:
-        """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned from."""
+        """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned from.
+
+        evidence: of the candidate's course of learning; without it, there is none of a gain.
+        """
         bars = self.config
         try:
             tensors = read_adapter(candidate, self._rank)
@@ -120,13 +128,11 @@ class PromotionGate:
                 f"{name}recall": predictions.recall,
                 f"{name}calibration_error": predictions.calibration_error,
             }
-        # One session is one observation: its steps are not independent. None counts for more than `session_gain`.
-        gains = now.by_session(rival.squared_error - now.squared_error)
-        bets = np.clip(gains / bars.session_gain, -1, 1).tolist()
         figures |= {
-            "gain": float(gains.mean()),
-            "log_evidence": log_wealth(bets),
-            "log_evidence_needed": -math.log(bars.false_promotions),
+            "gain": evidence.gain if evidence else 0.0,
+            "evidence_sessions": float(evidence.sessions) if evidence else 0.0,
+            "log_evidence": evidence.log_evidence if evidence else 0.0,
+            "log_evidence_needed": self._needed,
         }
         slices = dict(self._slices(now, rival))
         lost = [name for name, (drop, evidence, _, _) in slices.items() if self._harmed(drop, evidence)]
@@ -138,6 +144,14 @@ class PromotionGate:
             self._judged_tools(now),
             {name: (round(was, 4), round(is_, 4)) for name, (_, _, was, is_) in slices.items()},
         )
+
+    @property
+    def _needed(self) -> float:
+        return -math.log(self.config.false_promotions)
+
+    def evident(self, evidence: Prequential) -> bool:
+        """Whether there is evidence enough of a gain; what is left to ask is whether there is harm."""
+        return evidence.sessions > 0 and evidence.log_evidence >= self._needed
 
     def _verdict(self, figures: Mapping[str, float], in_service: bool) -> str:
         # `not (a >= b)` and not `a < b`: a NaN must fail.

@@ -6,8 +6,8 @@ of an update is bounded whatever it sends.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 from models.episodes import UNLABELLED, Episode
 
@@ -37,15 +37,23 @@ def influences(episodes: Sequence[Episode], agent_share: float = AGENT_SHARE) ->
     masses: dict[str, float] = defaultdict(float)
     for episode, n in zip(episodes, steps, strict=True):
         masses[episode.agent] += n * balance[episode.session_failed]
-    factors = _capped({agent: mass for agent, mass in masses.items() if mass}, agent_share)
+    masses = {agent: mass for agent, mass in masses.items() if mass}
+    factors = _capped(masses, max(agent_share, 1 / len(masses)))
     raw = [balance[episode.session_failed] * factors.get(episode.agent, 1.0) for episode in episodes]
     mean = sum(weight * n for weight, n in zip(raw, steps, strict=True)) / total
     return [weight / mean for weight in raw]
 
 
-def _capped(masses: dict[str, float], agent_share: float) -> dict[str, float]:
-    """Factor of each agent after which none has more than the share of the sum."""
-    bound = max(agent_share, 1 / len(masses))
+def shares(agents: Sequence[str], agent_share: float = AGENT_SHARE) -> list[float]:
+    """Weight of each of some sessions by their agents, the largest 1: no agent has more than the share of all, or twice its equal part."""
+    counts = dict(Counter(agents))
+    factors = _capped(counts, max(agent_share, 2 / len(counts))) if counts else {}
+    most = max(factors.values(), default=1.0)
+    return [factors[agent] / most for agent in agents]
+
+
+def _capped(masses: Mapping[str, float], bound: float) -> dict[str, float]:
+    """Factor of each agent after which none has more than the bound of the sum; the bound is at least an equal part."""
     order = sorted(masses, key=lambda agent: (-masses[agent], agent))
     left = sum(masses.values())
     # From the largest: each that is above the bound gets exactly the bound, and the rest share what remains.

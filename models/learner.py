@@ -20,6 +20,7 @@ from models.episodes import NOWHERE, Episode, episodes_of
 from models.evaluation import predict
 from models.gate import GateConfig, GateReport, PromotionGate
 from models.landmarks import familiar_goals, signatures_of
+from models.prequential import Prequential
 from models.replay_buffer import ReplayBuffer
 from models.trainer import ContrastiveTrainer, Losses, TrainerConfig, version_of
 from models.trust import Surprise, TrustConfig, Watch
@@ -92,6 +93,7 @@ class Learner:
         self._waiting_since = 0.0
         self._last_arrival = 0.0
         self._overheard: deque[Judgment] = deque(maxlen=self.config.new_sessions)
+        self._unlearned: deque[Episode] = deque(maxlen=4 * self.config.new_sessions)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._judged_by: OrderedDict[str, str] = OrderedDict()
         self._updates = 0
@@ -100,6 +102,7 @@ class Learner:
 
     def _begin_version(self) -> None:
         """What is counted from the version that learning goes on from."""
+        self._evidence = Prequential(self._gate.config.session_gain)
         self._updates_since_candidate = 0
         self._refusals = 0
         self._fruitless = 0
@@ -151,7 +154,9 @@ class Learner:
             self._overheard.append(judgment)
             return False
         episodes = self._admit(judgment, place)
-        self._held_out.add(episode for episode in episodes if episode.held_out)
+        held_out = [episode for episode in episodes if episode.held_out]
+        self._held_out.add(held_out)
+        self._unlearned.extend(held_out)
         new = [episode for episode in episodes if not episode.held_out]
         if new:
             self._waiting_since = self._waiting_since if self._waiting else now
@@ -203,13 +208,21 @@ class Learner:
         return [session for _, _, session in sorted(turns)][: self.config.new_sessions]
 
     def _look_at(self, episodes: list[Episode]) -> None:
-        """See what the published version did not expect of new sessions, and forget what is no longer believed."""
+        """See what the published version, and the learner, did not expect of new sessions, and forget what is no longer believed."""
+        met = [*episodes, *self._unlearned]  # held-out sessions are new once as well
+        self._unlearned.clear()
+        # Who sends more than is learned is still listened to, for what it says about him.
+        overheard = [e for judgment in self._overheard for e in episodes_of(judgment, self._encoder)]
+        self._overheard.clear()
         if self._published_network is None:
             return
-        # Who sends more than is learned is still listened to, for what it says about him.
-        episodes = [*episodes, *(e for judgment in self._overheard for e in episodes_of(judgment, self._encoder))]
-        self._overheard.clear()
+        # Bets are on those who were believed before: what happens in a session must not decide whether it is a bet.
+        bets = [episode for episode in met if self._believed(episode)]
+        episodes = [*bets, *(episode for episode in met if not self._believed(episode)), *overheard]
         predictions = predict(self._published_network, episodes)
+        if self._batches and bets:  # before the first update the learner is the running version
+            mine = predict(self._trainer.folded(self._trainer.weights()), bets)
+            self._evidence.observe(bets, mine, predictions.first(len(mine.failed)))
         agents = list({episode.session: episode.agent for episode in episodes}.values())
         changed = self._watch.observe(
             Surprise(tool, probability > 0.5, agents[session], error)
@@ -242,9 +255,11 @@ class Learner:
         self._watch.published(usual)
 
     def candidate_due(self, now: float) -> bool:
-        """After some updates; after one, when nothing has arrived for a while."""
+        """After some updates; after one, when there is evidence of a gain, or when nothing has arrived for a while."""
         if self._updates_since_candidate == 0:
             return False
+        if self._refusals == 0 and self._gate.evident(self._evidence):
+            return True
         quiet = now - self._last_arrival >= self.cadence.patience_seconds and not self.update_due(now)
         return quiet or self._updates_since_candidate >= self.cadence.updates_per_candidate
 
@@ -256,7 +271,7 @@ class Learner:
         weights = self._trainer.weights()
         held_out = [episode for episode in self._held_out.all() if self._believed(episode)]
         running = self.running[0] if self.running else None
-        report = self._gate.decide(weights, running, held_out, PROBE_SEED)
+        report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._evidence)
         self._updates_since_candidate = 0
         if report.reason != "too_few":
             harmful = report.reason not in ("passed", "no_gain")

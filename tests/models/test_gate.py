@@ -9,10 +9,12 @@ import safetensors.torch
 import torch
 
 from fleetlore.encoder import shared_encoder
-from fleetlore.network import adapter_shapes, load_base, read_adapter
+from fleetlore.network import PolicyNetwork, adapter_shapes, fold, load_base, read_adapter
 from fleetlore.testing.adapters import random_weights
 from models.episodes import Episode
+from models.evaluation import predict
 from models.gate import GateConfig, PromotionGate, spectral_norm
+from models.prequential import Prequential
 from models.pretrain import world_episodes
 from models.trainer import ContrastiveTrainer
 
@@ -29,6 +31,10 @@ def learned() -> bytes:
     for start in range(0, 128, 32):
         trainer.update(episodes[start : start + 32], [])
     return trainer.weights()
+
+
+def network_of(weights: bytes) -> PolicyNetwork:
+    return fold(load_base().network, read_adapter(weights, 8), 2.0)
 
 
 def gate(**bars: float) -> PromotionGate:
@@ -70,6 +76,25 @@ def test_a_version_that_forgot_one_slice_is_refused() -> None:
 
 def test_the_version_itself_is_not_better_than_itself() -> None:
     assert gate().decide(learned(), learned(), held_out(), 1).reason == "no_gain"
+
+
+def test_with_evidence_of_a_gain_and_no_harm_it_passes() -> None:
+    evidence = Prequential(0.05)
+    before, after = predict(load_base().network, held_out()), predict(network_of(learned()), held_out())
+    evidence.observe(held_out(), after, before)
+    report = gate().decide(learned(), learned(), held_out(), 1, evidence)
+    assert report.passed
+    assert report.figures["log_evidence"] > report.figures["log_evidence_needed"]
+    assert report.figures["evidence_sessions"] == 60
+    assert report.figures["gain"] > 0
+
+
+def test_evidence_of_a_gain_does_not_excuse_harm() -> None:
+    evidence = Prequential(0.05)
+    before, after = predict(load_base().network, held_out()), predict(network_of(learned()), held_out())
+    evidence.observe(held_out(), after, before)
+    worse = random_weights(1, size=0.1)
+    assert gate().decide(worse, learned(), held_out(), 1, evidence).reason == "balanced_accuracy"
 
 
 def test_a_first_version_needs_no_evidence_of_a_gain() -> None:

@@ -142,6 +142,45 @@ def test_the_next_version_names_its_parent() -> None:
     assert source.manifest(source.candidate(), 2, (), 6.0).parent == manifest.version
 
 
+def published(some: list[Judgment]) -> Learner:
+    source = learned(learner(), some)
+    first = source.candidate()
+    source.resume(first.weights, source.manifest(first, 1, (), 5.0))
+    return source
+
+
+def test_every_new_session_is_evidence_once_before_it_is_learned() -> None:
+    source = published(judgments()[:60])
+    assert source._evidence.sessions == 0
+    learned(source, judgments()[60:100])  # the first update: nothing was learned yet that could be better
+    assert len(source._batches) == 1 and source._evidence.sessions == 0
+    met = len(source.waiting)
+    learned(source, judgments()[100:150])
+    held = sum(episodes_of(j, shared_encoder())[0].held_out for j in judgments()[100:150])
+    assert len(source._batches) == 2
+    assert source._evidence.sessions <= met + 50 - len(source.waiting)
+    assert source._evidence.sessions > 32 + held // 2
+    assert source.candidate().report.figures["evidence_sessions"] == source._evidence.sessions
+
+
+def test_what_distrusted_agents_send_is_no_evidence() -> None:
+    source = published(judgments()[:60])
+    learned(source, judgments()[60:100])
+    tools = {step.tool for j in judgments() for step in j.trajectory.calls}
+    source._doubted = frozenset((j.trajectory.agent, tool) for j in judgments() for tool in tools)
+    learned(source, judgments()[100:150])
+    assert source._evidence.sessions == 0
+
+
+def test_a_new_version_has_to_be_beaten_anew() -> None:
+    source = published(judgments()[:60])
+    learned(source, judgments()[60:])
+    assert source._evidence.sessions > 0
+    candidate = source.candidate()
+    source.resume(candidate.weights, source.manifest(candidate, 2, (), 6.0))
+    assert (source._evidence.sessions, source._evidence.log_evidence) == (0, 0.0)
+
+
 def test_a_candidate_that_stays_refused_is_dropped_and_its_sessions_stay_for_rehearsal() -> None:
     strict = Learner(
         "default",
