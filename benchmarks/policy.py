@@ -1,8 +1,9 @@
-"""What `policy.score` costs an agent: 8 candidates for the next call of a session, by the public API, on one core.
+"""What `policy.score` and `policy.risk` cost an agent before its next call, by the public API, on one core.
 
-Sessions of the scripted world with 1 to 15 steps behind them; each call is timed by the thread's CPU clock, and what that clock
-costs itself is taken off. The figure is for calls of which no text was met before in that form (new arguments every time), where
-all 8 have to be embedded; the other row is for candidates that the agent has weighed before.
+Sessions of the scripted world, step after step as they went, with up to 15 steps behind a call; each is timed by the thread's CPU
+clock, and what that clock costs itself is taken off. The figure is for 8 candidates of which no text was met before in that form
+(new arguments every time), so all are embedded. The other rows: candidates that were weighed before; sessions that the
+policy meets in the middle, all of whose steps it has to read first; and the risk of one new call.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import gc
 import random
 import time
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import Any
 
 import orjson
@@ -38,8 +41,17 @@ def run(quick: bool) -> Report:
     policy = Policy()
     policy.swap(weights, replace(manifest_for(weights, "default"), tools=tuple(sorted({tool for tool, _ in calls}))))
     count = QUICK_CALLS if quick else CALLS
-    _scored(policy, sessions, calls, QUICK_CALLS, fresh=False)  # what is loaded on first use is not a call's cost
-    known, fresh = (_scored(policy, sessions, calls, count, fresh=fresh) for fresh in (False, True))
+    timed = _Timed(policy, sessions, calls)
+    timed.going_on(QUICK_CALLS, fresh=False)  # what is loaded on first use is not a call's cost
+    known, fresh = (timed.going_on(count, fresh=fresh) for fresh in (False, True))
+    joined = timed.joined(count)
+    risk = timed.going_on(count, fresh=True, candidates=1)
+    rows = (
+        (f"{CANDIDATES} new candidates", fresh),
+        (f"{CANDIDATES} candidates weighed before", known),
+        (f"{CANDIDATES} new candidates in the middle of a session", joined),
+        ("risk of one new call", risk),
+    )
     return Report(
         name="policy",
         figure=percentile(fresh, 99),
@@ -47,35 +59,56 @@ def run(quick: bool) -> Report:
         unit=UNIT,
         higher_is_better=False,
         peers={},
-        rows=(
-            Row(name="8 new candidates", figure=percentile(fresh, 99), unit=UNIT, note=f"{count:,} calls"),
-            Row(name="  the same", figure=percentile(fresh, 50), unit="ms of CPU, p50"),
-            Row(name="8 candidates weighed before", figure=percentile(known, 99), unit=UNIT),
-            Row(name="  the same", figure=percentile(known, 50), unit="ms of CPU, p50"),
+        rows=tuple(
+            row
+            for name, taken in rows
+            for row in (
+                Row(name=name, figure=percentile(taken, 99), unit=UNIT, note=f"{len(taken):,} calls"),
+                Row(name="  the same", figure=percentile(taken, 50), unit="ms of CPU, p50"),
+            )
         ),
     )
 
 
-def _scored(
-    policy: Policy, sessions: list[dict[str, Any]], calls: list[tuple[str, Any]], count: int, *, fresh: bool
-) -> list[float]:
-    """Milliseconds of CPU of each of `count` calls."""
-    chance, clock = random.Random(0), time.thread_time_ns
-    taken = []
-    gc.collect()
-    gc.freeze()
-    for number in range(count):
-        session = sessions[number % len(sessions)]
-        steps = [_step(place, step) for place, step in enumerate(session["steps"][: 1 + number % 15])]
-        candidates = [
-            (tool, {**arguments, "attempt": chance.random()} if fresh else arguments)
-            for tool, arguments in chance.sample(calls, CANDIDATES)
+class _Timed:
+    def __init__(self, policy: Policy, sessions: list[dict[str, Any]], calls: list[tuple[str, Any]]) -> None:
+        self._policy = policy
+        self._sessions = [
+            (session["goal"], [_step(place, step) for place, step in enumerate(session["steps"])])
+            for session in sessions
         ]
-        first, started = clock(), clock()
-        policy.score(steps, session["goal"], candidates)
-        taken.append((clock() - started - (started - first)) / 1e6)
-    gc.unfreeze()
-    return taken
+        self._calls = calls
+        self._chance = random.Random(0)
+
+    def going_on(self, count: int, *, fresh: bool, candidates: int = CANDIDATES) -> list[float]:
+        """Milliseconds of CPU of each of `count` calls in sessions that go on step by step."""
+        asked = (
+            (goal, steps[:upto]) for goal, steps in cycle(self._sessions) for upto in range(min(len(steps), 15) + 1)
+        )
+        return self._each(islice(asked, count), fresh, candidates)
+
+    def joined(self, count: int) -> list[float]:
+        """The same where no call follows another of its session."""
+        asked = ((goal, steps[: 1 + n % 15]) for n, (goal, steps) in enumerate(cycle(self._sessions)))
+        return self._each(islice(asked, count), True, CANDIDATES)
+
+    def _each(self, asked: Iterable[tuple[str, list[Step]]], fresh: bool, candidates: int) -> list[float]:
+        clock, taken = time.thread_time_ns, []
+        gc.collect()
+        gc.freeze()
+        for goal, steps in asked:
+            some = [
+                (tool, {**arguments, "attempt": self._chance.random()} if fresh else arguments)
+                for tool, arguments in self._chance.sample(self._calls, candidates)
+            ]
+            first, started = clock(), clock()
+            if candidates == 1:
+                self._policy.risk(steps, goal, *some[0])
+            else:
+                self._policy.score(steps, goal, some)
+            taken.append((clock() - started - (started - first)) / 1e6)
+        gc.unfreeze()
+        return taken
 
 
 def _step(place: int, step: dict[str, Any]) -> Step:

@@ -72,17 +72,12 @@ class Block(nn.Module):
         self.up = nn.Linear(WIDTH, 4 * WIDTH)
         self.down = nn.Linear(4 * WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, mask: Tensor, last: int | None = None) -> Tensor:
-        """All rows, or only the last ones where nothing reads the others any more."""
-        b = x.shape[0]
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        b, n, _ = x.shape
         h = self.before_attention(x)
-        asking, x = (h, x) if last is None else (h[:, -last:], x[:, -last:])
-        q, k, v = (
-            project(rows).view(b, rows.shape[1], HEADS, -1).transpose(1, 2)
-            for project, rows in ((self.q, asking), (self.k, h), (self.v, h))
-        )
-        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[-asking.shape[1] :])
-        x = x + self.o(attended.transpose(1, 2).reshape(b, asking.shape[1], WIDTH))
+        q, k, v = (project(h).view(b, n, HEADS, -1).transpose(1, 2) for project in (self.q, self.k, self.v))
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.o(attended.transpose(1, 2).reshape(b, n, WIDTH))
         fed: Tensor = self.down(functional.gelu(self.up(self.before_feed(x))))
         return x + fed
 
@@ -101,53 +96,22 @@ class PolicyNetwork(nn.Module):
         self.session_head = nn.Linear(WIDTH, 1)
         self.signature_head = nn.Linear(WIDTH, SIGNATURE)
 
-    def forward(
-        self,
-        vectors: Tensor,
-        positions: Tensor | None = None,
-        mask: Tensor | None = None,
-        last: int | None = None,
-    ) -> Reading:
-        """Read sessions: vectors (b, n, 256), n <= 33. With `last`, give only the readings of the last tokens.
-
-        Without `positions` (n,) and `mask` (n, n, True where row may look at column) the tokens are one session in
-        order. Padding goes to the right, where no earlier token can look.
-        """
+    def forward(self, vectors: Tensor) -> Reading:
+        """Read sessions: vectors (b, n, 256), n <= 33. Padding goes to the right, where no earlier token can look."""
         n = vectors.shape[1]
-        if positions is None:
-            positions = torch.arange(n)
-        if mask is None:
-            mask = torch.ones(n, n, dtype=torch.bool).tril()
+        positions = torch.arange(n)
+        mask = torch.ones(n, n, dtype=torch.bool).tril()
         kinds = torch.where(positions == 0, GOAL, torch.where(positions % 2 == 1, ACTION, OUTCOME))
         # Text vectors have length 1, so their entries are ~1/16: scaled, they weigh as much as the embeddings.
         x = self.project(vectors * math.sqrt(TEXT_DIMENSIONS)) + self.kinds(kinds) + self.positions(positions)
-        for number, block in enumerate(self.blocks, 1):
-            x = block(x, mask, last if number == BLOCKS else None)
+        for block in self.blocks:
+            x = block(x, mask)
         x = self.last_norm(x)
         return Reading(
             step=self.step_head(x).squeeze(-1),
             session=self.session_head(x).squeeze(-1),
             signature=functional.normalize(self.signature_head(x), dim=-1),
         )
-
-    def read_candidates(self, prefix: Tensor, candidates: Tensor) -> Reading:
-        """Read k candidates for the next action after a prefix, in one pass: prefix (n, 256), candidates (k, 256).
-
-        All candidates stand at the same position and see the prefix and themselves, never each other, which gives the
-        numbers of k separate passes at a fraction of the time. Returns a Reading with b=1 and n=k.
-        """
-        n, k = len(prefix), len(candidates)
-        positions = torch.cat([torch.arange(n), torch.full((k,), n)])
-        mask = torch.ones(n + k, n + k, dtype=torch.bool).tril()
-        mask[n:, n:] = torch.eye(k, dtype=torch.bool)
-        reading: Reading = self(torch.cat([prefix, candidates]).unsqueeze(0), positions, mask, last=k)
-        return reading
-
-    def risks(self, prefix: Vectors, candidates: Vectors) -> tuple[list[float], Vectors]:
-        """P(fails) and signature (k, 64) of each of k candidates after a prefix: float32 (n, 256) and (k, 256)."""
-        with torch.inference_mode():
-            reading = self.read_candidates(torch.from_numpy(prefix), torch.from_numpy(candidates))
-            return torch.sigmoid(reading.step[0]).tolist(), reading.signature[0].numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +219,16 @@ def fold(base: PolicyNetwork, tensors: Mapping[str, Tensor], scale: float) -> Po
     return folded
 
 
-def probe_answers(network: PolicyNetwork, seed: int) -> tuple[float, ...]:
-    """What the network answers to the fixed inputs of `seed`: P(step fails) at each token of 4 made-up sessions."""
+def probe_inputs(seed: int) -> Vectors:
+    """The fixed inputs of `seed`: 4 made-up sessions, float32 (4, 33, 256)."""
     # RandomState, because numpy promises that its stream never changes between releases.
     noise = np.random.RandomState(seed).standard_normal((PROBE_SESSIONS, MAX_TOKENS, TEXT_DIMENSIONS))
-    vectors = noise / np.linalg.norm(noise, axis=-1, keepdims=True)
+    inputs: Vectors = (noise / np.linalg.norm(noise, axis=-1, keepdims=True)).astype(np.float32)
+    return inputs
+
+
+def probe_answers(network: PolicyNetwork, seed: int) -> tuple[float, ...]:
+    """What the network answers to the inputs of `seed`: P(step fails) at each token."""
     with torch.inference_mode():
-        answers = torch.sigmoid(network(torch.from_numpy(vectors.astype(np.float32))).step)
+        answers = torch.sigmoid(network(torch.from_numpy(probe_inputs(seed))).step)
     return tuple(round(value, 6) for value in answers.flatten().tolist())

@@ -15,7 +15,7 @@ from torch import Tensor
 from fleetlore.encoder import StaticEncoder
 from fleetlore.manifest import Place
 from fleetlore.network import MAX_STEPS, TEXT_DIMENSIONS
-from fleetlore.policy import session_texts
+from fleetlore.session_texts import session_texts
 from fleetlore.trajectory import Judgment, Step
 
 UNLABELLED = -1

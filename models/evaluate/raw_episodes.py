@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetlore.encoder import StaticEncoder, Vectors
-from fleetlore.policy import action_text, outcome_text
+from fleetlore.session_texts import action_text, outcome_text
 from fleetlore.trajectory import Step
 from models.evaluate.memory import READ_CHARACTERS, Memory, Note, Recall, Situation
 from models.evaluate.recorded import Recorded

@@ -6,9 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fleetlore import encoder as module
-from fleetlore.encoder import StaticEncoder
+from fleetlore.encoder import StaticEncoder, shared_encoder
 from fleetlore.errors import ModelUnavailable
 
 TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok", "größe 数据"]
@@ -70,3 +72,23 @@ def test_it_needs_neither_torch_nor_wordllamas_side_effects() -> None:
     code = "import sys, fleetlore.encoder as e; e.StaticEncoder().encode(['x']); print({'torch', 'wordllama'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
+
+
+@given(st.text(st.sampled_from("ab1 ▁.-é数\n</s>"), max_size=40) | st.text(max_size=60))
+@settings(deadline=None)
+def test_a_text_is_the_mean_of_its_tokens(text: str) -> None:
+    encoder = shared_encoder()
+    clean = text.encode("utf-8", "replace").decode()
+    ids = encoder._tokenizer.encode(clean, add_special_tokens=False).ids
+    mean = encoder._table[ids].astype(np.float64).mean(axis=0) if ids else np.zeros(256)
+    expected = mean / (np.linalg.norm(mean) or 1.0)
+    np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-5)
+
+
+def test_words_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHED_WORDS", 1000)
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", 2)
+    encoder = StaticEncoder()
+    texts = [" ".join(f"w{place}x{n}" for n in range(90)) for place in range(40)]
+    assert (encoder.encode(texts)[0] == StaticEncoder().encode(texts[:1])[0]).all()
+    assert len(encoder._words) <= 1000

@@ -27,17 +27,6 @@ def vectors(*shape: int) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(*shape, 256, generator=torch.Generator().manual_seed(3)), dim=-1)
 
 
-def test_candidates_in_one_pass_equal_separate_passes() -> None:
-    network = load_base().network
-    prefix, candidates = vectors(15), vectors(8)
-    with torch.inference_mode():
-        together = network.read_candidates(prefix, candidates)
-        for index, candidate in enumerate(candidates):
-            alone = network(torch.cat([prefix, candidate[None]])[None])
-            assert torch.allclose(together.step[0, index], alone.step[0, -1], atol=1e-5)
-            assert torch.allclose(together.signature[0, index], alone.signature[0, -1], atol=1e-5)
-
-
 def test_no_token_sees_a_later_one() -> None:
     network = load_base().network
     session = vectors(1, MAX_TOKENS)

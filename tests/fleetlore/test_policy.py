@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import threading
 import weakref
 from dataclasses import replace
@@ -12,14 +11,14 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.encoder import shared_encoder
 from fleetlore.errors import AdapterRefused
 from fleetlore.manifest import AdapterManifest, FailureSignature, Familiar, Probe
 from fleetlore.network import read_adapter
-from fleetlore.policy import Policy, action_text, outcome_text, packed, session_texts, unpacked
+from fleetlore.policy import KEPT_SESSIONS, Policy, Sessions, packed, unpacked
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.trajectory import Step
 
@@ -32,9 +31,16 @@ STEPS = [
 CANDIDATES: list[tuple[str, Any]] = [("shell", {"cmd": "sudo rm"}), ("unknown", {}), ("shell", '{"cmd": "rm"}')]
 
 
+OTHERS = [Step(sequence=3, role="tool", tool="browser", arguments=f'{{"url": "{n}"}}') for n in range(4)]
+
+
 def adapter(seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
     weights = random_weights(seed)
     return weights, manifest_for(weights, "acme", **changes)
+
+
+GOING_ON = Policy()
+GOING_ON.swap(*adapter(7))
 
 
 def test_the_bare_base_abstains() -> None:
@@ -57,6 +63,42 @@ def test_a_score_does_not_depend_on_its_neighbours() -> None:
     together = policy.score(STEPS, "clean up", CANDIDATES)
     for candidate, expected in zip(CANDIDATES, together, strict=True):
         assert policy.score(STEPS, "clean up", [candidate])[0] == pytest.approx(expected, abs=1e-5)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_what_is_kept_of_sessions_changes_no_score(data: st.DataObject) -> None:
+    """Sessions that go on in turns, branch, slide out of the window and are forgotten: each score is as if asked alone."""
+    policy = GOING_ON
+    for _ in range(data.draw(st.integers(1, 6))):
+        steps = data.draw(st.lists(st.sampled_from(STEPS + OTHERS), max_size=20))
+        goal = data.draw(st.sampled_from(["clean up", "deploy"]))
+        fresh = Policy()
+        assert policy._current is not None
+        fresh.apply(replace(policy._current, sessions=Sessions()))
+        expected = fresh.score(steps, goal, CANDIDATES)
+        for upto in range(max(0, len(steps) - 3), len(steps) + 1):
+            found = policy.score(steps[:upto], goal, CANDIDATES)
+        assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_few_sessions_are_kept() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    for number in range(KEPT_SESSIONS + 9):
+        policy.score(STEPS, f"goal {number}", CANDIDATES)
+    assert policy._current is not None and len(policy._current.sessions._kept) == KEPT_SESSIONS
+
+
+def test_a_swap_forgets_what_the_version_before_has_read() -> None:
+    """The same session under three versions in turn: as fresh policies of each say."""
+    policy = Policy()
+    for seed in (1, 2, 1):
+        alone = Policy()
+        alone.swap(*adapter(seed))
+        policy.swap(*adapter(seed))
+        for steps in (STEPS[:1], STEPS):
+            assert policy.score(steps, "g", CANDIDATES) == pytest.approx(alone.score(steps, "g", CANDIDATES), abs=1e-5)
 
 
 def test_a_session_longer_than_the_network_reads_is_scored_by_its_end() -> None:
@@ -115,6 +157,7 @@ def test_a_warning_names_the_nearest_failure_of_the_same_tool_and_its_hint() -> 
         FailureSignature("far", "shell", packed(other)),
         FailureSignature("elsewhere", "browser", packed(signature)),
     )
+    assert policy._current is not None
     policy._current = replace(
         policy._current,
         manifest=replace(policy.manifest, signatures=known),
@@ -203,9 +246,9 @@ def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after
     one.swap(weights, manifest)
     own = replace(manifest, tools=("shell",))
     loaded = other.prepare(weights, own)
-    assert loaded.network is one._current.network
+    assert one._current is not None and loaded.reader is one._current.reader
     assert loaded.manifest is own  # what is not the network's is each policy's own
-    kept = weakref.ref(loaded.network)
+    kept = weakref.ref(loaded.reader)
     one.swap(*adapter(32))
     del loaded
     gc.collect()
@@ -249,27 +292,3 @@ def test_no_call_ever_mixes_two_versions() -> None:
         done.set()
         swapping.join()
     assert seen <= expected
-
-
-@given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())))
-def test_arguments_read_alike_as_object_and_as_json(arguments: dict[str, Any]) -> None:
-    assert action_text("t", arguments) == action_text("t", json.dumps(arguments))
-
-
-@pytest.mark.parametrize(
-    "arguments", [None, 2**90, {1: 2, "a": 3}, object(), [float("nan")], "{broken", "[" * 100_000, b"x"]
-)
-def test_any_arguments_have_a_text(arguments: Any) -> None:
-    assert action_text("tool", arguments).startswith("tool")
-
-
-def test_texts_of_a_session() -> None:
-    assert session_texts("goal", STEPS) == ["goal", "shell cmd ls", "ok", "shell cmd rm", "error 1 denied"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "message", "text"),
-    [(None, None, "ok"), ("E", None, "error E"), (None, "  \n", "error"), ("", "a\nb", "error a")],
-)
-def test_texts_of_outcomes(kind: str | None, message: str | None, text: str) -> None:
-    assert outcome_text(kind, message) == text

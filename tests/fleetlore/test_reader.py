@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetlore.encoder import Vectors
+from fleetlore.network import MAX_TOKENS, PolicyNetwork, fold, load_base, probe_answers, probe_inputs, read_adapter
+from fleetlore.reader import NOTHING, Reader
+from fleetlore.testing.adapters import random_weights
+
+NETWORK = fold(load_base().network, read_adapter(random_weights(5), 8), 2.0)
+
+
+def reader_of(network: PolicyNetwork) -> Reader:
+    return Reader({name: tensor.numpy() for name, tensor in network.state_dict().items()})
+
+
+READER = reader_of(NETWORK)
+
+
+def texts(seed: int, count: int) -> Vectors:
+    """Unit rows and, as for empty texts, zero rows."""
+    chance = np.random.RandomState(seed)
+    rows = chance.standard_normal((count, 256))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    rows[chance.random_sample(count) < 0.1] = 0
+    return rows.astype(np.float32)
+
+
+@given(seed=st.integers(0, 2**31), count=st.integers(0, 15), asked=st.integers(1, 12), cut=st.integers(0, 31))
+@settings(max_examples=60, deadline=None)
+def test_candidates_after_a_kept_session_read_as_full_passes_do(seed: int, count: int, asked: int, cut: int) -> None:
+    session, candidates = texts(seed, 1 + 2 * count), texts(seed + 1, asked)
+    prefix = NOTHING
+    for part in (session[: cut + 1], session[cut + 1 :]):
+        prefix = READER.extend(prefix, part) if len(part) else prefix
+    chances, signatures = READER.candidates(prefix, candidates)
+    for place, candidate in enumerate(candidates):
+        with torch.inference_mode():
+            full = NETWORK(torch.from_numpy(np.concatenate([session, candidate[None]]))[None])
+        assert chances[place] == pytest.approx(torch.sigmoid(full.step[0, -1]).item(), abs=1e-5)
+        assert signatures[place] == pytest.approx(full.signature[0, -1].numpy(), abs=1e-5)
+
+
+def test_the_probe_is_answered_as_the_network_does() -> None:
+    for network in (load_base().network, NETWORK):
+        reader = reader_of(network)
+        found = np.concatenate([reader.steps(session) for session in probe_inputs(3)])
+        assert found == pytest.approx(np.array(probe_answers(network, 3)), abs=1e-5)
+
+
+def test_chances_of_any_size_are_numbers() -> None:
+    """Logits far out: a sigmoid by exp would overflow, and a warning is an error."""
+    weights = {name: tensor.numpy().copy() for name, tensor in NETWORK.state_dict().items()}
+    for bias, chance in ((500, 1.0), (-500, 0.0)):
+        weights["step_head.bias"][:] = bias
+        assert Reader(weights).candidates(NOTHING, texts(1, 2))[0] == [chance, chance]
+
+
+def test_what_is_kept_is_never_written_to() -> None:
+    session = texts(1, MAX_TOKENS)
+    prefix = READER.extend(NOTHING, session[:5])
+    before = [array.copy() for array in (*prefix.keys, *prefix.values)]
+    READER.extend(prefix, session[5:9])
+    READER.candidates(prefix, session[5:9])
+    for array, copy in zip((*prefix.keys, *prefix.values), before, strict=True):
+        assert (array == copy).all()
+
+
+def test_threads_share_a_reader() -> None:
+    sessions = [texts(seed, 31) for seed in range(4)]
+    expected = [READER.extend(NOTHING, session).keys[1] for session in sessions]
+    wrong: list[int] = []
+
+    def read(place: int) -> None:
+        for _ in range(50):
+            if not np.allclose(READER.extend(NOTHING, sessions[place]).keys[1], expected[place], atol=1e-5):
+                wrong.append(place)
+
+    threads = [threading.Thread(target=read, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
