@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetlore.cli_output import Column, Json, print_json, print_table
+from fleetlore.config import Settings
 
 if TYPE_CHECKING:
+    from fleetlore.network import Base
     from streams.trajectories import LoggedSession
 
 Rows = Mapping[tuple[str, ...], Any]
@@ -41,6 +43,12 @@ def backtest(
         str | None, typer.Option(metavar="SOURCE", help="With --data: a source to test on and not to learn from.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the order of sessions, the hold-out and the fits.")] = 0,
+    curve: Annotated[
+        bool,
+        typer.Option(
+            "--curve", help="Also how well failures are foreseen after a part of the sessions. Takes minutes."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What fleetlore would have learned from logged sessions, and how right it would have been on others.
@@ -52,7 +60,7 @@ def backtest(
         raise typer.BadParameter("give --train and --test, or --data alone")
     if data is None and leave_out is not None:
         raise typer.BadParameter("--leave-out goes with --data")
-    report = _run(*_parts(train, test, data, share, leave_out, seed), seed)
+    report = _run(*_parts(train, test, data, share, leave_out, seed), seed, curve)
     if as_json:
         print_json(report)
     else:
@@ -78,7 +86,7 @@ def _parts(
     return known, unseen
 
 
-def _run(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int) -> dict[str, Any]:
+def _run(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int, curve: bool) -> dict[str, Any]:
     from fleetlore.encoder import shared_encoder
     from models.backtest.cases import case_of
     from models.backtest.report import Learned, backtest
@@ -96,7 +104,17 @@ def _run(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: in
         shared_encoder(),
         seed=seed,
         progress=_say,
+        base=_base() if curve else None,
     )
+
+
+def _base() -> Base:
+    import torch
+
+    from fleetlore.network import load_base
+
+    torch.set_num_threads(1)  # sums of two threads differ in the last bit, and the figures are to be the same each time
+    return load_base(Settings.from_env().base)
 
 
 def _say(doing: str) -> None:
@@ -136,6 +154,27 @@ def _show(report: Mapping[str, Any]) -> None:
             ("memory items that are junk",): [report["junk_rate"]],
             ("harmless patterns among the warnings",): [report["harmless_warnings"]],
         },
+    )
+    if "learning_curve" in report:
+        _show_curve(report["learning_curve"])
+
+
+def _show_curve(found: Mapping[str, Any]) -> None:
+    names = [f"{seen:,}" for seen in found["sessions"]]
+    _table(
+        "Learning curve: AUROC of P(session fails) after one call, by sessions seen",
+        names,
+        {
+            (f"{source}, {model}", slice_): models[model]["k1"]
+            for source, slices in found["failure_auroc"].items()
+            for slice_, models in slices.items()
+            for model in models
+        },
+    )
+    _table(
+        "Learning curve: AUROC of P(this call fails) of the adapter in service, by sessions seen; the bare base first",
+        ("base", *names),
+        {(source,): [row["base"], *row["adapter"]] for source, row in found["step_auroc"].items()},
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fleetlore.failure_recall import TextEncoder
+from fleetlore.encoder import StaticEncoder
 from fleetlore.lore import MemoryItem, Pattern
 from models.backtest.cases import Case, slices_of
 from models.backtest.foresight import foresee
@@ -20,6 +20,9 @@ from models.backtest.tfidf import fit_tfidf
 from models.critic import Critic
 from models.critic_judge import CriticJudge
 from models.judge import JudgeChain, RulesJudge
+
+if TYPE_CHECKING:
+    from fleetlore.network import Base
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +38,18 @@ def backtest(
     train: Sequence[Case],
     test: Sequence[Case],
     learned: Learned,
-    encoder: TextEncoder,
+    encoder: StaticEncoder,
     *,
     seed: int,
     progress: Callable[[str], None],
+    base: Base | None = None,
 ) -> dict[str, Any]:
     """All figures; those that are not defined are None.
 
     Args:
         train, test: in the order of the stream.
         progress: told what is being worked on.
+        base: of the procedural memory: asks for the learning curve besides, which takes minutes of CPU.
 
     Raises:
         ConfigError: the training sessions have not both ended well and failed.
@@ -69,6 +74,13 @@ def backtest(
     reasons = junk_reasons(recalled, {case.trajectory.session for case in train}, harmless)
     if reasons:
         progress("junk: " + ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())))
+    curve: dict[str, Any] = {}
+    if base is not None:
+        from models.backtest.curve import (
+            learning_curve,  # brings torch and peft, seconds of a start that others need not wait for
+        )
+
+        curve["learning_curve"] = learning_curve(train, test, slices, base, encoder, seed=seed, progress=progress)
     return {
         "failure_auroc": foreseen,
         "priors": priors(train, test, slices),
@@ -79,4 +91,5 @@ def backtest(
         "calibration": calibration,
         "junk_rate": reasons.total() / len(recalled) if recalled else None,
         "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),
+        **curve,
     }

@@ -41,6 +41,7 @@ def report(world: str, plan: Plan, results: Results, cpu_seconds: float) -> dict
     for name, rows in table.items():
         arms[name] = {row: _interval(figure) for row, figure in rows.items()}
         arms[name] |= _forgetting(results.forgetting[name])
+        arms[name]["curve"] = _curve(results.curves.get(name, []))
         if OURS in table and name != OURS:
             arms[name]["both_minus_this"] = {
                 row: _interval(difference(table, name, row)) for row in ("success", "recovery", "steps")
@@ -154,6 +155,15 @@ def _forgetting(found: Sequence[Forgetting]) -> dict[str, float | None]:
         "gain_pp": round(_mean([each.gain_pp for each in found]), 2),
         "old_auroc": round(_mean([each.old_after for each in found]), 3),
         "new_auroc": round(_mean([each.new_after for each in found]), 3),
+    }
+
+
+def _curve(runs: Sequence[Sequence[tuple[bool, int]]]) -> dict[str, list[float]]:
+    """Success and errors of the first, second, ... session that was measured: means over the runs."""
+    places = list(zip(*runs, strict=True))
+    return {
+        "success": [round(_mean([succeeded for succeeded, _ in place]), 4) for place in places],
+        "errors": [round(_mean([errors for _, errors in place]), 4) for place in places],
     }
 
 

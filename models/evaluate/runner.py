@@ -12,7 +12,7 @@ first `forgetting_seeds` seeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from models.evaluate.agent import attend
@@ -50,10 +50,12 @@ class Results:
     Attributes:
         runs: figures by arm, seed and order.
         forgetting: by arm, one a seed.
+        curves: by arm, of each run the sessions in order: succeeded, errors.
     """
 
     runs: dict[str, dict[int, list[dict[str, float]]]]
     forgetting: dict[str, list[Forgetting]]
+    curves: dict[str, list[list[tuple[bool, int]]]] = field(default_factory=dict)
 
 
 async def evaluate(
@@ -80,6 +82,7 @@ async def evaluate(
                 lived = await follow(world, seed, order, plan, await taught[name].twin())
                 found = _figures(lived, world)
                 results.runs[name][seed].append(found)
+                results.curves.setdefault(name, []).append([(each.succeeded, len(each.errors)) for each in lived])
                 progress(
                     f"seed {seed}, order {order}: {name} succeeds in {found['success']:.0%}, {found['steps']:.2f} x steps"
                 )

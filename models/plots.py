@@ -1,0 +1,155 @@
+"""Figures of the reports of `fleetlore evaluate` and `fleetlore backtest --curve`, as SVG or PNG.
+
+The same report gives the same bytes: no date, path or random id is in a file.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fleetlore.errors import ConfigError, ModelUnavailable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TRAILING = 4
+"""Sessions that a point of the success curve is the mean of: one session is won or lost."""
+RED, GREEN = "#b2182b", "#1b7837"
+ADMEM = (
+    ("success", "success of long tasks, %", 100.0),
+    ("recovery", "recovery, %", 100.0),
+    ("steps", "steps, × the shortest way", 1.0),
+    ("forgetting_pp", "forgetting, pp of AUROC", 1.0),
+    ("overhead_percent", "overhead, % of a 1 s step", 1.0),
+)
+Report = Mapping[str, Any]
+Draw = Callable[[Any, Report], None]
+
+
+def plots(report: Report, form: str) -> Iterator[tuple[str, bytes]]:
+    """Names (without the ending) and bytes of all figures of one report; `form` is `svg` or `png`.
+
+    Raises:
+        ConfigError: it is no report of these commands, or has nothing that can be drawn.
+        ModelUnavailable: the `[evaluate]` extra is not installed.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ModelUnavailable("plots need: pip install 'fleetlore[evaluate]'") from error
+    for name, draw, size in _drawings(report):
+        with matplotlib.rc_context({"svg.hashsalt": "fleetlore", "svg.fonttype": "none", "font.size": 9}):
+            figure = Figure(figsize=size, layout="constrained")
+            draw(figure, report)
+            file = io.BytesIO()
+            figure.savefig(file, format=form, dpi=110, metadata={"Date": None} if form == "svg" else {"Software": None})
+        yield name, file.getvalue()
+
+
+def _drawings(report: Report) -> list[tuple[str, Draw, tuple[float, float]]]:
+    if {"world", "arms"} <= report.keys():
+        world, arms = report["world"], report["arms"].values()
+        if world not in ("tools", "bfcl", "cooking"):
+            raise ConfigError("the report names no world of `fleetlore evaluate`")
+        found: list[tuple[str, Draw, tuple[float, float]]] = [(f"evaluate-{world}-table", _table, (11, 3.2))]
+        if any(arm["curve"]["success"] for arm in arms):
+            found.append((f"evaluate-{world}-curves", _curves, (9, 3.4)))
+        if any(arm["forgetting_pp"] is not None for arm in arms):
+            found.append((f"evaluate-{world}-forgetting", _forgetting, (8, 3.2)))
+        return found
+    if "learning_curve" in report:
+        return [("backtest-curve", _backtest, (9, 3.2 * len(report["learning_curve"]["step_auroc"])))]
+    raise ConfigError("no report of `fleetlore evaluate --json` or `fleetlore backtest --curve --json`")
+
+
+def _table(figure: Figure, report: Report) -> None:
+    """AdMem's five rows, an arm a bar, with 95 % intervals where runs give them."""
+    arms = report["arms"]
+    axes = figure.subplots(1, len(ADMEM), sharey=True)
+    for at, (row, title, factor) in zip(axes, ADMEM, strict=True):
+        for place, arm in enumerate(arms.values()):
+            value = arm[row]
+            if value is None:
+                continue
+            mean, low, high = (
+                (value["mean"], value["low"], value["high"]) if isinstance(value, Mapping) else (value,) * 3
+            )
+            error = [[factor * (mean - low)], [factor * (high - mean)]]
+            at.barh(place, factor * mean, xerr=error, color=f"C{place}", ecolor="black", capsize=2)
+        at.set_title(title, fontsize=8)
+        at.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(range(len(arms)), list(arms))
+    axes[0].invert_yaxis()
+
+
+def _curves(figure: Figure, report: Report) -> None:
+    """Success and errors by number of measured sessions."""
+    success, errors = figure.subplots(1, 2)
+    for place, (name, arm) in enumerate(report["arms"].items()):
+        curve = arm["curve"]
+        sessions = range(1, len(curve["success"]) + 1)
+        success.plot(sessions, [100 * each for each in trailing(curve["success"])], color=f"C{place}", label=name)
+        errors.plot(sessions, trailing(curve["errors"]), color=f"C{place}")
+    success.set(xlabel="measured session", ylabel=f"success, % (mean of the last {TRAILING})", ylim=(0, 100))
+    errors.set(xlabel="measured session", ylabel=f"errors a session (mean of the last {TRAILING})")
+    figure.legend(loc="outside right center", fontsize=8)
+
+
+def _forgetting(figure: Figure, report: Report) -> None:
+    """AUROC of foreseeing failing calls, before and after 100 updates on new domains."""
+    old, new = figure.subplots(1, 2, sharey=True)
+    arms = {name: arm for name, arm in report["arms"].items() if arm["forgetting_pp"] is not None}
+    for at, title, after, change, sign in (
+        (old, "old domains", "old_auroc", "forgetting_pp", 1),
+        (new, f"new domains, {report['updates']} updates", "new_auroc", "gain_pp", -1),
+    ):
+        for place, arm in enumerate(arms.values()):
+            before = arm[after] + sign * arm[change] / 100
+            better = arm[after] >= before
+            at.plot([before, arm[after]], [place, place], color=GREEN if better else RED, zorder=1)
+            at.scatter([before], [place], color="white", edgecolor="black", zorder=2, label="" if place else "before")
+            at.scatter([arm[after]], [place], color="black", zorder=3, label="" if place else "after")
+        at.set(title=title, xlabel="AUROC of P(this call fails)", xlim=(0.45, 1.0))
+        at.grid(axis="x", alpha=0.3)
+    old.set_yticks(range(len(arms)), list(arms))
+    old.invert_yaxis()
+    new.legend(fontsize=8)
+
+
+def _backtest(figure: Figure, report: Report) -> None:
+    """By sessions seen: foreseeing failed sessions after one call, and failing calls by the adapter and the bare base."""
+    found = report["learning_curve"]
+    seen, sources = found["sessions"], list(found["step_auroc"])
+    rows = figure.subplots(len(sources), 2, squeeze=False)
+    for (session, step), source in zip(rows, sources, strict=True):
+        for place, (slice_, models) in enumerate(found["failure_auroc"][source].items()):
+            for model, style in (("critic", "-"), ("tfidf", ":")):
+                _line(
+                    session, seen, models[model]["k1"], color=f"C{place}", linestyle=style, label=f"{model}, {slice_}"
+                )
+        session.set_title(f"{source}: P(session fails) after one call")
+        row = found["step_auroc"][source]
+        _line(step, seen, row["adapter"], color="C0", label="adapter in service")
+        _line(step, seen, [row["base"]] * len(seen), color="grey", linestyle="--", label="bare base")
+        step.set_title(f"{source}: P(this call fails), online")
+        for at in (session, step):
+            at.set(xscale="log", xlabel="sessions seen", ylabel="AUROC")
+            at.set_xticks(seen, [f"{each:,}" for each in seen], minor=False)
+            at.set_xticks([], minor=True)
+            at.grid(alpha=0.3)
+            at.legend(fontsize=7)
+
+
+def _line(at: Axes, x: Sequence[int], y: Sequence[float | None], **style: Any) -> None:
+    known = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
+    at.plot([a for a, _ in known], [b for _, b in known], marker=".", **style)
+
+
+def trailing(values: Sequence[float]) -> list[float]:
+    """Mean of each value and up to `TRAILING` − 1 before it."""
+    parts = [values[max(0, end - TRAILING) : end] for end in range(1, len(values) + 1)]
+    return [sum(part) / len(part) for part in parts]
