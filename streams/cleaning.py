@@ -32,7 +32,7 @@ def clean(events: Sequence[Incoming]) -> None:
         if OPENING in text:
             texts[place] = unfenced(text)
             _put(events, place, texts[place])
-    for place in suspects([text.encode("utf-8", "surrogatepass") for text in texts]):
+    for place in suspects(texts):
         _put(events, place, redact(texts[place]))
 
 
