@@ -12,7 +12,6 @@ the next best.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetlore.advice_text import advice_text
@@ -46,9 +45,8 @@ class Caution(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What the fleet knows; falsy where it knows nothing.
+class Advice(NamedTuple):
+    """What the fleet knows; falsy where it knows nothing. A named tuple, since one is made before every call.
 
     Attributes:
         items: memory items, the most useful first, few.

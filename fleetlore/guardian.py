@@ -43,6 +43,9 @@ class Budget:
                 raise ConfigError(f"a budget of {each.name} must be above 0 and finite, not {limit}")
 
 
+_UNLIMITED = Budget()
+
+
 class Guardian:
     """All times are of one monotonic clock, in seconds.
 
@@ -60,7 +63,7 @@ class Guardian:
     def __init__(self, started: float, budget: Budget | None = None, stall_seconds: float = STALL_SECONDS) -> None:
         if not stall_seconds > 0:
             raise ConfigError(f"a session cannot stand still after {stall_seconds} seconds")
-        self._budget = budget or Budget()
+        self._budget = budget or _UNLIMITED
         self._stall_seconds = stall_seconds
         self._started = self._last_event = started
         self._tokens = 0.0
@@ -94,6 +97,8 @@ class Guardian:
     def cautions(self, now: float) -> tuple[Caution, ...]:
         """What there is to warn of at this moment, the most pressing first."""
         budget = self._budget
+        if budget is _UNLIMITED and self._loop is None and now - self._last_event < self._stall_seconds:
+            return ()  # as before nearly every call
         found = [
             caution
             for name, used, limit, unit in (

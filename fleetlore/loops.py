@@ -120,10 +120,10 @@ class LoopDetector:
         return self._repeat() or self._cycle() or self._retry()
 
     def _repeat(self) -> Loop | None:
-        calls = list(self._calls)
-        last = calls[-1]
+        last = self._calls[-1]
         if last.pair is None:
             return None
+        calls = list(self._calls)
         times = [each.pair for each in calls[-OF_LAST:]].count(last.pair)
         in_a_row = len(calls) >= IN_A_ROW and all(each.pair == last.pair for each in calls[-IN_A_ROW:])
         if not in_a_row and times < OFTEN:
@@ -131,6 +131,8 @@ class LoopDetector:
         return Loop("repeat", 1, times, (last.tool,), last.pair.hex())
 
     def _cycle(self) -> Loop | None:
+        if self._calls[-1].pair is None:  # as mostly: no call was like it
+            return None
         calls = list(self._calls)
         pairs = [each.pair for each in calls]
         for period in range(2, MAX_PERIOD + 1):
@@ -147,10 +149,10 @@ class LoopDetector:
         return None
 
     def _retry(self) -> Loop | None:
-        calls = list(self._calls)[-RETRIES:]
-        last = calls[-1]
-        if last.failure is None or len(calls) < RETRIES:
+        last = self._calls[-1]
+        if last.failure is None or len(self._calls) < RETRIES:
             return None
+        calls = list(self._calls)[-RETRIES:]
         same = all(each.failure == last.failure for each in calls)
         if not same or not all(_alike(one.arguments, other.arguments) for one, other in pairwise(calls)):
             return None

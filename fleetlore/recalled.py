@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 __all__ = ["FENCE", "MARK", "OPENING", "Recalled", "handle", "unfenced"]
@@ -34,6 +36,7 @@ _MAX_TEXT = 8192  # no stage reads further into a text
 _MAX_DEPTH = 16
 
 
+@lru_cache(maxsize=4096)  # the same few are shown again and again
 def handle(id: str) -> str:
     """The id as a model can cite it, `[#1a2b3c4d]`: its last eight characters, of an id from elsewhere only letters and digits."""
     return _STRANGE.sub("", id)[-8:]
@@ -78,11 +81,9 @@ class Recalled:
         What was asked about other calls counts too: who is warned of a call and makes another has heeded the warning, and if
         only what was not heeded were recorded, nothing would ever seem to help. The next call starts afresh.
         """
-        shown = _together(self._shown.pop(call, ()), *self._shown.values(), self._for_all)
-        withheld = _together(self._withheld.pop(call, ()), *self._withheld.values(), self._withheld_for_all)
+        shown = _taken(self._shown, call, self._for_all)
+        withheld = _taken(self._withheld, call, self._withheld_for_all)
         cited = list(self._cited)
-        self._shown.clear()
-        self._withheld.clear()
         self._cited.clear()
         return shown, withheld, cited
 
@@ -113,8 +114,13 @@ class Recalled:
         return marked
 
 
-def _together(*ids: tuple[str, ...]) -> list[str]:
-    return list(dict.fromkeys([id for some in ids for id in some]))
+def _taken(by_call: dict[str, tuple[str, ...]], call: str, for_all: tuple[str, ...]) -> list[str]:
+    """Each id once, those of `call` first; nothing is left of what was asked about calls."""
+    ids = by_call.pop(call, ())
+    if by_call or for_all:
+        ids = tuple(chain(ids, *by_call.values(), for_all))
+        by_call.clear()
+    return list(dict.fromkeys(ids))
 
 
 def _unfenced_text(text: str) -> str:

@@ -43,6 +43,11 @@ _TRIGGERS = (
     "drop", "truncate", "delete", "update", "alter", "grant", "rmtree", "(){", "() {",
 )  # fmt: skip
 _REMOVES = re.compile(r"\brm\b")
+# Of other languages a few words decide: without one of these no rule for them is broken.
+_FIRST_LOOK: dict[str, tuple[str, ...]] = {
+    "sql": ("drop", "truncate", "delete", "update", "grant"),
+    "python": ("os.system", "os.popen", "subprocess.", "getoutput", ".execute", "rmtree", "os.environ"),
+}
 _SHELL_NAME = re.compile(r"bash|shell|terminal|command|cmd|exec|script|console", re.I)
 _SQL_NAME = re.compile(r"sql|query|statement|database|\bdb\b", re.I)
 _PYTHON_NAME = re.compile(r"python|code|ipython|jupyter|notebook|source", re.I)
@@ -83,13 +88,19 @@ def _kind(name: str) -> Kind | None:
 @lru_cache(maxsize=2048)
 def _dangers_of(kind: Kind, text: str) -> frozenset[str]:
     folded = text.lower()
-    if not _REMOVES.search(folded) and not any(trigger in folded for trigger in _TRIGGERS):
+    if kind != "shell" and not _has_any(folded, _FIRST_LOOK[kind]):
+        return frozenset()
+    if not _has_any(folded, _TRIGGERS) and not ("rm" in folded and _REMOVES.search(folded)):
         return frozenset()
     if kind == "sql":
         return frozenset(sql_dangers(text))
     if kind == "shell":
         return frozenset(_of_shell(text))
     return frozenset(_of_python(text))
+
+
+def _has_any(text: str, words: tuple[str, ...]) -> bool:
+    return any(map(text.__contains__, words))
 
 
 def _of_shell(text: str) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -124,7 +123,7 @@ class Session:
         )
         cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
         if cautions:
-            advice = replace(advice, cautions=cautions)
+            advice = advice._replace(cautions=cautions)
         lines = [line for item in advice.items for line in told_lines(item.title, item.content)]
         self._recalled.show(None if tool is None else call_id(tool, arguments), advice.ids, advice.withheld, lines)
         return advice
