@@ -23,6 +23,7 @@ from fleetlore.inbox import AdapterInbox
 from fleetlore.manifest import PublicKeys
 from fleetlore.policy import LoadedAdapter, Policy
 from fleetlore.topics import topic
+from fleetlore.weights_storage import WeightsReference, WeightsStorage
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 FETCH_WAIT_MS = 500
 METADATA_AGE_MS = 5_000
 LONGEST_BACKOFF_SECONDS = 10.0
+REFETCH_SECONDS = 10.0  # before weights that could not be fetched are asked for again
 STOP_SECONDS = 5.0
 
 
@@ -45,6 +47,7 @@ class AdapterSubscriber:
 
     Args:
         idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
+        storage: where weights may be fetched from that are too large for a record; nowhere as it is.
 
     Attributes:
         refused: how many records and versions were refused, by reason.
@@ -59,6 +62,7 @@ class AdapterSubscriber:
         policy: Policy,
         *,
         idle: Callable[[], bool] = lambda: True,
+        storage: WeightsStorage | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.policy = policy
@@ -69,6 +73,10 @@ class AdapterSubscriber:
         self._idle = idle
         self._clock = clock or SystemClock()
         self._inbox = AdapterInbox(tenant, trusted, agent)
+        self._storage = storage or WeightsStorage("")
+        self._staging = asyncio.Lock()
+        self._fetch: asyncio.Task[None] | None = None
+        self._refetch: tuple[WeightsReference, float] | None = None
         self._pending: _Staged | None = None
         self._acks: deque[dict[str, object]] = deque(maxlen=100)
         self._caught_up = asyncio.Event()
@@ -85,11 +93,13 @@ class AdapterSubscriber:
 
     async def close(self) -> None:
         """Stop following. The policy stays on the version it has."""
-        if self._task is not None:
-            self._task.cancel()
+        running = [task for task in (self._task, self._fetch) if task is not None]
+        for task in running:
+            task.cancel()
+        if running:
             # A consumer on a broker that hangs may take its time to stop; an agent's exit must not wait for that.
-            await asyncio.wait([self._task], timeout=STOP_SECONDS)
-            self._task = None
+            await asyncio.wait(running, timeout=STOP_SECONDS)
+        self._task = self._fetch = None
 
     async def caught_up(self, timeout_seconds: float) -> bool:
         """Wait until all that the topics held at the start has been read and staged; False when the time is up."""
@@ -117,6 +127,10 @@ class AdapterSubscriber:
         await self._stage()
 
     async def _stage(self) -> None:
+        async with self._staging:  # fetched weights come in between records
+            await self._stage_next()
+
+    async def _stage_next(self) -> None:
         pointer = self._inbox.pointer
         self._leave_revoked()
         if pointer is None or pointer.version == self.version:
@@ -126,6 +140,7 @@ class AdapterSubscriber:
             return
         complete = self._inbox.complete()
         if complete is None:
+            self._fetch_later()
             return
         weights, manifest = complete
         began = self._clock.monotonic()
@@ -140,6 +155,26 @@ class AdapterSubscriber:
         self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
         if self._idle():
             self.apply_pending()
+
+    def _fetch_later(self) -> None:
+        """Beside the records that go on coming: a rollback must not wait for a storage that is slow."""
+        reference = self._inbox.elsewhere()
+        if reference is None or (self._fetch is not None and not self._fetch.done()):
+            return
+        if self._refetch is None or self._refetch[0] != reference or self._refetch[1] <= self._clock.monotonic():
+            self._fetch = asyncio.create_task(self._fetched(reference), name="fleetlore-weights")
+
+    async def _fetched(self, reference: WeightsReference) -> None:
+        began = self._clock.monotonic()
+        try:
+            self._inbox.fetched(reference, await asyncio.to_thread(self._storage.fetch, reference))
+        except AdapterRefused as refusal:
+            now = self._clock.monotonic()
+            self._refetch = reference, now + REFETCH_SECONDS
+            self._refuse(refusal, reference.sha256)
+            self._ack(reference.sha256, refusal.reason, now - began)
+            return
+        await self._stage()
 
     def _leave_revoked(self) -> None:
         """What is revoked is not run until something better comes: without a version the policy abstains."""
@@ -198,6 +233,7 @@ class AdapterSubscriber:
                 for partition, records in batches.items():
                     for record in records:
                         await self.take(names[partition.topic], record.key or b"", record.value)
+                await self._stage()  # weights that could not be fetched are asked for again
                 if not self._caught_up.is_set():
                     ends = ends or await consumer.end_offsets(consumer.assignment())
                     positions = [await consumer.position(partition) >= end for partition, end in ends.items()]

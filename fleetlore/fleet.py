@@ -217,6 +217,7 @@ class Fleet:
         from fleetlore.manifest import public_keys
         from fleetlore.network import load_base
         from fleetlore.policy import Policy
+        from fleetlore.weights_storage import WeightsStorage
 
         keys = [key.strip() for key in self.settings.public_key.split(",") if key.strip()]
         if not keys:
@@ -228,6 +229,7 @@ class Fleet:
             public_keys(*keys),
             Policy(load_base(self.settings.base)),
             idle=lambda: self._open_actions == 0,
+            storage=WeightsStorage(self.settings.weights_storage),
             clock=self.clock,
         )
 

@@ -15,7 +15,6 @@ from fleetlore.manifest import (
     ADAPTER,
     CANARY,
     CHANNEL,
-    MAX_WEIGHTS_BYTES,
     REVOKED,
     AdapterManifest,
     AdapterPointer,
@@ -26,6 +25,7 @@ from fleetlore.manifest import (
     verify_pointer,
     verify_revocation,
 )
+from fleetlore.weights_storage import MAX_INLINE_BYTES, WeightsReference, reference_in
 
 KEPT_VERSIONS = 64
 
@@ -44,7 +44,8 @@ class AdapterInbox:
         self._signers: dict[str, str] = {}  # of manifests by version and of pointers by channel
         self._revoked: set[str] = set()
         self._disowned: set[str] = set()  # signed by a key that was revoked, and by no other yet
-        self._weights: dict[str, bytes] = {}
+        self._weights: dict[str, bytes | WeightsReference] = {}
+        self._fetched: tuple[str, bytes] | None = None  # of one version: large ones are not hoarded
         self._manifests: dict[str, AdapterManifest] = {}
         self._seen: set[tuple[int, str]] = set()
         self._rejected: set[str] = set()
@@ -78,8 +79,20 @@ class AdapterInbox:
         return {v: m for v, m in self._manifests.items() if v in self._weights and not self.revoked(v)}
 
     def weights(self, version: str) -> bytes | None:
-        """Weights of a version, if they are here."""
-        return self._weights.get(version)
+        """Weights of a version, if they are here and not elsewhere."""
+        if self._fetched is not None and self._fetched[0] == version:
+            return self._fetched[1]
+        weights = self._weights.get(version)
+        return weights if isinstance(weights, bytes) else None
+
+    def reference(self, version: str) -> WeightsReference | None:
+        """Where the weights of a version lie, if they are elsewhere."""
+        weights = self._weights.get(version)
+        return weights if isinstance(weights, WeightsReference) else None
+
+    def fetched(self, reference: WeightsReference, weights: bytes) -> None:
+        """Keep what a reference led to, verified, until another one is fetched."""
+        self._fetched = reference.sha256, weights
 
     def take(self, name: str, key: bytes, value: bytes | None) -> None:
         """One record of the topic `name` (`adapters.weights`, …). Raises AdapterRefused; nothing is kept then."""
@@ -93,13 +106,24 @@ class AdapterInbox:
             self.take_pointer(value)
 
     def take_weights(self, key: bytes, value: bytes | None) -> None:
-        """Keep weights whose key is their hash. Raises AdapterRefused (`oversized`, `truncated`, `tampered`)."""
+        """Keep weights whose key is their hash, or the reference to them; a reference never takes the place of weights.
+
+        Raises AdapterRefused (`oversized`, `truncated`, `tampered`, `malformed`).
+        """
         version = key.decode(errors="replace")
         if value is None:
             self._weights.pop(version, None)
             return
-        if len(value) > MAX_WEIGHTS_BYTES:
+        if len(value) > MAX_INLINE_BYTES:
             raise AdapterRefused("oversized", f"{len(value)} bytes of weights")
+        reference = reference_in(value)
+        if reference is not None:
+            if reference.sha256 != version:
+                raise AdapterRefused("tampered", f"a reference to {reference.sha256[:12]} as {version[:12]}")
+            if not isinstance(self._weights.get(version), bytes):
+                self._weights[version] = reference
+                self._forget_oldest(self._weights)
+            return
         if hashlib.sha256(value).hexdigest() != version:
             # Refused here, before they could take the place of the good weights under the same key.
             raise AdapterRefused("truncated" if _is_cut(value) else "tampered", f"weights of {version[:12]}")
@@ -160,17 +184,26 @@ class AdapterInbox:
 
     def complete(self) -> tuple[bytes, AdapterManifest] | None:
         """Weights and manifest of the version the channel points to, once both are there; None if it was rejected."""
+        version = self._wanted()
+        weights = self.weights(version) if version else None
+        return (weights, self._manifests[version]) if version and weights is not None else None
+
+    def elsewhere(self) -> WeightsReference | None:
+        """The reference that has to be fetched before the version that the channel points to is complete."""
+        version = self._wanted()
+        return self.reference(version) if version and self.weights(version) is None else None
+
+    def _wanted(self) -> str | None:
         version = self.pointer.version if self.pointer else None
-        if version is None or version in self._rejected or self.revoked(version):
+        if version is None or version not in self._manifests or version in self._rejected or self.revoked(version):
             return None
-        weights, manifest = self._weights.get(version), self._manifests.get(version)
-        return (weights, manifest) if weights is not None and manifest is not None else None
+        return version
 
     def reject(self, version: str) -> None:
         """Do not offer this version again: what it consists of cannot change."""
         self._rejected.add(version)
 
-    def _forget_oldest(self, kept: dict[str, bytes] | dict[str, AdapterManifest]) -> None:
+    def _forget_oldest(self, kept: dict[str, bytes | WeightsReference] | dict[str, AdapterManifest]) -> None:
         pointed = {pointer.version for pointer in self._pointers.values()}
         while len(kept) > KEPT_VERSIONS:
             kept.pop(next(version for version in kept if version not in pointed))
@@ -179,7 +212,7 @@ class AdapterInbox:
 def _is_cut(value: bytes) -> bool:
     """Whether safetensors bytes end before their own header says they do."""
     header = int.from_bytes(value[:8], "little")
-    if len(value) < 8 or len(value) < 8 + header < MAX_WEIGHTS_BYTES:
+    if len(value) < 8 or len(value) < 8 + header < MAX_INLINE_BYTES:
         return True
     try:
         tensors = orjson.loads(value[8 : 8 + header])

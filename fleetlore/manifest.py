@@ -28,7 +28,6 @@ ADAPTER = "procedural"
 CHANNEL = "stable"
 CANARY = "canary"
 REVOKED = "revoked/"
-MAX_WEIGHTS_BYTES = 512 * 1024
 
 PublicKeys = Mapping[str, Ed25519PublicKey]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from fleetlore.encoder import StaticEncoder, Vectors, shared_encoder
 from fleetlore.errors import AdapterRefused
-from fleetlore.manifest import MAX_WEIGHTS_BYTES, AdapterManifest, Probe
+from fleetlore.manifest import AdapterManifest, Probe
 from fleetlore.network import (
     LORA_TARGETS,
     MAX_STEPS,
@@ -36,6 +36,7 @@ from fleetlore.network import (
 )
 from fleetlore.reader import NOTHING, Prefix, Reader
 from fleetlore.session_texts import StepLike, action_text, session_texts
+from fleetlore.weights_storage import MAX_WEIGHTS_BYTES
 
 PROBE_TOLERANCE = 1e-3
 NO_CHANGE = 1e-6

@@ -1,6 +1,6 @@
 """Published adapter versions as files, so that a broker that keeps nothing can be given them again.
 
-    FOLDER/TENANT/VERSION.safetensors   the weights
+    FOLDER/TENANT/VERSION.safetensors   the weights as they are on the topic: themselves, or the reference to them
     FOLDER/TENANT/VERSION.json          the signed manifest
     FOLDER/TENANT/CHANNEL.pointer       the signed pointer
     FOLDER/TENANT/KIND-WHAT.revoked     a signed revocation

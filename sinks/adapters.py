@@ -6,6 +6,7 @@ nobody runs. Publishing the same version again changes nothing.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from types import TracebackType
 
@@ -31,6 +32,7 @@ from fleetlore.manifest import (
     verify_revocation,
 )
 from fleetlore.topics import topic
+from fleetlore.weights_storage import MAX_INLINE_BYTES, WeightsStorage
 from sinks.adapter_store import AdapterStore
 from sinks.signing import load_signing_key
 
@@ -50,6 +52,7 @@ class AdapterPublisher:
         key: SigningKey,
         store: AdapterStore | None = None,
         *,
+        storage: WeightsStorage | None = None,
         clock: Clock | None = None,
         timeout_seconds: float = 20.0,
     ) -> None:
@@ -57,6 +60,7 @@ class AdapterPublisher:
         self._key = key
         self._trusted = public_keys(key.public_base64)
         self._store = store
+        self._storage = storage or WeightsStorage("")
         self._clock = clock or SystemClock()
         self._timeout_seconds = timeout_seconds
         self._producer: AIOKafkaProducer | None = None
@@ -67,7 +71,8 @@ class AdapterPublisher:
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = AdapterStore(settings.adapters_dir) if settings.adapters_dir else None
-        return cls(settings.broker, load_signing_key(settings.signing_key), store, clock=clock)
+        storage = WeightsStorage(settings.weights_storage)
+        return cls(settings.broker, load_signing_key(settings.signing_key), store, storage=storage, clock=clock)
 
     async def __aenter__(self) -> AdapterPublisher:
         producer = AIOKafkaProducer(
@@ -89,7 +94,20 @@ class AdapterPublisher:
             self._producer = None
 
     async def published(self, tenant: str) -> AdapterInbox:
-        """What the topics and the store hold, verified with the own key: the newest pointer and what it points to."""
+        """What the topics and the store hold, verified with the own key: the newest pointer and what it points to.
+
+        Raises BrokerUnavailable also when weights that lie elsewhere cannot be fetched.
+        """
+        inbox = await self._known(tenant)
+        reference = inbox.elsewhere()
+        if reference is not None:
+            try:
+                inbox.fetched(reference, await asyncio.to_thread(self._storage.fetch, reference))
+            except AdapterRefused as refusal:
+                raise BrokerUnavailable(f"the weights in service are not to be had: {refusal}") from refusal
+        return inbox
+
+    async def _known(self, tenant: str) -> AdapterInbox:
         inbox = await self._on_topics(tenant)
         if self._store is not None:
             for version, (weights, manifest) in self._store.versions(tenant).items():
@@ -103,13 +121,19 @@ class AdapterPublisher:
     async def publish(
         self, weights: bytes, manifest: AdapterManifest, reason: str = "promoted", canary_share: float = 0.0
     ) -> AdapterPointer:
-        """Make a version known and point the channel to it; with a share, try it on so many of the agents first."""
+        """Make a version known and point the channel to it; with a share, try it on so many of the agents first.
+
+        Weights above 512 KiB go to the storage, and a reference to them on the topic. Raises ConfigError where there is none.
+        """
         signed = self._key.sign(manifest)
+        if len(weights) > MAX_INLINE_BYTES:
+            reference = await asyncio.to_thread(self._storage.put, manifest.tenant, manifest.version, weights)
+            weights = reference.to_json()
         if self._store is not None:
             self._store.save(manifest.tenant, manifest.version, weights, signed)
         await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
         await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
-        inbox = await self.published(manifest.tenant)
+        inbox = await self._known(manifest.tenant)
         channel, share = (CANARY, canary_share) if canary_share > 0 else (CHANNEL, 1.0)
         pointer = await self._point(inbox, manifest.version, reason, channel=channel, share=share)
         await self._forget_old(inbox, keep={manifest.version, manifest.parent})
@@ -124,12 +148,12 @@ class AdapterPublisher:
 
         Raises ConfigError when no such version, or more than one, is published.
         """
-        inbox = await self.published(tenant)
+        inbox = await self._known(tenant)
         return await self._point(inbox, _one_of(inbox, version), reason, pinned=pinned)
 
     async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:
         """Let the trainer move the channel again. Raises ConfigError when there is no channel yet."""
-        inbox = await self.published(tenant)
+        inbox = await self._known(tenant)
         if inbox.pointer is None:
             raise ConfigError("nothing is published that could be pinned")
         return await self._point(inbox, inbox.pointer.version, reason)
@@ -139,7 +163,7 @@ class AdapterPublisher:
 
         Raises ConfigError when no such version, or more than one, is published.
         """
-        inbox = await self.published(tenant)
+        inbox = await self._known(tenant)
         version = _one_of(inbox, version)
         await self._revoke(tenant, "version", version, reason)
         if inbox.canary is None and (inbox.pointer is None or inbox.pointer.version != version):
@@ -216,6 +240,8 @@ class AdapterPublisher:
             if manifest.version not in keep:
                 await self._send(inbox.tenant, "adapters.manifests", manifest.key, None)
                 await self._send(inbox.tenant, "adapters.weights", manifest.version.encode(), None)
+                if inbox.reference(manifest.version) is not None:
+                    await asyncio.to_thread(self._storage.drop, inbox.tenant, manifest.version)
                 if self._store is not None:
                     self._store.drop(inbox.tenant, manifest.version)
 

@@ -77,6 +77,7 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
     from fleetlore.inbox import AdapterInbox
     from fleetlore.manifest import public_keys
     from fleetlore.network import load_base
+    from fleetlore.weights_storage import WeightsStorage
     from models.remaking import remake
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
@@ -95,6 +96,9 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
     manifest = inbox.versions[matching[0]]
     parent = inbox.weights(manifest.parent) if manifest.parent else None
+    reference = inbox.reference(manifest.parent) if manifest.parent else None
+    if reference is not None:
+        parent = WeightsStorage(settings.weights_storage).fetch(reference)
     if manifest.parent and parent is None:
         raise ConfigError(f"its parent {manifest.parent[:12]} is no longer kept")
     sessions = await _sessions(settings.broker, tenant, manifest, timeout_seconds)

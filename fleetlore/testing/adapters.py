@@ -16,10 +16,10 @@ from fleetlore.network import LORA_TARGETS, Base, adapter_shapes, fold, load_bas
 RANK, ALPHA = 8, 16
 
 
-def random_weights(seed: int, size: float = 0.2) -> bytes:
-    """An adapter that changes the network without knowing anything."""
+def random_weights(seed: int, size: float = 0.2, rank: int = RANK) -> bytes:
+    """An adapter that changes the network without knowing anything. From a rank of 57 on it is too large for a record."""
     noise = torch.Generator().manual_seed(seed)
-    shapes = adapter_shapes(RANK)
+    shapes = adapter_shapes(rank)
     return bytes(
         safetensors.torch.save(
             {name: (size * torch.randn(shape, generator=noise)).half() for name, shape in shapes.items()}
@@ -30,7 +30,8 @@ def random_weights(seed: int, size: float = 0.2) -> bytes:
 def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **changes: Any) -> AdapterManifest:
     """A truthful manifest of `weights`, then `changes`."""
     base, encoder = base or load_base(), shared_encoder()
-    answers = probe_answers(fold(base.network, read_adapter(weights, RANK), ALPHA / RANK), seed=1)
+    rank = min(min(tensor.shape) for tensor in safetensors.torch.load(weights).values())
+    answers = probe_answers(fold(base.network, read_adapter(weights, rank), ALPHA / rank), seed=1)
     manifest = AdapterManifest(
         name=ADAPTER,
         version=hashlib.sha256(weights).hexdigest(),
@@ -40,10 +41,10 @@ def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **change
         base_sha256=base.sha256,
         encoder=encoder.name,
         encoder_sha256=encoder.sha256,
-        rank=RANK,
+        rank=rank,
         alpha=ALPHA,
         targets=LORA_TARGETS,
-        tensors=dict(adapter_shapes(RANK)),
+        tensors=dict(adapter_shapes(rank)),
         size_bytes=len(weights),
         data=(),
         sessions=32,

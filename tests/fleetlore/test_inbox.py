@@ -10,6 +10,7 @@ from fleetlore.errors import AdapterRefused
 from fleetlore.inbox import AdapterInbox
 from fleetlore.manifest import SigningKey, public_keys
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
+from fleetlore.weights_storage import WeightsReference
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
@@ -147,3 +148,33 @@ def test_it_keeps_few_versions_and_always_the_one_that_runs(monkeypatch: pytest.
         weights = random_weights(seed)
         inbox.take_weights(manifest_for(weights, "acme").version.encode(), weights)
     assert inbox.complete() == (WEIGHTS[0], MANIFESTS[0])
+
+
+def test_a_reference_completes_a_version_once_it_is_fetched() -> None:
+    inbox, reference = new_inbox(), WeightsReference("file:///x/y", MANIFESTS[0].version, len(WEIGHTS[0]))
+    inbox.take("adapters.weights", KEYS[0], reference.to_json())
+    assert inbox.elsewhere() is None
+    for record in (records()[2], records()[4]):
+        inbox.take(*record)
+    assert inbox.complete() is None and inbox.elsewhere() == reference
+    assert MANIFESTS[0].version in inbox.versions
+    inbox.fetched(reference, WEIGHTS[0])
+    assert inbox.complete() == (WEIGHTS[0], MANIFESTS[0]) and inbox.elsewhere() is None
+
+
+def test_a_reference_is_under_its_own_key_and_never_in_the_place_of_weights() -> None:
+    inbox, reference = new_inbox(), WeightsReference("file:///x/y", MANIFESTS[0].version, len(WEIGHTS[0]))
+    assert refusal(inbox, "adapters.weights", KEYS[1], reference.to_json()) == "tampered"
+    for weights in (reference.to_json(), WEIGHTS[0], reference.to_json()):
+        inbox.take("adapters.weights", KEYS[0], weights)
+    assert inbox.weights(MANIFESTS[0].version) == WEIGHTS[0]
+    assert inbox.reference(MANIFESTS[0].version) is None
+
+
+def test_a_rejected_version_is_not_fetched() -> None:
+    inbox, reference = new_inbox(), WeightsReference("file:///x/y", MANIFESTS[0].version, len(WEIGHTS[0]))
+    inbox.take("adapters.weights", KEYS[0], reference.to_json())
+    for record in (records()[2], records()[4]):
+        inbox.take(*record)
+    inbox.reject(MANIFESTS[0].version)
+    assert inbox.elsewhere() is None

@@ -214,7 +214,7 @@ def truthful(weights: bytes, **changes: Any) -> tuple[bytes, AdapterManifest]:
     [
         (random_weights(2), adapter(1)[1], "tampered"),
         (random_weights(1)[:-100], adapter(1)[1], "tampered"),
-        (b"x" * 600_000, adapter(1)[1], "oversized"),
+        (b"x" * 17_000_000, adapter(1)[1], "oversized"),
         (*adapter(1, base_sha256="0" * 64), "foreign"),
         (*adapter(1, encoder_sha256="0" * 64), "foreign"),
         (*adapter(1, rank=4), "structure"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from fleetlore import adapters as subscribing
 from fleetlore.adapter_listing import read_adapters
 from fleetlore.adapters import AdapterSubscriber
 from fleetlore.config import Settings
@@ -18,6 +19,7 @@ from fleetlore.policy import Policy
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.broker import EmbeddedBroker
 from fleetlore.topics import topic
+from fleetlore.weights_storage import MAX_INLINE_BYTES, WeightsStorage
 from sinks import adapters as module
 from sinks.adapter_store import AdapterStore
 from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher
@@ -33,7 +35,8 @@ async def publisher(
 ) -> AsyncIterator[AdapterPublisher]:
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=2)
     key = create_signing_key(tmp_path / "key")
-    async with AdapterPublisher(broker.address, key, AdapterStore(tmp_path / "store")) as running:
+    store, storage = AdapterStore(tmp_path / "store"), WeightsStorage(f"file://{tmp_path}/shared")
+    async with AdapterPublisher(broker.address, key, store, storage=storage) as running:
         yield running
 
 
@@ -42,8 +45,9 @@ async def follow(broker: EmbeddedBroker, tenant: str, tmp_path: Path) -> AsyncIt
     trusted = public_keys(create_signing_key(tmp_path / "key").public_base64)
     running: list[AdapterSubscriber] = []
 
-    async def start(agent: str = "a1") -> AdapterSubscriber:
-        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, Policy())
+    async def start(agent: str = "a1", shared: str = "shared") -> AdapterSubscriber:
+        storage = WeightsStorage(f"file://{tmp_path}/{shared}")
+        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, Policy(), storage=storage)
         await subscriber.start()
         running.append(subscriber)
         assert await subscriber.caught_up(20)
@@ -97,6 +101,50 @@ async def test_a_rollback_changes_the_bytes_that_agents_run(
     assert pointer.epoch == 3
     await until(lambda: agent.version == first[1].version)
     assert (await follow("late")).version == first[1].version
+
+
+def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, AdapterManifest]:
+    weights = random_weights(seed, rank=64)
+    assert len(weights) > MAX_INLINE_BYTES
+    return weights, manifest_for(weights, tenant, ordinal=ordinal, created=float(ordinal))
+
+
+async def test_weights_too_large_for_a_record_come_from_the_shared_folder(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, tmp_path: Path
+) -> None:
+    early, elsewhere = await follow("early"), await follow("elsewhere", shared="other")
+    large, small = large_version(tenant, 1), version(tenant, 2, 2)
+    await publisher.publish(*large)
+    await until(lambda: early.version == large[1].version)
+    assert (tmp_path / "shared" / tenant / f"{large[1].version}.safetensors").read_bytes() == large[0]
+    await publisher.publish(*small)
+    await until(lambda: early.version == elsewhere.version == small[1].version)
+    await publisher.rollback(tenant, large[1].version)
+    await until(lambda: early.version == large[1].version)
+    assert (await publisher.published(tenant)).complete() == large
+    assert early.refused == {}
+    await until(lambda: elsewhere.refused["not_allowed"] > 0)
+    assert elsewhere.version == small[1].version
+
+
+async def test_large_weights_that_are_missing_are_asked_for_again(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscribing, "REFETCH_SECONDS", 0.1)
+    small, large = version(tenant, 1), large_version(tenant, 2, 2)
+    await publisher.publish(*small)
+    await publisher.publish(*large)
+    file = tmp_path / "shared" / tenant / f"{large[1].version}.safetensors"
+    file.rename(file.with_suffix(".away"))
+    agent = await follow("late")
+    await until(lambda: agent.refused["missing"] > 0)
+    assert agent.version is None
+    with pytest.raises(BrokerUnavailable, match="missing"):
+        await publisher.published(tenant)
+    file.write_bytes(large[0][:-1] + b"\x00")
+    await until(lambda: agent.refused["tampered"] > 0)
+    file.with_suffix(".away").rename(file)
+    await until(lambda: agent.version == large[1].version)
 
 
 @pytest.mark.parametrize("start", ["ffffffffffff", ""])

@@ -1,0 +1,124 @@
+"""Weights that are too large for a record: a shared folder or an object store holds them, the topic says where.
+
+A reference is not signed and need not be: the manifest is, and it names the weights by their hash. What a reference could still do
+is to have an agent open something else on its host or in its network, so only what lies under the agent's own setting is
+opened, and no more of it is read than an adapter can have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from dataclasses import asdict, dataclass
+
+import orjson
+
+from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
+
+SCHEMA = 1
+MAX_INLINE_BYTES = 512 * 1024
+MAX_WEIGHTS_BYTES = 16 * 1024 * 1024
+# No `..`, no hidden file, no second scheme: nothing that could lead out of the root or into another storage.
+_BELOW = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsReference:
+    """Where the weights of a version lie: the value on `adapters.weights` instead of the weights."""
+
+    uri: str
+    sha256: str
+    size_bytes: int
+    schema: int = SCHEMA
+
+    def to_json(self) -> bytes:
+        """As it is published."""
+        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
+
+
+def reference_in(value: bytes) -> WeightsReference | None:
+    """The reference that a value is; None where it is none, as weights are. Raises AdapterRefused (`malformed`, `schema`)."""
+    if value[:1] != b"{" or len(value) > 10_000:
+        return None
+    try:
+        body = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None  # weights whose header has a length that begins with this byte
+    uri, sha256, size, schema = (body.get(name) for name in ("uri", "sha256", "size_bytes", "schema"))
+    if not (isinstance(uri, str) and isinstance(sha256, str) and type(size) is int and size > 0):
+        raise AdapterRefused("malformed", "reference: uri, sha256 or size_bytes is missing or of the wrong type")
+    if schema != SCHEMA:
+        raise AdapterRefused("schema", f"reference of schema {schema}, this release reads {SCHEMA}")
+    return WeightsReference(uri, sha256, size)
+
+
+class WeightsStorage:
+    """The folder or the store that `root` names, as `file:///mnt/adapters` or `s3://bucket/adapters`; none where it is empty.
+
+    Files are `ROOT/TENANT/SHA256.safetensors`. Methods wait for a disk or a network: call them on a thread.
+    Raises ConfigError when there is no such kind of storage, or its package is not installed.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root.rstrip("/")
+        if not root:
+            return
+        if "://" not in root:
+            raise ConfigError(f"the storage of weights is a URI like file:///mnt/adapters, not {root!r}")
+        try:
+            from fsspec.core import url_to_fs
+
+            self._files, self._folder = url_to_fs(self._root)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"the storage of weights {root!r} cannot be used: {error}") from error
+
+    def put(self, tenant: str, version: str, weights: bytes) -> WeightsReference:
+        """Keep weights; the same ones again change nothing.
+
+        Raises ConfigError without a root, BrokerUnavailable when the storage does not take them.
+        """
+        if not self._root:
+            raise ConfigError(
+                f"weights of {len(weights)} bytes do not fit in a record ({MAX_INLINE_BYTES} at most): "
+                "FLEETLORE_WEIGHTS_STORAGE says where larger ones go"
+            )
+        name = f"{tenant}/{version}.safetensors"
+        try:
+            self._files.makedirs(f"{self._folder}/{tenant}", exist_ok=True)
+            self._files.pipe_file(f"{self._folder}/{name}", weights)
+        except Exception as error:  # each kind of storage has errors of its own
+            raise BrokerUnavailable(f"{self._root} did not take weights: {error!r}") from error
+        return WeightsReference(f"{self._root}/{name}", version, len(weights))
+
+    def fetch(self, reference: WeightsReference) -> bytes:
+        """The weights, verified.
+
+        Raises AdapterRefused:
+            not_allowed: not under the root, or there is none.
+            oversized, truncated, tampered: it is not what it should be.
+            missing: nothing is there; unreachable: the storage does not answer. Either may pass.
+        """
+        name = reference.uri.removeprefix(f"{self._root}/")
+        if not self._root or name == reference.uri or not _BELOW.match(name):
+            raise AdapterRefused("not_allowed", f"{reference.uri[:200]!r} is not under {self._root!r}")
+        if reference.size_bytes > MAX_WEIGHTS_BYTES:
+            raise AdapterRefused("oversized", f"{reference.size_bytes} bytes of weights")
+        try:
+            weights: bytes = self._files.cat_file(f"{self._folder}/{name}", start=0, end=reference.size_bytes + 1)
+        except FileNotFoundError as error:
+            raise AdapterRefused("missing", f"{reference.uri[:200]} is not there") from error
+        except Exception as error:  # each kind of storage has errors of its own
+            raise AdapterRefused("unreachable", f"{reference.uri[:200]}: {error!r}") from error
+        if len(weights) != reference.size_bytes:
+            reason = "oversized" if len(weights) > reference.size_bytes else "truncated"
+            raise AdapterRefused(reason, f"{reference.uri[:200]} is not of {reference.size_bytes} bytes")
+        if hashlib.sha256(weights).hexdigest() != reference.sha256:
+            raise AdapterRefused("tampered", f"{reference.uri[:200]} is not what its hash says")
+        return weights
+
+    def drop(self, tenant: str, version: str) -> None:
+        """Forget weights, if they are there and the storage answers: what is left behind costs room and nothing else."""
+        if self._root:
+            with contextlib.suppress(Exception):
+                self._files.rm_file(f"{self._folder}/{tenant}/{version}.safetensors")
