@@ -88,7 +88,9 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("judgments", "-", False, 30, "trajectories with a verdict"),
     TopicSpec("candidates", "-", False, 7, "what one session contributes to a memory item"),
     TopicSpec("items", "item", True, None, "memory items with lineage; tombstone = forgotten"),
-    TopicSpec("adapters.weights", "sha256 of the weights", True, None, "raw safetensors, or a reference to them", partitions=1),
+    TopicSpec(
+        "adapters.weights", "sha256 of the weights", True, None, "raw safetensors, or a reference to them", partitions=1
+    ),
     TopicSpec("adapters.manifests", "adapter/version", True, None, "signed manifest", partitions=1),
     TopicSpec(
         "adapters.pointers", "adapter/channel", True, None, "which version this channel runs, epoch", partitions=1
