@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fleetlore.advice_text import advice_text
 from fleetlore.hints import weather_weight, worth_showing
 from fleetlore.holdout import withheld
+from fleetlore.loops import Loop
 from fleetlore.lore import MemoryItem, Pattern, wilson
 from fleetlore.lore_index import LoreIndex
 from fleetlore.patterns import Failure, call_id, tool_id
@@ -28,7 +29,7 @@ MAX_PATTERNS = 3
 # A call is warned of where it surely (lower bound of the 95 % interval) fails at least this often: one failure of one call
 # is enough (0.21), one of twenty is not (0.009).
 WARN_RATE = 0.05
-LESSON_SUPPORT = 2  # sessions; what one session did not get past may have been its own fault
+LESSON_SUPPORT = 2  # sessions; what one session did not get past, or went round in, may have been its own fault
 # Cosine of words, above which an error is taken for like another one of its family, and a goal for like another goal.
 LIKE_ERROR = 0.6
 LIKE_GOAL = 0.5
@@ -50,7 +51,8 @@ class Advice(NamedTuple):
 
     Attributes:
         items: memory items, the most useful first, few.
-        patterns: failures (exact level) that this kind of call met, the most frequent first.
+        patterns: failures (exact level) that this kind of call met, the most frequent first; and last of all a loop, where
+            that many sessions surely got into one with it.
         weather: faults of the last minutes that pass by themselves; trying again later is all there is to learn.
         health: calls and failures of this kind of call, its weather included; None where it was never made.
         risk: chance that the call fails for a lasting reason, 0..1, as seen by the fleet (Jeffreys' estimate, weather left
@@ -93,6 +95,7 @@ def advise(
     session: str = "",
     own_failures: Collection[str] = (),
     last_failure: Failure | None = None,
+    loop: Loop | None = None,
     holdout_share: float = 0.0,
     most: int = MAX_ITEMS,
 ) -> Advice:
@@ -106,10 +109,13 @@ def advise(
         session: the session that asks; what it alone has taught the fleet is left out.
         own_failures: ids of the exact patterns that the session itself met.
         last_failure: the failure the session has just met, if it has not got past it.
+        loop: what the session is going round in, if it is.
         holdout_share: share of the items that is withheld, 0..1.
         most: items at the most, the withheld ones among them.
     """
     found: list[MemoryItem] = []
+    if loop is not None:
+        found += index.recoveries(loop.pattern.exact)
     if last_failure is not None and not last_failure.transient:
         # Its class is known by its id; the words of an error that is new may still be like those of another.
         found += index.recoveries(last_failure.class_) or index.derived(
@@ -196,9 +202,19 @@ def _known(index: LoreIndex, tool: str, call: str, own_failures: Collection[str]
             items += (item for item in index.lessons(key) if item.support >= LESSON_SUPPORT)
     else:
         patterns = ()
+    loops = [each for each in index.loops_of_call(call) if _is_usual(each, health) and worth_showing(each, tools)][:1]
+    for each in loops:
+        items += index.recoveries(each.id)
     risk = (failures + 0.5) / (calls + 1.0) if calls else None
     weather = index.weather_of_tool(tool)[:2]
-    return _Known(tuple(items), patterns[:MAX_PATTERNS], weather, health, risk, of_one_session)
+    return _Known(tuple(items), (*patterns[:MAX_PATTERNS], *loops), weather, health, risk, of_one_session)
+
+
+def _is_usual(loop: Pattern, health: Pattern | None) -> bool:
+    """Whether as many of the sessions that made such a call got into the loop as would have to fail for a warning."""
+    if health is None or loop.sessions < LESSON_SUPPORT:
+        return False
+    return wilson(min(loop.sessions, health.sessions), health.sessions)[0] >= WARN_RATE
 
 
 def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], weather: tuple[Pattern, ...]) -> tuple[int, int]:

@@ -56,6 +56,8 @@ def clean(text: str) -> str:
 
 
 def _pattern_line(pattern: Pattern, advice: Advice) -> str:
+    if pattern.is_loop:
+        return _loop_line(pattern, advice)
     seen = f"{pattern.failures} times in {pattern.sessions} sessions"
     if advice.health is not None and advice.health.calls:
         low, high = wilson(advice.health.failures, advice.health.calls)
@@ -63,12 +65,23 @@ def _pattern_line(pattern: Pattern, advice: Advice) -> str:
         seen = f"{seen}; {rate}"
     error = clean(pattern.template or pattern.error_class)
     where = f"known failure of {clean(pattern.tool)}: {clean(pattern.error_class)}: {error}"
-    said = None
+    return f"- [#{handle(pattern.id)}] {where} ({seen}).{_hint(pattern, pattern.parent, advice)}"
+
+
+def _loop_line(pattern: Pattern, advice: Advice) -> str:
+    where = f"sessions went in circles with {clean(pattern.tool)}: {clean(pattern.template)}"
+    seen = f"{pattern.calls} calls in {pattern.sessions} sessions"
+    return f"- [#{handle(pattern.id)}] {where} ({seen}).{_hint(pattern, pattern.id, advice)}"
+
+
+def _hint(pattern: Pattern, about: str | None, advice: Advice) -> str:
+    """`about`: which pattern's recoveries help."""
     # Where what helped is withheld, nothing may hint at it, nor say that nothing is known.
-    if pattern.parent not in advice.unsaid:
-        helped = [item for item in advice.items if item.pattern is not None and item.pattern == pattern.parent]
-        said = hint_text(pattern, advice.now, helped)
-    return f"- [#{handle(pattern.id)}] {where} ({seen}).{f' Hint: {clean(said)}' if said else ''}"
+    if about in advice.unsaid:
+        return ""
+    helped = [item for item in advice.items if item.pattern is not None and item.pattern == about]
+    said = hint_text(pattern, advice.now, helped)
+    return f" Hint: {clean(said)}" if said else ""
 
 
 def _weather_line(pattern: Pattern, advice: Advice) -> str:

@@ -9,10 +9,24 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from fleetlore.lore import Pattern
+from fleetlore.lore import LOOP, Pattern
 
 # Groups named in a pattern fill the braces of its advice. What is matched is `error class: template`, both in lower case.
 _RULES: tuple[tuple[str, str], ...] = (
+    # going in circles (`fleetlore.loops`)
+    (
+        r"^loop: the same call",
+        "The answer is known by now: use it, or ask something else. Where something has to change first, make it change, or "
+        "wait longer between the calls.",
+    ),
+    (
+        r"^loop: \d+ calls in turn",
+        "Nothing changes from one round to the next: note what the calls said and take a step that is not one of them.",
+    ),
+    (
+        r"^loop: small changes",
+        "The error is the same each time: read what it asks for, look up what the tool takes, or use another tool.",
+    ),
     # shell and file systems
     (
         r"(?:command not found: |(?:^|: )(?:\w*sh: )?(?:line <n>: |<n>: )?)(?P<name>[\w.+-]+): (?:command )?not found",
@@ -190,6 +204,11 @@ _COMPILED = tuple((re.compile(pattern), advice) for pattern, advice in _RULES)
 def first_aid(pattern: Pattern) -> str | None:
     """What usually helps against such a failure; None where no rule fits, and for a fault that passes by itself."""
     return None if pattern.transient else _first_aid(f"{pattern.error_class}: {pattern.template}".casefold())
+
+
+def first_aid_in_loop(template: str) -> str:
+    """What usually helps out of a loop of that kind (`fleetlore.loops.LoopPattern.template`)."""
+    return _first_aid(f"{LOOP}: {template}") or "Do something else."
 
 
 @lru_cache(maxsize=4096)

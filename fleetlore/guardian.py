@@ -11,6 +11,7 @@ from math import inf
 
 from fleetlore.advice import Caution
 from fleetlore.errors import ConfigError
+from fleetlore.first_aid import first_aid_in_loop
 from fleetlore.loops import Loop, LoopDetector
 
 __all__ = ["Budget", "Guardian"]
@@ -57,6 +58,7 @@ class Guardian:
         ConfigError: `stall_seconds` is not above 0.
 
     Attributes:
+        loop: what the session is going round in now.
         loops: how often the session has got into a loop.
     """
 
@@ -69,7 +71,7 @@ class Guardian:
         self._tokens = 0.0
         self._money = 0.0
         self._detector = LoopDetector()
-        self._loop: Loop | None = None
+        self.loop: Loop | None = None
         self.loops = 0
 
     def saw_event(self, now: float) -> None:
@@ -79,9 +81,9 @@ class Guardian:
     def took_place(self, tool: str, arguments: object, result: object, error: str | None) -> None:
         """A call ended. `error`: what the tool said, where it failed."""
         loop = self._detector.add(tool, arguments, result, error)
-        if loop is not None and (self._loop is None or loop.id != self._loop.id):
+        if loop is not None and (self.loop is None or loop.id != self.loop.id):
             self.loops += 1
-        self._loop = loop
+        self.loop = loop
 
     def spend(self, tokens: float, money: float) -> None:
         """Add to what was used.
@@ -97,7 +99,7 @@ class Guardian:
     def cautions(self, now: float) -> tuple[Caution, ...]:
         """What there is to warn of at this moment, the most pressing first."""
         budget = self._budget
-        if budget is _UNLIMITED and self._loop is None and now - self._last_event < self._stall_seconds:
+        if budget is _UNLIMITED and self.loop is None and now - self._last_event < self._stall_seconds:
             return ()  # as before nearly every call
         found = [
             caution
@@ -108,8 +110,9 @@ class Guardian:
             )
             if limit is not None and (caution := _of_budget(name, used, limit, unit)) is not None
         ]
-        if self._loop is not None:
-            found.insert(0, Caution("guard:loop", f"This session goes in circles: {self._loop} Do something else."))
+        if self.loop is not None:
+            helps = first_aid_in_loop(self.loop.pattern.template)
+            found.insert(0, Caution("guard:loop", f"This session goes in circles: {self.loop} {helps}"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:
             text = f"Nothing has happened in this session for {silent:.0f} seconds; what it waits for may not come."

@@ -83,7 +83,7 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
     Raises:
         ValueError: a window by agent.
     """
-    rows = [each for each in patterns if each.level in ("tool", "family")]
+    rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
     tools = {each.tool: each for each in rows if each.level == "tool"}
     families = [each for each in rows if each.level == "family"]
     newest = window.newest(rows) if window is not None else 0

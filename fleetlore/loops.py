@@ -1,4 +1,4 @@
-"""Is the session going in circles? Told from its calls and what came of them, at the agent and from a log alike.
+"""Is the session going in circles? Told from its calls and what came of them, at the agent and from the log alike.
 
 repeat   the same call gave the same result again and again, other calls between or not: A A A, A A x A A y
 cycle    several calls in turn with the same results: A B A B A B, A B C A B C
@@ -7,21 +7,24 @@ retry    the same failure again and again, though the call was changed a little 
 Calls are compared with their results, so that polling which gets on (the same call, another result) is no loop; and what
 returns nothing is none either, for a scratch pad repeats without being stuck. Arguments are compared whole and as they are:
 a blank more or less makes another command. Of results, what changes by itself is masked: times, durations, addresses, ids.
+
+A loop is a pattern of the fleet too (`LoopPattern`): the stream counts which calls went round in which sessions.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from hashlib import blake2b
+from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-from fleetlore.patterns import arguments_text, failure_of
+from fleetlore.lore import LOOP
+from fleetlore.patterns import arguments_text, call_id, failure_of, pattern_id
 
-__all__ = ["Loop", "LoopDetector", "find_loop"]
+__all__ = ["Called", "Loop", "LoopDetector", "LoopPattern", "find_loop"]
 
 # A repeat: so many of the last calls. Three in a row, or four of six with others between.
 IN_A_ROW = 3
@@ -35,8 +38,11 @@ ALIKE = 0.5
 
 _KEPT = max(OF_LAST, 2 * MAX_PERIOD, MIN_CYCLE_CALLS)
 # Characters kept of a result, and compared of arguments.
-MAX_RESULT = 8_000
-MAX_COMPARED = 2_000
+MAX_KEPT = 8_000
+MAX_COMPARED = 1_000
+MAX_TOOLS = 200
+# Of two texts, how near to where they begin to differ there has to be something that changes by itself.
+_NEAR = 80
 _WORDS = re.compile(r"\w+")
 _VOLATILE = re.compile(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates and times
@@ -50,22 +56,91 @@ _VOLATILE = re.compile(
 )
 
 
+class LoopPattern(NamedTuple):
+    """What loops of many sessions have in common; the ids are those of the `patterns` topic, 32 hex digits.
+
+    Attributes:
+        tool: those of one round, joined, wherever in it the loop was looked at; one of them where they are all the same.
+        template: the kind of circle, in words.
+        family: of the tools; `class_`: and the kind; `exact`: and the kinds of call (`fleetlore.patterns.call_id`).
+        call: the kind of call that goes round; None where there are several.
+    """
+
+    tool: str
+    template: str
+    family: str
+    class_: str
+    exact: str
+    call: str | None
+
+
+class Called(Protocol):
+    """One call that ended, as `fleetlore.trajectory.Step` has it.
+
+    Attributes:
+        result: what it gave; of a call that failed it does not count.
+        call: `fleetlore.patterns.call_id`.
+        pattern: class of the failure, where it failed.
+    """
+
+    @property
+    def tool(self) -> str: ...
+    @property
+    def result(self) -> str: ...
+    @property
+    def call(self) -> str: ...
+    @property
+    def pattern(self) -> str | None: ...
+
+
+class _Call:
+    """A `Called` whose kind is found out only where it goes round."""
+
+    __slots__ = ("_arguments", "pattern", "result", "tool")
+
+    def __init__(self, tool: str, arguments: str, result: str, pattern: str | None) -> None:
+        self.tool, self._arguments, self.result, self.pattern = tool, arguments, result, pattern
+
+    @property
+    def call(self) -> str:
+        return call_id(self.tool, self._arguments)
+
+
 class Loop(NamedTuple):
     """What goes round.
 
     Attributes:
         kind: see the module.
-        period: calls in one round; 1 for a repeat or a retry.
         times: rounds so far, as far back as was looked.
-        tools: of one round, in order.
-        id: the same for the same loop, wherever in its round it is looked at.
+        around: the calls of one round, in order; one of them for a repeat or a retry.
+        arguments: theirs, as text.
     """
 
     kind: Literal["repeat", "cycle", "retry"]
-    period: int
     times: int
-    tools: tuple[str, ...]
-    id: str
+    around: tuple[Called, ...]
+    arguments: tuple[str, ...]
+
+    @property
+    def period(self) -> int:
+        return len(self.around)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return tuple([each.tool for each in self.around])
+
+    @property
+    def id(self) -> str:
+        """The same for the same loop, wherever in its round it is looked at."""
+        failure = self.around[0].pattern
+        if self.kind == "retry" and failure is not None:
+            return failure
+        pairs = zip(self.tools, self.arguments, strict=True)
+        return pattern_id(LOOP, *_turned(tuple([pattern_id(LOOP, *pair) for pair in pairs])))
+
+    @property
+    def pattern(self) -> LoopPattern:
+        return _pattern(self.kind, self.tools, tuple([each.call for each in self.around]))
 
     def __str__(self) -> str:
         if self.kind == "repeat":
@@ -75,33 +150,15 @@ class Loop(NamedTuple):
         return f"The calls {' → '.join(self.tools)} were gone through {self.times} times with the same results."
 
 
-@dataclass(slots=True)
-class _Call:
-    """One call that ended.
-
-    Attributes:
-        pair: digest of the call and what came of it. None where nothing came, and as long as the call is the only one of its
-            kind: masking a long result costs more than all the rest.
-    """
-
-    tool: str
-    arguments: str
-    said: str
-    failure: str | None
-    pair: bytes | None = None
-
-    def settle(self) -> None:
-        if self.pair is None:
-            said = self.failure or _VOLATILE.sub("", self.said).strip()
-            text = "\x1f".join((self.tool, self.arguments, said)).encode("utf-8", "surrogatepass")
-            self.pair = blake2b(text, digest_size=16).digest() if said else None
-
-
 class LoopDetector:
-    """Of one session; it keeps the last eight calls."""
+    """Of one session; it keeps the last eight calls. What is new costs less than a microsecond: only what comes again is compared."""
+
+    __slots__ = ("_arguments", "_calls", "_failing")
 
     def __init__(self) -> None:
-        self._calls: deque[_Call] = deque(maxlen=_KEPT)
+        self._calls: list[Called] = []
+        self._arguments: list[str] = []
+        self._failing = 0  # calls in a row with the same failure
 
     def add(self, tool: str, arguments: object, result: object, error: str | None = None) -> Loop | None:
         """Take in a call that ended and say whether the session is in a loop now.
@@ -109,54 +166,54 @@ class LoopDetector:
         Args:
             error: what the tool said, where it failed.
         """
-        text = arguments_text(arguments)
         failure = failure_of(tool, "", None, error).class_ if error else None
         said = "" if failure else result if isinstance(result, str) else arguments_text(result)
-        last = _Call(tool, text, said[:MAX_RESULT], failure)
-        same = [each for each in self._calls if each.tool == tool and each.arguments == text]
-        for each in (*same, last) if same else ():
-            each.settle()
-        self._calls.append(last)
-        return self._repeat() or self._cycle() or self._retry()
+        text = arguments_text(arguments)
+        return self.take(text, _Call(tool, text, said[:MAX_KEPT], failure))
+
+    def take(self, arguments: str, last: Called) -> Loop | None:
+        """`add` for a call that is recognised already. `arguments`: all of them, or what stands for all of them."""
+        calls, texts = self._calls, self._arguments
+        again = arguments in texts
+        if last.pattern is None:
+            self._failing = 0
+        else:
+            self._failing = self._failing + 1 if calls and calls[-1].pattern == last.pattern else 1
+        if len(calls) == _KEPT:
+            del calls[0], texts[0]
+        calls.append(last)
+        texts.append(arguments)
+        if again and (loop := self._repeat() or self._cycle()):
+            return loop
+        return self._retry() if self._failing >= RETRIES else None
 
     def _repeat(self) -> Loop | None:
-        last = self._calls[-1]
-        if last.pair is None:
+        calls, texts = self._calls, self._arguments
+        last, text = calls[-1], texts[-1]
+        if texts.count(text) < IN_A_ROW:
             return None
-        calls = list(self._calls)
-        times = [each.pair for each in calls[-OF_LAST:]].count(last.pair)
-        in_a_row = len(calls) >= IN_A_ROW and all(each.pair == last.pair for each in calls[-IN_A_ROW:])
-        if not in_a_row and times < OFTEN:
-            return None
-        return Loop("repeat", 1, times, (last.tool,), last.pair.hex())
+        pairs = zip(texts[-OF_LAST:], calls[-OF_LAST:], strict=True)
+        same = [other == text and _same(each, last) for other, each in pairs]
+        times = sum(same)
+        in_a_row = same[-IN_A_ROW:] == [True] * IN_A_ROW
+        return Loop("repeat", times, (last,), (text,)) if times >= OFTEN or in_a_row else None
 
     def _cycle(self) -> Loop | None:
-        if self._calls[-1].pair is None:  # as mostly: no call was like it
-            return None
-        calls = list(self._calls)
-        pairs = [each.pair for each in calls]
+        calls, texts = self._calls, self._arguments
         for period in range(2, MAX_PERIOD + 1):
             rounds = max(2, -(-MIN_CYCLE_CALLS // period))
-            block = pairs[-period:]
-            if len(pairs) < rounds * period or None in block:
+            span = rounds * period
+            if len(calls) < span or texts[-span:-period] != texts[period - span :]:
                 continue
-            if all(pairs[place] == pairs[place - period] for place in range(-1, -(rounds - 1) * period - 1, -1)):
-                known = [pair for pair in block if pair is not None]
-                start = known.index(min(known))
-                turned = known[start:] + known[:start]
-                tools = tuple(each.tool for each in calls[-period:])
-                return Loop("cycle", period, rounds, tools, b"".join(turned).hex()[:64])
+            if all(map(_same, calls[-span:-period], calls[period - span :])):
+                return Loop("cycle", rounds, tuple(calls[-period:]), tuple(texts[-period:]))
         return None
 
     def _retry(self) -> Loop | None:
-        last = self._calls[-1]
-        if last.failure is None or len(self._calls) < RETRIES:
-            return None
-        calls = list(self._calls)[-RETRIES:]
-        same = all(each.failure == last.failure for each in calls)
-        if not same or not all(_alike(one.arguments, other.arguments) for one, other in pairwise(calls)):
-            return None
-        return Loop("retry", 1, len(calls), (last.tool,), last.failure)
+        # The latest first: most are not alike, and to find the words of a long call takes as long as all the rest.
+        texts = self._arguments[: -RETRIES - 1 : -1]
+        alike = all(_alike(one, other) for one, other in pairwise(texts))
+        return Loop("retry", len(texts), (self._calls[-1],), (texts[0],)) if alike else None
 
 
 def find_loop(calls: Iterable[tuple[str, object, object, str | None]]) -> Loop | None:
@@ -171,7 +228,62 @@ def find_loop(calls: Iterable[tuple[str, object, object, str | None]]) -> Loop |
     return loops[min(found, key=lambda id: (-found[id], id))] if found else None
 
 
+@lru_cache(maxsize=4096)
+def _pattern(kind: str, tools: tuple[str, ...], calls: tuple[str, ...]) -> LoopPattern:
+    tool = tools[0] if len(set(tools)) == 1 else " → ".join(_turned(tools))[:MAX_TOOLS]
+    template = {
+        "repeat": "the same call gives the same result",
+        "cycle": f"{len(tools)} calls in turn give the same results",
+        "retry": "small changes to the call do not help",
+    }[kind]
+    return LoopPattern(
+        tool,
+        template,
+        pattern_id("family", LOOP, tool),
+        pattern_id("class", LOOP, tool, template),
+        pattern_id("exact", LOOP, tool, template, *_turned(calls)),
+        calls[0] if len(set(calls)) == 1 else None,
+    )
+
+
+def _turned(around: tuple[str, ...]) -> tuple[str, ...]:
+    """The same round, begun where it sorts first."""
+    return min(around[start:] + around[:start] for start in range(len(around)))
+
+
+def _same(one: Called, other: Called) -> bool:
+    """Whether the same came of two calls with the same arguments; False where nothing came."""
+    if one.tool != other.tool or one.pattern != other.pattern:
+        return False
+    return one.pattern is not None or _said_the_same(one.result, other.result)
+
+
+def _said_the_same(one: str, other: str) -> bool:
+    if one == other:
+        return bool(one) and not one.isspace()
+    # Masking a long text costs more than all the rest, so first it is asked whether they begin to differ in what is masked.
+    length = bisect_left(range(min(len(one), len(other))), True, key=lambda last: one[: last + 1] != other[: last + 1])
+    start, end = max(0, length - _NEAR), length + _NEAR
+    if not any(
+        match.start() <= length - start <= match.end()
+        for text in (one, other)
+        for match in _VOLATILE.finditer(text[start:end])
+    ):
+        return False
+    return _plain(one) == _plain(other) != ""
+
+
+@lru_cache(maxsize=256)
+def _plain(said: str) -> str:
+    return _VOLATILE.sub("", said).strip()
+
+
 def _alike(one: str, other: str) -> bool:
     """More than half of the words of both are the same ones (Jaccard)."""
-    words, others = set(_WORDS.findall(one[:MAX_COMPARED])), set(_WORDS.findall(other[:MAX_COMPARED]))
+    words, others = _words(one[:MAX_COMPARED]), _words(other[:MAX_COMPARED])
     return len(words & others) > ALIKE * len(words | others)
+
+
+@lru_cache(maxsize=256)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORDS.findall(text))

@@ -17,6 +17,9 @@ ItemKind = Literal["recovery", "lesson", "strategy", "fact"]
 # Of event time: how long until an item that nothing backs any more counts for half.
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
+# Error class of a loop (`fleetlore.loops`): a pattern of calls none of which need have failed.
+LOOP = "loop"
+
 PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
 HEALTH_LEVELS: tuple[Level, ...] = ("tool", "call")
 
@@ -31,8 +34,8 @@ class Pattern:
         parent: the next coarser row: exact → class → family; call → tool.
         call: of an `exact` pattern: the kind of call that met it, whose health row says how often it works.
         transient: a fault that passes by itself (503, time-out, rate limit): weather, never a lesson.
-        calls: how many calls (of a failure pattern: the same as `failures`).
-        failures: how many of them failed.
+        calls: how many calls (of a failure pattern: the same as `failures`; of a loop: those that went round).
+        failures: how many of them failed; of a loop 0, for it says nothing of how often calls fail.
         sessions, agents: how many distinct ones saw it.
         sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly.
         first_seen, last_seen: event time in seconds since the Unix epoch.
@@ -65,6 +68,11 @@ class Pattern:
     days: tuple[tuple[int, int, int], ...] = ()
     by_agent: tuple[tuple[str, int, int], ...] = ()
     hint: str = ""
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether it is of calls that went round in circles. A tool may call an error so too, but that has failed."""
+        return self.error_class == LOOP and not self.failures
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)

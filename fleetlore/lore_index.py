@@ -56,6 +56,10 @@ def _by_failures(pattern: Pattern) -> tuple[int, float, str]:
     return pattern.failures, pattern.last_seen, pattern.id
 
 
+def _by_sessions(pattern: Pattern) -> tuple[int, float, str]:
+    return pattern.sessions, pattern.last_seen, pattern.id
+
+
 def _by_time(pattern: Pattern) -> tuple[float, str]:
     return pattern.last_seen, pattern.id
 
@@ -106,6 +110,7 @@ class LoreIndex:
         self._failures_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
         self._weather_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
         self._weather_of_tool: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_time))
+        self._loops_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_sessions))
         self._recoveries: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
         self._lessons: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
         self._strategies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
@@ -131,8 +136,12 @@ class LoreIndex:
         """Class-level patterns of this tool that pass by themselves, the latest first."""
         return self._best(self._weather_of_tool, tool)
 
+    def loops_of_call(self, call: str) -> tuple[Pattern, ...]:
+        """Loops that sessions got into with this kind of call, the one that most of them did first."""
+        return self._best(self._loops_of_call, call)
+
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
-        """What helped against a class-level pattern, or where a kind of call had failed; the best backed first."""
+        """What helped against a class-level pattern or a loop, or where a kind of call had failed; the best backed first."""
         return self._best(self._recoveries, key)
 
     def lessons(self, key: str) -> tuple[MemoryItem, ...]:
@@ -233,6 +242,8 @@ class LoreIndex:
     def _pattern_groups(self, pattern: Pattern) -> list[_Ranked[Pattern]]:
         # All of these follow from the id, so a newer version of a pattern is in the same groups.
         if pattern.level == "exact" and pattern.call is not None:
+            if pattern.is_loop:
+                return [self._loops_of_call[pattern.call]]
             return [(self._weather_of_call if pattern.transient else self._failures_of_call)[pattern.call]]
         if pattern.level == "class" and pattern.transient:
             return [self._weather_of_tool[pattern.tool]]

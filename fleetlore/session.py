@@ -118,6 +118,7 @@ class Session:
             session=self.id,
             own_failures=self._own_failures,
             last_failure=self._last_failure,
+            loop=self._guardian.loop,
             holdout_share=self._fleet.settings.holdout_share,
             most=most,
         )

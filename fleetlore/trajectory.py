@@ -39,6 +39,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         advice: ids of the lore the agent was given before the call.
         withheld: ids of the lore that it would have been given, but for the draw that measures what lore is worth.
         adapter: version of the adapter the agent ran.
+        loop: id of the loop (`fleetlore.loops.LoopPattern.exact`) that the session was in with this call; None in none.
     """
 
     sequence: int
@@ -57,6 +58,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     advice: tuple[str, ...] = ()
     adapter: str | None = None
     withheld: tuple[str, ...] = ()
+    loop: str | None = None
 
     @property
     def failed(self) -> bool:

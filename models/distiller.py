@@ -2,6 +2,7 @@
 
 recovery    a call failed and a later call of the same tool worked (`models.recovery`)
 lesson      a session that failed, on a tool that never worked again after that error (`models.lesson`)
+way out     a session went in circles, and a call led out of it (`models.way_out`)
 strategy    a task that some sessions solved and others did not (`models.strategy`)
 
 Transient errors (503, time-outs, rate limits) teach nothing, nor do those that say only that the call failed
@@ -20,6 +21,7 @@ from models.lesson import contradicted, lessons
 from models.quotes import Calls, said
 from models.recovery import recoveries
 from models.strategy import strategies
+from models.way_out import ways_out
 
 # The side that says that an item is right.
 _BACKING: dict[ItemKind, Side] = {"recovery": "success", "lesson": "failure", "strategy": "success"}
@@ -35,6 +37,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
     telling = _telling(calls, failed)
     found = strategies(judgment, calls, telling)
+    past: list[Candidate] = []
     if failed:
         past = recoveries(judgment, calls, failed, telling)
         found += past
@@ -42,6 +45,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
             found += contradicted(judgment.trajectory, calls, telling, past)
         elif judgment.verdict.probability < FAILURE_BELOW:
             found += lessons(judgment.trajectory, calls, telling)
+    found += ways_out(judgment, calls, past)
     best: dict[str, Candidate] = {}
     for each in sorted(found, key=lambda each: (each.item_id, each.rank, each.content)):
         best.setdefault(each.item_id, each)

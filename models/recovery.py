@@ -17,7 +17,7 @@ from models.quotes import MAX_RESULT, MAX_STEP, VERSION, Calls, call_text, error
 
 def recoveries(judgment: Judgment, calls: Calls, failed: list[int], telling: list[int]) -> list[Candidate]:
     """At most one recovery an error: the one that says most surely what got past it."""
-    working = [place for place, call in enumerate(calls) if _worked(judgment, call)]
+    working = [place for place, call in enumerate(calls) if worked(judgment, call)]
     last = working[-1] if working else -1
     found = [
         each
@@ -77,7 +77,7 @@ def _attempts(calls: Calls, index: int, places: Iterable[int]) -> Iterator[tuple
                 yield size, place
 
 
-def _worked(judgment: Judgment, call: Step) -> bool:
+def worked(judgment: Judgment, call: Step) -> bool:
     """Whether something shows that the call worked: a result, a step after it, or that the session succeeded.
 
     Silence as the very last step is no evidence: the log may end before the answer came.

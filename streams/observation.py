@@ -9,7 +9,8 @@ from functools import lru_cache
 
 import msgspec
 
-from fleetlore.lore import Level
+from fleetlore.loops import LoopPattern
+from fleetlore.lore import LOOP, Level
 from fleetlore.patterns import Failure, tool_id
 from fleetlore.sample import BADLY, WELL
 
@@ -80,4 +81,15 @@ def subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
         Subject(
             failure.exact, "exact", tool, error_class, failure.template, failure.shape, failure.class_, call, transient
         ),
+    )
+
+
+@lru_cache(maxsize=4096)
+def subjects_of_loop(loop: LoopPattern) -> tuple[Subject, ...]:
+    """What a call that goes round in circles says something about, at the same three levels as a failure."""
+    tool, template = loop.tool, loop.template
+    return (
+        Subject(loop.family, "family", tool, LOOP),
+        Subject(loop.class_, "class", tool, LOOP, template, "", loop.family),
+        Subject(loop.exact, "exact", tool, LOOP, template, "", loop.class_, loop.call),
     )

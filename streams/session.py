@@ -6,13 +6,22 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fleetlore import events as ev
+from fleetlore.loops import Loop, LoopDetector
 from fleetlore.patterns import Failure, argument_shape, failure_of, shaped_call_id
 from fleetlore.sample import stable_hash
 from fleetlore.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory
 from streams.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
-from streams.observation import Observation, Subject, how_it_ended, subjects_of_call, subjects_of_failure
+from streams.observation import (
+    Observation,
+    Subject,
+    how_it_ended,
+    subjects_of_call,
+    subjects_of_failure,
+    subjects_of_loop,
+)
 from streams.stage import DeadLetter
 
 # A long session is closed in parts of this many events. Which part an event belongs to follows from its sequence alone,
@@ -41,8 +50,10 @@ class OpenSession(msgspec.Struct):
     Attributes:
         first_offset: of the first record that holds one of its events: no commit may pass it.
         last_time: newest event time, to tell when it has been silent for too long.
-        news: a call has failed since the last observations, which other agents should hear of at once.
+        news: a call has failed or got into a loop since the last observations, which other agents should hear of at once.
         suspects: dead letters to be, by sequence: events that came before the one they should have followed.
+        _called: calls not looked at for loops yet, by sequence: when they ended and with which arguments.
+        _looked: up to which event they were looked at.
     """
 
     tenant: str
@@ -63,6 +74,12 @@ class OpenSession(msgspec.Struct):
     sequences: set[int] = set()
     suspects: dict[int, DeadLetter] = {}
     _figures: dict[str, Figures] = {}
+    _called: dict[int, tuple[float, str]] = {}
+    _looked: int = 0
+    _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
+
+    def __post_init__(self) -> None:
+        self._looked = self.part * PART_EVENTS
 
     @property
     def headless(self) -> bool:
@@ -144,6 +161,39 @@ class OpenSession(msgspec.Struct):
             adapter=adapter[:MAX_WORD] if isinstance(adapter, str) else None,
             withheld=_texts(withheld) if withheld else (),
         )
+        # Two that differ where the step is cut are not the same.
+        if len(arguments) > MAX_TEXT or len(data.result) > MAX_TEXT:
+            arguments = f"{arguments[:MAX_TEXT]}\x1f{hash((arguments, data.result))}"
+        self._called[sequence] = time, arguments
+
+    def look_for_loops(self) -> None:
+        """Look at the calls in their order, up to the first event that is missing.
+
+        What lies behind a gap waits: two equal calls with another one lost between them are no loop, and what is counted
+        here is merged by maximum and never taken back.
+        """
+        sequences, called, place = self.sequences, self._called, self._looked
+        while place in sequences:
+            if (seen := called.pop(place, None)) is not None:
+                time, arguments = seen
+                loop = self._detector.take(arguments, self.steps[place])
+                if loop is not None:
+                    self._take_loop(place, time, loop)
+            place += 1
+        self._looked = place
+
+    def _take_loop(self, sequence: int, time: float, loop: Loop) -> None:
+        """Nothing of it is a failure: what failed was counted as that."""
+        pattern = loop.pattern
+        self.steps[sequence] = replace(self.steps[sequence], loop=pattern.exact)
+        for subject in subjects_of_loop(pattern):
+            seen = self._figures.get(subject.id)
+            if seen is None:
+                seen = self._figures[subject.id] = Figures(subject, time, time)
+                self.news = True
+            seen.calls += 1
+            seen.told = False
+            seen.first, seen.last = min(seen.first, time), max(seen.last, time)
 
     def take_observations(self) -> list[Observation]:
         """What has changed since the last call: more was seen of a subject, or it became known how the session ended."""

@@ -114,6 +114,7 @@ class SessionsStage(Stage):
         for partition in self._partitions.values():
             self._close_torn(partition, overdue, effects)
         for session in touched.values():
+            session.look_for_loops()
             # A failure cannot wait until the session ends; what went well can.
             if session.news:
                 self._tell(session, effects)
@@ -190,6 +191,7 @@ class SessionsStage(Stage):
         partition.open.pop(key, None)
         partition.headless.pop(key, None)
         partition.torn.pop(key, None)
+        session.look_for_loops()
         self._tell(session, effects)
         if session.headless:
             return

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from fleetlore.patterns import call_id, failure_of
+from fleetlore.trajectory import Judgment, Label, Step, Trajectory, Verdict
+from models.distiller import distil
+
+LOOP = "0" * 32
+
+
+def call(arguments: str, result: str = "same", error: str | None = None, loop: str | None = None) -> Step:
+    failure = failure_of("bash", arguments, None, error) if error else None
+    return Step(
+        sequence=0,
+        role="tool",
+        tool="bash",
+        arguments=arguments,
+        result="" if error else result,
+        error_message=error,
+        call=call_id("bash", arguments),
+        pattern=failure.class_ if failure else None,
+        loop=loop,
+    )
+
+
+ROUND, STUCK = call("cat log"), call("cat log", loop=LOOP)
+OTHER = call("tail -n 3 log", "done")
+
+
+def judgment(*steps: Step, label: Label = "success") -> Judgment:
+    return Judgment(
+        trajectory=Trajectory(
+            tenant="t", session="s", agent="a", task="", goal="g", started=0, ended=9, ending="unknown", steps=steps
+        ),
+        verdict=Verdict(label=label, probability=1.0 if label == "success" else 0.0, source="reward", version="1"),
+    )
+
+
+def test_the_call_after_the_loop_is_the_way_out() -> None:
+    (found,) = distil(judgment(ROUND, ROUND, STUCK, OTHER, call("wc -l log", "3")))
+    assert (found.kind, found.pattern, found.call) == ("recovery", LOOP, None)
+    assert found.remedy == {"tool": "bash", "arguments": "tail -n 3 log"}
+    assert found.content.splitlines() == [
+        "In circles: bash(cat log)",
+        "It gave: same",
+        "Led out of it: bash(tail -n 3 log)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        judgment(ROUND, ROUND, STUCK, OTHER, label="failure"),
+        judgment(ROUND, ROUND, STUCK),
+        judgment(OTHER, ROUND, ROUND, STUCK, OTHER),  # what it had done before
+        judgment(ROUND, ROUND, STUCK, call("rm log", error="rm: no such file 'log'"), OTHER),
+        judgment(ROUND, ROUND, ROUND, OTHER),  # no loop
+    ],
+)
+def test_what_leads_nowhere_is_no_way_out(judged: Judgment) -> None:
+    assert [each for each in distil(judged) if each.kind == "recovery"] == []
+
+
+def test_an_error_that_was_got_past_needs_no_other_way_out() -> None:
+    wrong, right = "pip instal x", "pip install x"
+    error = "ERROR: unknown command 'instal'"
+    steps = [call(wrong, error=error)] * 2 + [call(wrong, error=error, loop=LOOP), call(right, "ok")]
+    assert [each.pattern for each in distil(judgment(*steps)) if each.kind == "recovery"] == [steps[0].pattern]

@@ -1,0 +1,128 @@
+"""Loops are lore: who went round in circles is counted once, whatever the order, and others hear of it and of the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetlore.advice import advise
+from fleetlore.health import health
+from fleetlore.loops import LoopDetector
+from fleetlore.lore import MemoryItem, Pattern
+from fleetlore.lore_index import LoreIndex
+
+Pipeline = Any  # `MemoryPipeline` of conftest.py
+MakePipeline = Callable[..., Pipeline]
+
+NOW = 1_767_225_600.0
+POLL = ("job_status", {"job": 7}, "queued", None)
+KICK = ("job_start", {"job": 7}, "started", None)
+DONE = ("job_status", {"job": 7}, "finished", None)
+LOOK = ("read", {"path": "a"}, "text", None)
+
+
+async def loops(pipeline: Pipeline) -> dict[str, Pattern]:
+    """By level."""
+    found = [Pattern.from_json(orjson.dumps(body)) for body in await pipeline.bodies("patterns")]
+    return {each.level: each for each in found if each.is_loop}
+
+
+async def index_of(pipeline: Pipeline) -> LoreIndex:
+    index = LoreIndex()
+    for body in await pipeline.bodies("patterns"):
+        index.put_pattern(Pattern.from_json(orjson.dumps(body)), NOW)
+    for body in await pipeline.bodies("items"):
+        index.put_item(MemoryItem.from_json(orjson.dumps(body)), NOW)
+    return index
+
+
+async def test_a_loop_is_counted_as_a_pattern_and_not_as_a_failure(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    await pipeline.send(pipeline.story.session("a", POLL, POLL, POLL, POLL, KICK))
+    await pipeline.send(pipeline.story.session("b", *([POLL, LOOK] * 3), outcome="failure"))
+    await pipeline.drain()
+    rows = (await index_of(pipeline)).patterns.values()
+    classes = [each for each in rows if each.is_loop and each.level == "class"]
+    assert sorted((each.tool, each.template, each.calls, each.sessions) for each in classes) == [
+        ("job_status", "the same call gives the same result", 2, 1),
+        ("job_status → read", "2 calls in turn give the same results", 1, 1),
+    ]
+    assert [(each.tool, each.calls, each.failures, each.errors) for each in health(rows)] == [
+        ("job_start", 1, 0, ()),
+        ("job_status", 7, 0, ()),
+        ("read", 3, 0, ()),
+    ]
+    assert health(rows, by="error") == []
+
+
+async def test_polling_that_gets_on_and_silence_are_no_loops(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    polls = [("job_status", {"job": 7}, f"{done} % done", None) for done in range(0, 90, 10)]
+    silent = [("note", {"text": "hm"}, "", None)] * 6
+    long = [("write", {"text": "x" * 9_000 + str(number)}, "written", None) for number in range(4)]
+    await pipeline.send(pipeline.story.session("a", *polls, *silent, *long))
+    await pipeline.drain()
+    assert await loops(pipeline) == {}
+
+
+async def test_others_hear_of_a_loop_while_the_session_is_still_open(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    await pipeline.send(pipeline.story.session("a", POLL, POLL, POLL, outcome=None))
+    await pipeline.drain()
+    assert set(await loops(pipeline)) == {"family", "class", "exact"}
+
+
+@given(order=st.permutations(range(8)), batch_records=st.integers(1, 8), again=st.integers(0, 7))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_any_order_and_repetition_counts_the_same(
+    memory_pipeline: MakePipeline, order: list[int], batch_records: int, again: int
+) -> None:
+    """Without the one in between, three equal calls would be a loop."""
+    events = memory_pipeline().story.session("s", POLL, POLL, LOOK, POLL, POLL, POLL)
+    expected = memory_pipeline()
+    await expected.send(events)
+    await expected.drain()
+    pipeline = memory_pipeline(batch_records=batch_records)
+    await pipeline.send([events[place] for place in [*order, order[again]]])
+    await pipeline.drain()
+    assert await pipeline.knowledge() == await expected.knowledge()
+    assert (await loops(pipeline))["exact"].calls == 2
+
+
+async def test_what_led_others_out_of_a_loop_is_told_in_it(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    for name in ("a", "b"):
+        await pipeline.send(pipeline.story.session(name, POLL, POLL, POLL, KICK, DONE))
+    await pipeline.send(pipeline.story.session("c", POLL, POLL, POLL, LOOK, outcome="failure"))
+    await pipeline.drain()
+    detector = LoopDetector()
+    loop = [detector.add(*POLL) for _ in range(3)][-1]
+    index = await index_of(pipeline)
+    told = advise(index, *POLL[:2], now=NOW, loop=loop, session="d")
+    assert [(item.kind, item.support, item.remedy) for item in told.items] == [
+        ("recovery", 2, {"tool": "job_start", "arguments": {"job": 7}})
+    ]
+    assert "got out of it with job_start" in told.text
+    # Before such a call the loop is told too, since sessions that make it go round more often than by chance, and fail.
+    before = advise(index, *POLL[:2], now=NOW, session="d")
+    assert [(pattern.is_loop, pattern.sessions) for pattern in before.patterns] == [
+        (True, 3)
+    ] and before.risk == 0.5 / 12
+    assert (
+        "sessions went in circles with job_status: the same call gives the same result (3 calls in 3 sessions). Hint: "
+        in (before.text)
+    )
+    assert not advise(index, "read", {"path": "b"}, now=NOW, session="d")
+
+
+async def test_a_loop_that_nobody_left_has_a_rule_of_thumb(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    for name in ("a", "b"):
+        await pipeline.send(pipeline.story.session(name, POLL, POLL, POLL, outcome="failure"))
+    await pipeline.drain()
+    told = advise(await index_of(pipeline), *POLL[:2], now=NOW, session="d").text
+    assert "The answer is known by now" in told and "A rule of thumb" in told
