@@ -255,10 +255,11 @@ class Learner:
         self._watch.published(usual)
 
     def candidate_due(self, now: float) -> bool:
-        """After some updates; after one, when there is evidence of a gain, or when nothing has arrived for a while."""
+        """After some updates; after one, when no version runs or there is evidence of a gain, or nothing has arrived for a while."""
         if self._updates_since_candidate == 0:
             return False
-        if self._refusals == 0 and self._gate.evident(self._evidence):
+        # Not after a harmful one: others would follow so fast that learning had no time to mend it.
+        if self.running is None or (self._refusals == 0 and self._gate.evident(self._evidence)):
             return True
         quiet = now - self._last_arrival >= self.cadence.patience_seconds and not self.update_due(now)
         return quiet or self._updates_since_candidate >= self.cadence.updates_per_candidate
@@ -274,9 +275,9 @@ class Learner:
         report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._evidence)
         self._updates_since_candidate = 0
         if report.reason != "too_few":
-            harmful = report.reason not in ("passed", "no_gain")
-            self._refusals = self._refusals + 1 if harmful else 0
-            self._fruitless = self._fruitless + 1 if report.reason == "no_gain" else 0
+            fruitless = report.reason == "no_gain" or (report.reason == "auroc" and running is None)
+            self._refusals = self._refusals + 1 if not (report.passed or fruitless) else 0
+            self._fruitless = self._fruitless + 1 if fruitless else 0
         dropped = self._refusals > 0 and (not report.measured or self._refusals >= self.cadence.refusals_until_dropped)
         dropped = dropped or self._fruitless >= self.cadence.fruitless_until_dropped
         if dropped:

@@ -112,13 +112,19 @@ def test_repeated_judgments_change_nothing() -> None:
 
 
 def test_a_candidate_is_due_after_some_updates_or_when_it_is_quiet() -> None:
-    busy = learner(updates_per_candidate=2, patience_seconds=2.0)
+    busy = published(judgments()[:45], updates_per_candidate=2, patience_seconds=2.0)
     assert not busy.candidate_due(1e9)
-    learned(busy, judgments()[:45])
+    learned(busy, judgments()[45:84])
     assert not busy.candidate_due(1.0)
     assert busy.candidate_due(2.0)
-    learned(busy, judgments()[45:100])
+    learned(busy, judgments()[84:])
     assert busy.candidate_due(1.0)
+
+
+def test_a_first_version_is_a_candidate_after_one_update() -> None:
+    first = learner()
+    assert not first.candidate_due(0.0)
+    assert learned(first, judgments()[:45]).candidate_due(0.0)
 
 
 def test_a_passed_candidate_is_loadable_by_an_agent() -> None:
@@ -142,8 +148,8 @@ def test_the_next_version_names_its_parent() -> None:
     assert source.manifest(source.candidate(), 2, (), 6.0).parent == manifest.version
 
 
-def published(some: list[Judgment]) -> Learner:
-    source = learned(learner(), some)
+def published(some: list[Judgment], **cadence: float) -> Learner:
+    source = learned(learner(**cadence), some)
     first = source.candidate()
     source.resume(first.weights, source.manifest(first, 1, (), 5.0))
     return source
@@ -187,7 +193,7 @@ def test_a_candidate_that_stays_refused_is_dropped_and_its_sessions_stay_for_reh
         load_base(),
         shared_encoder(),
         TrainerConfig(steps=2),
-        Cadence(refusals_until_dropped=2),
+        Cadence(fruitless_until_dropped=2),
         GateConfig(minimum_steps=1, minimum_failures=1, auroc_margin=-99),
     )
     learned(strict, judgments())
