@@ -3,7 +3,8 @@
 recovery    a call failed and a later call of the same tool worked (`models.recovery`)
 lesson      a session that failed, on a tool that never worked again after that error (`models.lesson`)
 way out     a session went in circles, and a call led out of it (`models.way_out`)
-strategy    a task that some sessions solved and others did not (`models.strategy`)
+strategy    a task that some sessions solved and others did not (`models.strategy`); attempts that were started together are
+            contrasted all with all besides (`models.self_contrast`)
 
 Transient errors (503, time-outs, rate limits) teach nothing, nor do those that say only that the call failed
 (`models.junk.is_verdict`), nor a success whose last call failed, for one of the two is wrong. Pure and deterministic: items are
@@ -20,6 +21,7 @@ from models.junk import is_verdict
 from models.lesson import contradicted, lessons
 from models.quotes import Calls, said
 from models.recovery import recoveries
+from models.self_contrast import attempt_facts
 from models.strategy import strategies
 from models.way_out import ways_out
 
@@ -36,7 +38,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     calls = judgment.trajectory.calls
     failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
     telling = _telling(calls, failed)
-    found = strategies(judgment, calls, telling)
+    found = strategies(judgment, calls, telling) + attempt_facts(judgment, calls, telling)
     past: list[Candidate] = []
     if failed:
         past = recoveries(judgment, calls, failed, telling)

@@ -24,6 +24,7 @@ from models.candidate import Candidate, Side
 from models.consolidation import Contributor, votes, weigh
 from models.contrast import contrast
 from models.newest import Newest
+from models.self_contrast import self_contrast
 from models.utility import Evidence, Row, Trials
 
 SAMPLED_SESSIONS = 64
@@ -108,7 +109,7 @@ class ItemState:
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
         """The item as agents read it.
 
-        None as long as a strategy has no failed or no succeeded session, and where corrections have left an item without a
+        None as long as a strategy has no failed or no succeeded session, where attempts have nothing that tells them apart, and where corrections have left an item without a
         session that backs it, or those that contradict it outweigh it and taught nothing else: an item that was there
         before is to be withdrawn then.
         """
@@ -120,7 +121,12 @@ class ItemState:
         counted = self._counted
         backed = [each for each in counted if each.side in sides]
         content = best.content
-        if len(backing) == 2:
+        if len(backing) == 2 and best.aspect:
+            found = self_contrast(backing[0], backing[1])
+            if found is None:
+                return None
+            content = found
+        elif len(backing) == 2:
             best, worst = self._judged_best(backing, half_life_seconds)
             backing = ((best,), (worst,))
             content = contrast(best, worst)
@@ -168,7 +174,9 @@ class ItemState:
         success, failure = self.examples.get("success"), self.examples.get("failure")
         if success and success[0].kind == "strategy":
             # One without calls says in its own words what is to be done, and has no need of a contrast.
-            return (success,) if not success[0].calls else (success, failure) if failure else ()
+            return (
+                (success,) if not success[0].calls and not success[0].aspect else (success, failure) if failure else ()
+            )
         if success and success[0].kind == "recovery":
             return (success,)
         if failure and failure[0].kind == "lesson":

@@ -62,7 +62,7 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
             content=content,
             when=f"the task is {task}",
             task=task,
-            calls=_outline(way),
+            calls=outline(way),
             way=_way(calls[-1]),
             version=VERSION,
         )
@@ -78,7 +78,7 @@ def _way(last: Step) -> int:
     return crc32(last.tool.encode()) >> 12 << ENDING_BITS | crc32(said.encode())
 
 
-def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
+def outline(calls: Sequence[Step]) -> tuple[str, ...]:
     """One text a call, so that equal calls of two sessions are equal texts."""
     half = MAX_OUTLINE // 2
     kept = calls if len(calls) <= MAX_OUTLINE else [*calls[:half], *calls[-half:]]
