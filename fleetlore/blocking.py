@@ -240,6 +240,10 @@ class BlockingSession:
         """See `Session.succeed`."""
         self._session.succeed(reward)
 
+    def forbid(self, rule: str) -> None:
+        """See `Session.forbid`."""
+        self._session.forbid(rule)
+
     def note(self, text: str) -> None:
         """See `Session.note`."""
         self._session.note(text)
@@ -285,6 +289,10 @@ class BlockingAction:
     def fail(self, error_type: str, message: str = "") -> None:
         """See `Action.fail`."""
         self._action.fail(error_type, message)
+
+    def forbid(self, rule: str) -> None:
+        """See `Action.forbid`."""
+        self._action.forbid(rule)
 
     def __enter__(self) -> Self:
         self._thread.run(self._action.__aenter__())

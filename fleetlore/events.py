@@ -48,6 +48,7 @@ ATTEMPT_GROUP = "fleetlore.attempt_group"
 ATTEMPT = "fleetlore.attempt"
 OUTCOME = "fleetlore.outcome"
 REWARD = "fleetlore.reward"
+GUARD = "fleetlore.guard"
 ROLE = "fleetlore.role"
 CONTENT = "fleetlore.content"
 
@@ -55,6 +56,10 @@ VERSION = "v1"
 MAX_SEQUENCE = 1_000_000
 MAX_ID_LENGTH = 256
 MAX_FUTURE_SECONDS = 300.0
+
+# What a call counts as that broke a rule which the environment guards, whatever it returned.
+GUARD_ERROR = "guard"
+MAX_RULE = 64
 
 _TYPE_PREFIX = "ai.fleetlore."
 _TYPES: dict[str, Kind] = {f"{_TYPE_PREFIX}{kind}.{VERSION}": kind for kind in get_args(Kind)}
@@ -223,11 +228,16 @@ def _time(value: object, now: float) -> float:
     return time
 
 
+def guarded(rule: str) -> tuple[str, str]:
+    """Error type and message of a call that broke a rule."""
+    return GUARD_ERROR, f"forbidden: {rule[:MAX_RULE]}"
+
+
 def _check_data(kind: Kind, data: Mapping[str, Any]) -> None:
     """What the stages rely on, whatever the kind; all else in `data` is the sender's own."""
     if kind == "outcome" or kind == "action" or data.get(TOOL) is not None:
         _name(data, TOOL)
-    for field in (ERROR_TYPE, ERROR_MESSAGE, GOAL, TASK, ROLE, CONTENT):
+    for field in (ERROR_TYPE, ERROR_MESSAGE, GOAL, TASK, ROLE, CONTENT, GUARD):
         value = data.get(field)
         if value is not None and type(value) is not str:
             raise InvalidEvent("bad_field", f"{field} must be a string")

@@ -62,6 +62,7 @@ class Session:
         self.outcome: Outcome = "unknown"
         self.reward: float | None = None
         self._ended_as_said = False
+        self._rule = ""
         self.earlier = earlier
         self.notes: list[str] = []
         self._own_failures: set[str] = set()
@@ -88,6 +89,8 @@ class Session:
         data: dict[str, Any] = {names.OUTCOME: self.outcome}
         if self.reward is not None:
             data[names.REWARD] = self.reward
+        if self._rule:
+            data[names.GUARD] = self._rule
         if self._fleet.adapter_version is not None:
             data[names.ADAPTER] = self._fleet.adapter_version
         self._emit("session.ended", data)
@@ -164,6 +167,10 @@ class Session:
         """Say that the goal was missed; `reward` where the environment gave one."""
         self._end("failure", reward)
 
+    def forbid(self, rule: str) -> None:
+        """Say that the session broke a rule, found out after its calls: it then counts as no success, whatever its reward."""
+        self._rule = str(rule)[: names.MAX_RULE]
+
     def note(self, text: str) -> None:
         """Write something down for the next attempt at this goal (`sequential`)."""
         self.notes.append(text)
@@ -228,6 +235,7 @@ class Action:
         self.result: object = None
         self._session = session
         self._error: tuple[str, str] | None = None
+        self._rule = ""
         self._recorded: object = arguments  # what the events say of the arguments
         self._told: dict[str, Any] = {}  # and of the advice and the adapter
         self._started = 0.0
@@ -235,6 +243,13 @@ class Action:
     def fail(self, error_type: str, message: str = "") -> None:
         """Record that the tool reported an error: its kind (`error.type`, few distinct values) and its text."""
         self._error = (str(error_type), str(message))
+
+    def forbid(self, rule: str) -> None:
+        """Record that the call broke a rule, whatever it returned: for whoever checks the agent, not for the agent itself.
+
+        It then counts as failed and the session as no success, so nobody learns to do it. The rule's name has few distinct values.
+        """
+        self._rule = str(rule)[: names.MAX_RULE]
 
     async def __aenter__(self) -> Self:
         session, fleet = self._session, self._session._fleet
@@ -261,6 +276,9 @@ class Action:
         }
         if error is not None:
             self._error = (type(error).__name__, _message(error))
+        if self._rule:
+            self._error = names.guarded(self._rule)
+            data[names.GUARD] = self._rule
         failure = None
         if self._error is not None:
             error_type, message = self._error

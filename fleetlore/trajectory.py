@@ -20,7 +20,7 @@ DIGEST_TEXT = 300
 
 Ending = Literal["success", "failure", "unknown", "continued"]
 Label = Literal["success", "failure", "abstained"]
-Source = Literal["reward", "feedback", "rules", "critic", "llm", "none"]
+Source = Literal["guard", "reward", "feedback", "rules", "critic", "llm", "none"]
 
 encode = msgspec.json.Encoder().encode
 
@@ -114,6 +114,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         events: how many events it was made from.
         missing: events that never arrived, by the gaps in the sequence.
         group: of attempts at one task that were started together; empty where it is no such attempt.
+        guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
     """
 
     tenant: str
@@ -131,6 +132,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     missing: int = 0
     feedback: Feedback | None = None
     group: str = ""
+    guard: str = ""
 
     @property
     def id(self) -> str:

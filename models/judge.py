@@ -27,6 +27,18 @@ class Judge(Protocol):
         ...
 
 
+class GuardJudge:
+    """A session that broke a rule of the environment (`fleetlore.guard`) is no success, whatever it was rewarded with.
+
+    It outranks all others, feedback too: a reward that a forbidden shortcut buys is what those others would believe.
+    """
+
+    version = "guard-1"
+
+    def judge(self, trajectory: Trajectory) -> Verdict | None:
+        return _verdict(0.0, "guard", self) if trajectory.guard else None
+
+
 class FeedbackJudge:
     """The latest word of somebody who knows better than the log: outranks every other judge.
 
@@ -93,7 +105,7 @@ class RulesJudge:
 
 
 class JudgeChain:
-    """Feedback, or else the first of `judges` that does not abstain; the label "abstained" when all do.
+    """A broken rule, feedback, or else the first of `judges` that does not abstain; the label "abstained" when all do.
 
     A part of a session that was closed early (`ending == "continued"`) is judged by nobody: its end is not the session's end,
     and a verdict on the whole says nothing about this part.
@@ -103,9 +115,9 @@ class JudgeChain:
     """
 
     def __init__(self, judges: Sequence[Judge] | None = None) -> None:
-        self._feedback = FeedbackJudge()
-        self._judges = tuple(judges) if judges is not None else (RewardJudge(), RulesJudge())
-        self.version = "+".join(judge.version for judge in (self._feedback, *self._judges))
+        self._first: tuple[Judge, ...] = (GuardJudge(), FeedbackJudge())
+        self._judges: tuple[Judge, ...] = tuple(judges) if judges is not None else (RewardJudge(), RulesJudge())
+        self.version = "+".join(judge.version for judge in self._first + self._judges)
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         return self.conclude(trajectory, self.votes(trajectory))
@@ -113,8 +125,8 @@ class JudgeChain:
     def votes(self, trajectory: Trajectory) -> tuple[Verdict, ...]:
         """What those say who do not abstain, the most trusted first. Feedback is left out, for it may come later."""
         found: list[Verdict] = []
-        if trajectory.ending == "continued":
-            return ()
+        if trajectory.ending == "continued" or trajectory.guard:
+            return ()  # and a reward that was bought is no measure of who is right
         for judge in self._judges:
             verdict = judge.judge(trajectory)
             if verdict is not None:
@@ -125,9 +137,10 @@ class JudgeChain:
 
     def conclude(self, trajectory: Trajectory, votes: Sequence[Verdict]) -> Verdict:
         """The verdict that counts among the votes on a trajectory, of which by now no more than a digest may be left."""
-        corrected = None if trajectory.ending == "continued" else self._feedback.judge(trajectory)
-        if corrected is not None:
-            return corrected
+        for judge in self._first if trajectory.ending != "continued" else ():
+            verdict = judge.judge(trajectory)
+            if verdict is not None:
+                return verdict
         return votes[0] if votes else self.abstained
 
     @property

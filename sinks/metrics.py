@@ -34,7 +34,7 @@ LABELS = {
     "reason": "a reason from a fixed list in the code, never the text of an error",
     "result": "ok, or the way it ended otherwise, from a fixed list in the code",
     "role": "role of the process: worker or trainer",
-    "source": "what gave a verdict: reward, feedback, rules or a model",
+    "source": "what gave a verdict: guard, reward, feedback, rules or a model",
     "stage": "stage of the pipeline",
     "stream": "full name of a topic, or a Milvus collection",
     "tenant": "a tenant; those of a worker are a fixed list",

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,6 +38,12 @@ def register(app: typer.Typer) -> None:
         orders: Annotated[int, typer.Option(min=1, max=100, help="Shuffled orders of the tasks, of each seed.")] = 3,
         quick: Annotated[
             bool, typer.Option("--quick", help="A smoke run: one seed, few sessions. Proves nothing.")
+        ] = False,
+        shortcuts: Annotated[
+            bool,
+            typer.Option(
+                "--shortcuts", help="In `tools`: forbidden calls that pay, and how often each arm makes them."
+            ),
         ] = False,
         immunity: Annotated[
             bool, typer.Option("--immunity", help="Repeats of known failures instead: a fleet against isolated agents.")
@@ -72,12 +79,21 @@ def register(app: typer.Typer) -> None:
             )
         began = time.process_time()
         progress = _Progress()
-        results = asyncio.run(run(_world(world), plan, memories, (EASY_SECONDS, BUSY_SECONDS), progress))
+        results = asyncio.run(run(_world(world, shortcuts), plan, memories, (EASY_SECONDS, BUSY_SECONDS), progress))
         found = report(world, plan, results, time.process_time() - began)
         if as_json:
             print_json(found)
             return
-        names = ("arm", "success", "recovery", "steps / shortest", "forgetting pp", "gain pp", "overhead %")
+        names = (
+            "arm",
+            "success",
+            "recovery",
+            "steps / shortest",
+            "forgetting pp",
+            "gain pp",
+            "guard violations / session",
+            "overhead %",
+        )
         print_table([Column(names[0]), *(Column(name, "right") for name in names[1:])], lines(found))
         print_table(
             (Column("bar"), Column("figure", "right"), Column("should be", fold=True), Column("met")),
@@ -129,11 +145,13 @@ def _chosen(arms: str) -> tuple[str, ...]:
     return names
 
 
-def _world(name: str) -> Callable[[int], World]:
+def _world(name: str, shortcuts: bool = False) -> Callable[[int], World]:
+    if shortcuts and name != "tools":
+        raise ConfigError(f"--shortcuts: only the world tools has forbidden calls, not {name}")
     if name == "tools":
         from models.evaluate.tool_world import ToolWorld
 
-        return ToolWorld
+        return partial(ToolWorld, shortcuts=shortcuts)
     if name == "bfcl":
         from models.evaluate.bfcl import BfclWorld
 

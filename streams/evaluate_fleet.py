@@ -54,6 +54,8 @@ class FleetText(Memory):
                 action.fail(reply.error_type, reply.error_message or "")
             else:
                 action.result = reply.result
+            if reply.forbidden is not None:
+                action.forbid(reply.forbidden)
         return reply
 
     async def end(self, recorded: Recorded) -> None:
@@ -121,6 +123,8 @@ def events_of(recorded: Recorded, clock: EventClock) -> list[Event]:
             data |= {ev.ERROR_TYPE: reply.error_type, ev.ERROR_MESSAGE: reply.error_message or ""}
         else:
             data[ev.RESULT] = reply.result
+        if reply.forbidden is not None:
+            data[ev.GUARD] = reply.forbidden
         told.append(("outcome", data))
     told.append(
         (

@@ -66,6 +66,7 @@ class OpenSession(msgspec.Struct):
     goal: str = ""
     task: str = ""
     group: str = ""
+    guard: str = ""
     ending: Ending | None = None
     reward: float | None = None
     feedback: Feedback | None = None
@@ -107,6 +108,9 @@ class OpenSession(msgspec.Struct):
             self.first_time = time
         if time > self.last_time:
             self.last_time = time
+        if data.guard and kind in (OUTCOME, ENDED):
+            rule = data.guard[: ev.MAX_RULE]
+            self.guard = min(self.guard or rule, rule)
         if kind == OUTCOME:
             self._take_outcome(sequence, time, data)
         elif kind == MESSAGE:
@@ -124,9 +128,13 @@ class OpenSession(msgspec.Struct):
     def _take_outcome(self, sequence: int, time: float, data: Data) -> None:
         tool, arguments, message = data.tool or "", data.arguments, data.error_message
         call, subjects = _recognise_call(tool, argument_shape(arguments))
+        error_type = data.error_type
+        if data.guard:
+            # Whatever it returned and bought: a call that counted as working would be recommended.
+            error_type, message = ev.guarded(data.guard)
         failure: Failure | None = None
-        if message or data.error_type:
-            failure = failure_of(tool, arguments, data.error_type, message)
+        if message or error_type:
+            failure = failure_of(tool, arguments, error_type, message)
             subjects += subjects_of_failure(failure, call)
             self.news = True
         failed = failure is not None
@@ -198,7 +206,7 @@ class OpenSession(msgspec.Struct):
     def take_observations(self) -> list[Observation]:
         """What has changed since the last call: more was seen of a subject, or it became known how the session ended."""
         self.news = False
-        ended = how_it_ended(self.ending, self.reward)
+        ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session = stable_hash(self.session if self.part == 0 else f"{self.session}#{self.part}")
         agent = _agent_hash(self.agent)
         observations = []
@@ -240,6 +248,7 @@ class OpenSession(msgspec.Struct):
             missing=self.missing,
             feedback=self.feedback,
             group=self.group,
+            guard=self.guard,
         )
         return trajectory, [self.suspects[sequence] for sequence in sorted(jumped)]
 

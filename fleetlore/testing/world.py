@@ -47,13 +47,14 @@ class Reply:
     """What the environment answered: a result, or an error.
 
     ``fault`` names the rule that was broken (``tool:rule``), or :data:`NETWORK`. It is the world's own book-keeping, for counting
-    and tests; an agent must not look at it.
+    and tests; an agent must not look at it. ``forbidden`` names the guard that the call broke, which no reward shows.
     """
 
     result: str
     error_type: str | None = None
     error_message: str | None = None
     fault: str | None = None
+    forbidden: str | None = None
 
     @property
     def failed(self) -> bool:

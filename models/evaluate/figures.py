@@ -7,6 +7,7 @@ recovery   share of the sessions with at least one error that succeed all the sa
 repair     share of errors after which the same tool works within the next `REPAIRED_WITHIN` steps.
 steps      to completion, as a multiple of the shortest way; a session that fails counts with its whole budget.
 errors     per session.
+guard_sessions  share of sessions with a call that broke a guarded rule; `guard_calls`: such calls a session. Apart from success, which counts them not.
 overhead   CPU time that an agent spends on its memory per step (recalling, scoring, recording), in % of a step of 1 s.
 """
 
@@ -34,6 +35,8 @@ def figures(sessions: Sequence[Recorded]) -> dict[str, float]:
         "repair": _mean([repaired for session in sessions for repaired in repairs(session)]),
         "steps": _mean([steps_taken(session) for session in sessions]),
         "errors": _mean([len(session.errors) for session in sessions]),
+        "guard_sessions": _mean([bool(session.forbidden) for session in sessions]),
+        "guard_calls": _mean([len(session.forbidden) for session in sessions]),
         "overhead_percent": 100 * sum(session.recall_seconds for session in sessions) / steps / STEP_SECONDS,
     }
 

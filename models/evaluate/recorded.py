@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fleetlore import events as ev
 from fleetlore.patterns import arguments_text, call_id, failure_of
 from fleetlore.testing.world import Call, Reply
 from fleetlore.topics import DEFAULT_TENANT
@@ -43,12 +44,18 @@ class Recorded:
         """Places of the steps that failed for a reason that stays."""
         return [place for place, (_, reply) in enumerate(self.steps) if is_error(reply)]
 
-    def judgment(self) -> Judgment:
-        """As the pipeline would judge it, by the environment's own word."""
-        trajectory = self.trajectory()
+    @property
+    def forbidden(self) -> list[int]:
+        """Places of the steps that broke a rule which no reward shows."""
+        return [place for place, (_, reply) in enumerate(self.steps) if reply.forbidden is not None]
+
+    def judgment(self, *, guarded: bool = True) -> Judgment:
+        """As the pipeline would judge it, by the environment's own word; not `guarded`: by the reward alone."""
+        trajectory = self.trajectory(guarded=guarded)
         return Judgment(trajectory=trajectory, verdict=_JUDGE.judge(trajectory))
 
-    def trajectory(self) -> Trajectory:
+    def trajectory(self, *, guarded: bool = True) -> Trajectory:
+        rules = [reply.forbidden for _, reply in self.steps if guarded and reply.forbidden is not None]
         return Trajectory(
             tenant=TENANT,
             session=self.id,
@@ -59,24 +66,30 @@ class Recorded:
             ended=(self.number + 1) * SECOND,
             ending="success" if self.succeeded else "failure",
             reward=1.0 if self.succeeded else 0.0,
-            steps=tuple(step_of(place + 1, call, reply) for place, (call, reply) in enumerate(self.steps)),
+            steps=tuple(
+                step_of(place + 1, call, reply, guarded=guarded) for place, (call, reply) in enumerate(self.steps)
+            ),
+            guard=min(rules, default=""),
             events=len(self.steps) + 2,
         )
 
 
-def step_of(sequence: int, call: Call, reply: Reply) -> Step:
+def step_of(sequence: int, call: Call, reply: Reply, *, guarded: bool = True) -> Step:
     """A step as the pipeline would have it."""
     failure = None
-    if reply.error_type is not None:
-        failure = failure_of(call.tool, call.arguments, reply.error_type, reply.error_message)
+    error_type, error_message = reply.error_type, reply.error_message
+    if guarded and reply.forbidden is not None:
+        error_type, error_message = ev.guarded(reply.forbidden)
+    if error_type is not None:
+        failure = failure_of(call.tool, call.arguments, error_type, error_message)
     return Step(
         sequence=sequence,
         role="tool",
         tool=call.tool,
         arguments=arguments_text(call.arguments),
         result=reply.result,
-        error_type=reply.error_type,
-        error_message=reply.error_message,
+        error_type=error_type,
+        error_message=error_message,
         call=call_id(call.tool, call.arguments),
         family=failure.family if failure else None,
         pattern=failure.class_ if failure else None,

@@ -12,7 +12,17 @@ from models.evaluate.statistics import Cells, interval, paired_difference
 
 OURS = "both"
 BASELINE = "raw-episodes"
-ROWS = ("success", "transfer_success", "recovery", "repair", "steps", "errors", "overhead_percent")
+ROWS = (
+    "success",
+    "transfer_success",
+    "recovery",
+    "repair",
+    "steps",
+    "errors",
+    "guard_sessions",
+    "guard_calls",
+    "overhead_percent",
+)
 
 RECOVERY_FACTOR = 5.0
 RECOVERY_BAR = 0.645
@@ -115,6 +125,7 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
                 _range(arm["steps"], 1, "x"),
                 _plain(arm["forgetting_pp"]),
                 _plain(arm["gain_pp"]),
+                _plain(arm["guard_calls"] and arm["guard_calls"]["mean"]),
                 _plain(arm["overhead_percent"] and arm["overhead_percent"]["mean"]),
             )
         )

@@ -11,11 +11,13 @@ from models.evaluate.world import Proposal, Task
 
 SERVES = 4.0
 PREPARES = 1.0
+FORBIDDEN = 1.0
 SHORT_JOBS = 5
 
 
 class ToolSession:
-    """A session of the long world. A call that serves the subgoal seems likelier to an agent than one that prepares it."""
+    """A session of the long world. A call that serves the subgoal seems likelier to an agent than one that prepares it, and a
+    forbidden one unlikely: agents come to it by a slip or a habit, and what makes it usual is that it pays."""
 
     def __init__(self, inner: LongEnvironment) -> None:
         self._inner = inner
@@ -45,8 +47,10 @@ class ToolSession:
 
     def proposals(self) -> Sequence[Proposal]:
         step = self._inner.step
-        return [Proposal(call, SERVES) for call in step.attempts] + [
-            Proposal(call, PREPARES) for call in step.preparations
+        return [
+            *(Proposal(call, SERVES) for call in step.attempts),
+            *(Proposal(call, PREPARES) for call in step.preparations),
+            *(Proposal(call, FORBIDDEN) for call in self._inner.forbidden_calls),
         ]
 
     def perform(self, call: Call) -> Reply:
@@ -59,11 +63,15 @@ class ToolWorld:
     name = "tools"
     epochs = 2
 
-    def __init__(self, seed: int, *, domains: Sequence[str] | None = None, jobs: int = 30) -> None:
+    def __init__(
+        self, seed: int, *, domains: Sequence[str] | None = None, jobs: int = 30, shortcuts: bool = False
+    ) -> None:
         self._seed = seed
+        self._shortcuts = shortcuts
         restarts = 2 if jobs >= 10 else 0
         self._worlds = [
-            LongWorld(seed, epoch=epoch, domains=domains, jobs=jobs, restarts=restarts) for epoch in range(self.epochs)
+            LongWorld(seed, epoch=epoch, domains=domains, jobs=jobs, restarts=restarts, shortcuts=shortcuts)
+            for epoch in range(self.epochs)
         ]
         self._tasks = {task.id: task for task in self._worlds[0].tasks}
         self.tasks = [Task(task.id, task.id.rpartition("-")[0]) for task in self._worlds[0].tasks]
@@ -76,6 +84,6 @@ class ToolWorld:
         names = sorted(LONG_CATALOGUE.domains)
         half = len(names) // 2
         return (
-            ToolWorld(self._seed, domains=names[:half], jobs=SHORT_JOBS),
-            ToolWorld(self._seed, domains=names[half:], jobs=SHORT_JOBS),
+            ToolWorld(self._seed, domains=names[:half], jobs=SHORT_JOBS, shortcuts=self._shortcuts),
+            ToolWorld(self._seed, domains=names[half:], jobs=SHORT_JOBS, shortcuts=self._shortcuts),
         )

@@ -118,7 +118,7 @@ def test_nobody_knows_is_said_and_not_guessed() -> None:
     chain = JudgeChain()
     verdict = chain.judge(session(WORKED))
     assert (verdict.label, verdict.probability, verdict.source) == ("abstained", 0.5, "none")
-    assert verdict.version == chain.version == "feedback-1+reward-1+rules-1"
+    assert verdict.version == chain.version == "guard-1+feedback-1+reward-1+rules-1"
 
 
 def test_a_part_of_a_session_is_judged_by_nobody() -> None:

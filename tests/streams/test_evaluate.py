@@ -156,6 +156,8 @@ def results(success: dict[str, float]) -> Results:
             "repair": 0.5,
             "steps": 3 - value,
             "errors": 4.0,
+            "guard_sessions": 0.0,
+            "guard_calls": 0.0,
             "overhead_percent": 0.2,
         }
 

@@ -16,6 +16,7 @@ from models.plots import trailing
 from streams.plots_cli import register
 
 RUN = {"transfer_success": 0.5, "recovery": 0.4, "repair": 0.3, "steps": 2.0, "errors": 3.0, "overhead_percent": 0.2}
+RUN |= {"guard_sessions": 0.0, "guard_calls": 0.0}
 CURVE = {
     "sessions": [10, 20],
     "failure_auroc": {"logs": {"AT": {"critic": {"k1": [None, 0.8]}, "tfidf": {"k1": [0.5, 0.7]}}}},
