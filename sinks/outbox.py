@@ -84,10 +84,13 @@ class Outbox:
         """
         records: list[Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}
+        partitions: dict[str, int] = {}
         try:
             for value in values:
                 name = topic(value.tenant, value.topic)
-                partition = partition_for(value.key, await self._partitions(name))
+                if name not in partitions:
+                    partitions[name] = await self._partitions(name)
+                partition = partition_for(value.key, partitions[name])
                 if value.topic in COMPACTED:
                     records.append((name, partition, value.key.encode(), value.value, []))
                 elif value.value is not None:

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 BUFFER_PLACES = 1024  # of 16 KiB, for each stage: see `streams.faust_seam.Buffer`
 BATCH_PLACES = 512
 LINGER_SECONDS = 0.01
-COMMIT_SECONDS = 0.1
+COMMIT_SECONDS = 0.25
 IDLE_SECONDS = 0.25
 LAG_SECONDS = 1.0
 # Of the time that the group allows for a rebalance, what a batch under way may use up.
@@ -64,7 +64,7 @@ def pipeline(
         SessionsStage(clock, metrics, silent_seconds),
         PatternsStage(store, clock, metrics),
         JudgmentsStage(store, judge or JudgeChain(), metrics, model),
-        ItemsStage(store, metrics, half_life_seconds),
+        ItemsStage(store, clock, metrics, half_life_seconds),
     )
 
 

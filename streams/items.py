@@ -1,10 +1,17 @@
-"""Stage 4: candidates and evidence of their utility → memory items, in Milvus and on the compacted topic `items`."""
+"""Stage 4: candidates and evidence of their utility → memory items, in Milvus and on the compacted topic `items`.
+
+What has become an item goes out at once, and what is none any more is taken back at once. One that is known gets a session more
+or less behind it with every batch, so it is published and stored together with all that has changed, every five seconds; the
+commit waits for it (`streams.held`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from fleetlore.clock import Clock
 from fleetlore.lore import HALF_LIFE_SECONDS, MemoryItem
 from fleetlore.topics import tenant_of
 from models.candidate import Candidate
@@ -14,11 +21,29 @@ from models.utility import Evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.decode import Values
+from streams.held import Held, Key
 from streams.merging import MergedStates
-from streams.stage import Effects, Outgoing, Record, Stage
+from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
 
+WRITE_SECONDS = 5.0
+MAX_WAITING = 4_000
+
 _CONTRIBUTIONS: Values[Candidate | Evidence] = Values(Candidate | Evidence)
+
+
+@dataclass(slots=True)
+class _Change:
+    """A state that has changed since its row was written.
+
+    Attributes:
+        public: it was an item at some time since, or before: agents may have it.
+        told: agents have it as it is now.
+    """
+
+    state: ItemState
+    public: bool = False
+    told: bool = False
 
 
 class ItemsStage(Stage):
@@ -27,38 +52,74 @@ class ItemsStage(Stage):
     name = "items"
     reads = "candidates"
 
-    def __init__(self, store: Store, metrics: Metrics, half_life_seconds: float = HALF_LIFE_SECONDS) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, metrics: Metrics, half_life_seconds: float = HALF_LIFE_SECONDS
+    ) -> None:
         self._metrics = metrics
         self._half_life_seconds = half_life_seconds
         self._states: MergedStates[ItemState] = MergedStates(
             store, "items", lambda row: ItemState.from_json(row["state"].encode())
         )
+        self._held: Held[_Change] = Held(clock, WRITE_SECONDS, MAX_WAITING)
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._held.waiting)
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         contributions = [(tenant_of(record.topic), each) for record, each in _CONTRIBUTIONS.read(batch, effects)]
+        source, waiting = self._states.source, self._held.waiting
         states = await self._states.load({(tenant, each.item_id) for tenant, each in contributions})
-        existed = {key for key, state in states.items() if state.is_item}
-        changed: dict[tuple[str, str], ItemState] = {}
+        if self._states.source != source:
+            # A backfill has taken the name over: what waits was made of the old collection's rows.
+            waiting.clear()
+        was_item: dict[Key, bool] = {}
         for tenant, each in contributions:
-            key = (tenant, each.item_id)
-            state = states.get(key)
+            key = tenant, each.item_id
+            # One that waits may have been dropped from memory, and is newer than what the store has.
+            state = waiting[key].state if key in waiting else states.get(key)
             if state is None:
                 state = states[key] = ItemState.empty()
                 self._states.remember(tenant, each.item_id, state)
+            is_item = state.is_item
             if state.merge(each):
-                changed[key] = state
-        for (tenant, id), state in changed.items():
-            item = self._worth_recalling(state)
-            body = item.to_json() if item is not None else b""
-            if item is not None:
-                effects.outgoing.append(Outgoing(tenant, "items", id, body))
-                self._metrics.items(item.kind).inc()
-            elif (tenant, id) in existed:
-                # What was behind it was corrected or outweighed, or it does harm: agents must not go on learning from it.
-                effects.outgoing.append(Outgoing(tenant, "items", id, None))
-            effects.rows.setdefault("items", []).append(_row(tenant, id, state, item, body))
+                was_item.setdefault(key, is_item)
+                change = waiting.setdefault(key, _Change(state))
+                change.public |= is_item
+                change.told = False
+        if self._held.due(batch):
+            self._write(effects)
+        else:
+            for key, before in was_item.items():
+                if waiting[key].state.is_item != before:
+                    self._tell(key, waiting[key], effects)
         return effects
+
+    def committable(self, tp: TopicPartition, next_offset: int) -> int:
+        return self._held.committable(tp, next_offset)
+
+    def _write(self, effects: Effects) -> None:
+        rows = effects.rows.setdefault("items", [])
+        for (tenant, id), change in self._held.waiting.items():
+            item = self._tell((tenant, id), change, effects)
+            rows.append(_row(tenant, id, change.state, item))
+        self._held.written()
+
+    def _tell(self, key: Key, change: _Change, effects: Effects) -> MemoryItem | None:
+        """The item as it is now, if it is one; where agents have it otherwise, they get it."""
+        item = self._worth_recalling(change.state)
+        if change.told:
+            return item
+        change.told = True
+        if item is not None:
+            change.public = True
+            effects.outgoing.append(Outgoing(key[0], "items", key[1], item.to_json()))
+            self._metrics.items(item.kind).inc()
+        elif change.public:
+            # What was behind it was corrected or outweighed, or it does harm: agents must not go on learning from it.
+            effects.outgoing.append(Outgoing(key[0], "items", key[1], None))
+        return item
 
     def _worth_recalling(self, state: ItemState) -> MemoryItem | None:
         item = state.to_item(self._half_life_seconds)
@@ -70,15 +131,16 @@ class ItemsStage(Stage):
 
     def forget(self) -> None:
         self._states.forget()
+        self._held.forget()
 
 
-def _row(tenant: str, id: str, state: ItemState, item: MemoryItem | None, body: bytes) -> dict[str, Any]:
+def _row(tenant: str, id: str, state: ItemState, item: MemoryItem | None) -> dict[str, Any]:
     """An item that still lacks a side is stored for its state, with an empty body: it is no item yet."""
     row: dict[str, Any] = {
         "id": row_id(tenant, id),
         "tenant": tenant,
         "state": state.to_json().decode(),
-        "body": body.decode(),
+        "body": "" if item is None else item.to_json().decode(),
         "text": "",
     }
     if item is not None:

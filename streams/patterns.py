@@ -2,7 +2,7 @@
 
 A new failure goes out at once, for others are about to make the same call. A pattern that is known changes with nearly every
 batch and says little new each time, so it is published and stored together with all that has changed, every two seconds; the
-commit waits for it. What a busy tool costs then depends on the time and not on how often it is called.
+commit waits for it (`streams.held`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from models.pattern_state import PatternState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.decode import Values
+from streams.held import Held, Key
 from streams.merging import MergedStates
 from streams.observation import Observation
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
 
 WRITE_SECONDS = 2.0
-# Changed patterns that wait for their turn; a batch of a replay changes more, and is written as it comes.
 MAX_WAITING = 1_000
 
 _OBSERVATIONS: Values[Observation] = Values(Observation)
-Key = tuple[str, str]  # tenant, id
 
 
 class PatternsStage(Stage):
@@ -42,19 +41,16 @@ class PatternsStage(Stage):
     reads = "observations"
 
     def __init__(self, store: Store, clock: Clock, metrics: Metrics | None = None) -> None:
-        self._clock = clock
         self._metrics = metrics
         self._newest_hours: defaultdict[str, dict[str, Period]] = defaultdict(dict)
         self._states: MergedStates[PatternState] = MergedStates(
             store, "patterns", lambda row: PatternState.restore(row["body"], row["state"])
         )
-        self._waiting: dict[Key, PatternState] = {}
-        self._uncovered: dict[TopicPartition, int] = {}
-        self._written = clock.monotonic()
+        self._held: Held[PatternState] = Held(clock, WRITE_SECONDS, MAX_WAITING)
 
     @property
     def holds(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._held.waiting)
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -64,45 +60,39 @@ class PatternsStage(Stage):
         if self._states.source != source:
             # A backfill has taken the name over. What waits was made of the old collection's rows and would overwrite the new
             # ones; the new collection has those events already, or gets them handed over.
-            self._waiting.clear()
+            self._held.waiting.clear()
         new: dict[Key, PatternState] = {}
         for tenant, seen in observations:
             subject = seen.subject
             key = tenant, subject.id
             # One that waits may have been dropped from memory, and is newer than what the store has.
-            state = self._waiting.get(key) or states.get(key)
+            state = self._held.waiting.get(key) or states.get(key)
             if state is None:
                 state = states[key] = new[key] = PatternState.new(*astuple(subject))
                 self._states.remember(tenant, subject.id, state)
             saw = Seen(seen.agent, seen.calls, seen.failures, seen.ended)
             if state.add(seen.session, saw, seen.first, seen.last, seen.agent_name):
-                self._waiting[key] = state
+                self._held.waiting[key] = state
             if seen.last > effects.newest:
                 effects.newest = seen.last
-        for record in batch:
-            self._uncovered.setdefault(record.tp, record.offset)
-        due = self._clock.monotonic() - self._written >= WRITE_SECONDS
-        if not self._waiting:
-            self._uncovered.clear()  # nothing of it was new
-        elif due or not batch or len(self._waiting) > MAX_WAITING:
+        if self._held.due(batch):
             self._write(effects)
         else:
             effects.outgoing += (_outgoing(*key, state.to_pattern(key[0]).to_json()) for key, state in new.items())
         return effects
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        return min(self._uncovered.get(tp, next_offset), next_offset)
+        return self._held.committable(tp, next_offset)
 
     def forget(self) -> None:
         self._states.forget()
-        self._waiting.clear()
-        self._uncovered.clear()
+        self._held.forget()
         self._newest_hours.clear()
 
     def _write(self, effects: Effects) -> None:
         rows = effects.rows.setdefault("patterns", [])
         seen: set[str] = set()
-        for (tenant, id), state in self._waiting.items():
+        for (tenant, id), state in self._held.waiting.items():
             pattern = state.to_pattern(tenant).to_json()
             effects.outgoing.append(_outgoing(tenant, id, pattern))
             rows.append(_row(tenant, state, pattern))
@@ -110,9 +100,7 @@ class PatternsStage(Stage):
                 self._newest_hours[tenant][id] = state.hours.periods[0]
                 seen.add(tenant)
         self._show_health(seen)
-        self._waiting.clear()
-        self._uncovered.clear()
-        self._written = self._clock.monotonic()
+        self._held.written()
 
     def _show_health(self, tenants: Iterable[str]) -> None:
         """The tools' newest hour, as metrics: of all tools together, because agents may name theirs as they like."""

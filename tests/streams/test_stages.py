@@ -321,3 +321,44 @@ async def test_what_waits_is_not_written_over_the_collection_of_a_backfill(
     assert not patterns.holds
     pipeline.commit()
     assert all(committed == end for committed, end in pipeline.committed("observations").values())
+
+
+async def _worked(pipeline: Any, stage: int) -> None:
+    """The stage has read all that lies there, and nothing was held back longer than it had to be."""
+    while await pipeline._batch(pipeline.stages[stage], 0) or await pipeline._batch(pipeline.stages[stage], 1):
+        pipeline.commit()
+
+
+async def test_a_new_item_goes_out_and_a_wrong_one_is_taken_back_at_once_and_rows_wait(
+    memory_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = memory_pipeline(batch_records=100)
+    story, name = pipeline.story, topic(pipeline.tenant, "items")
+
+    def told() -> dict[bytes, list[bytes | None]]:
+        by_key: dict[bytes, list[bytes | None]] = {}
+        for record in pipeline.log.read_all(name):
+            by_key.setdefault(record.key, []).append(record.value)
+        return by_key
+
+    await pipeline.send(story.session("bad", WRONG, outcome="failure"))
+    await pipeline.step()
+    for stage in (2, 3):
+        await _worked(pipeline, stage)
+    [lesson] = told()
+    assert len(told()[lesson]) == 1
+    assert not await pipeline.bodies("items")
+    assert any(committed < end for committed, end in pipeline.committed("candidates").values())
+    # The same again, by another agent: agents know the item, so it waits.
+    await pipeline.send(story.session("bad too", WRONG, outcome="failure", agent="other"))
+    for stage in (0, 2, 3):
+        await _worked(pipeline, stage)
+    assert len(told()[lesson]) == 1
+    for session in ("bad", "bad too"):
+        await pipeline.send([story.feedback(session, "success")])
+    for stage in (0, 2, 3):
+        await _worked(pipeline, stage)
+    assert told()[lesson][-1] is None
+    await pipeline.drain()
+    assert told()[lesson][-1] is None
+    assert all(committed == end for committed, end in pipeline.committed("candidates").values())
