@@ -31,6 +31,7 @@ NAMES = (
     "utility",
     "label_noise",
     "policy",
+    "update",
     "poisoning",
     "subscribers",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
@@ -12,29 +14,36 @@ SMALLEST_SHARE = 4
 
 
 class ReplayBuffer:
-    """A uniform sample of the episodes of every (tool, outcome), at most `capacity` in all.
+    """A sample of the episodes of every (tool, outcome), at most `capacity` in all, of which newer ones are likelier.
 
-    Each stratum keeps the episodes with the smallest hash of their key (a bottom-k sample), so what the buffer holds is
-    a function of the set of episodes it was given: not of their order, nor of how often one came. A stratum's share
-    only ever shrinks as strata appear, so nothing that belongs to the final sample can have been dropped on the way.
+    Each stratum is a reservoir with forward decay (Cormode, Shkapenyuk, Srivastava and Xu 2009): the weight of an episode
+    grows e-fold with as many episodes of its stratum before it as the stratum may hold. So rules that have changed fade from
+    what is rehearsed as sessions under the new ones come, and a stratum of which nothing comes any more keeps what it has.
+    Chance is the hash of the key: the same episodes in the same order give the same buffer, however they are divided into batches.
     """
 
     def __init__(self, capacity: int, seed: int = 0) -> None:
         self.capacity = capacity
         self._salt = str(seed).encode()
-        self._strata: dict[tuple[str, bool], dict[str, Episode]] = {}
+        self._strata: dict[tuple[str, bool], dict[str, tuple[float, Episode]]] = {}
+        self._clocks: dict[tuple[str, bool], float] = defaultdict(float)
 
     def __len__(self) -> int:
         return sum(len(stratum) for stratum in self._strata.values())
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Offer episodes; one that is already there changes nothing."""
+        """Offer episodes, the oldest first; one that is there changes nothing."""
         for episode in episodes:
-            self._strata.setdefault(episode.stratum, {})[self._rank(episode.key)] = episode
-        share = max(SMALLEST_SHARE, self.capacity // max(1, len(self._strata)))
-        for name, stratum in self._strata.items():
-            if len(stratum) > share:
-                self._strata[name] = {rank: stratum[rank] for rank in sorted(stratum)[:share]}
+            name = episode.stratum
+            new = name not in self._strata
+            stratum = self._strata.setdefault(name, {})
+            share = max(SMALLEST_SHARE, self.capacity // len(self._strata))
+            if episode.key not in stratum:
+                self._clocks[name] += 1 / share
+                stratum[episode.key] = math.log(-math.log(self._chance(episode.key))) - self._clocks[name], episode
+            for other in self._strata.values() if new else (stratum,):
+                while len(other) > share:
+                    del other[max((rank, key) for key, (rank, _) in other.items())[1]]
 
     def drop(self, unwanted: Callable[[Episode], bool]) -> int:
         """Forget the episodes of which `unwanted` is true; returns how many."""
@@ -42,7 +51,7 @@ class ReplayBuffer:
         self._strata = {
             name: kept
             for name, stratum in self._strata.items()
-            if (kept := {rank: episode for rank, episode in stratum.items() if not unwanted(episode)})
+            if (kept := {key: ranked for key, ranked in stratum.items() if not unwanted(ranked[1])})
         }
         return before - len(self)
 
@@ -53,7 +62,7 @@ class ReplayBuffer:
         for name in sorted(self._strata):
             pile = sorted(self._strata[name])
             chance.shuffle(pile)
-            piles.append([self._strata[name][rank] for rank in pile])
+            piles.append([self._strata[name][key][1] for key in pile])
         chance.shuffle(piles)
         drawn: list[Episode] = []
         depth = 0
@@ -64,7 +73,9 @@ class ReplayBuffer:
 
     def all(self) -> list[Episode]:
         """Everything it holds, ordered by key."""
-        return sorted((e for stratum in self._strata.values() for e in stratum.values()), key=lambda e: e.key)
+        return sorted((e for stratum in self._strata.values() for _, e in stratum.values()), key=lambda e: e.key)
 
-    def _rank(self, key: str) -> str:
-        return blake2b(key.encode(), digest_size=12, key=self._salt).hexdigest()
+    def _chance(self, key: str) -> float:
+        """Uniform within 0..1, without either end."""
+        digest = blake2b(key.encode(), digest_size=6, key=self._salt).digest()
+        return (int.from_bytes(digest) + 0.5) / 2**48

@@ -110,7 +110,7 @@ class ContrastiveTrainer:
         fresh, old = (sorted(episodes, key=lambda episode: episode.key) for episodes in (new, rehearsed))
         episodes = [*fresh, *old]
         weights = influences(episodes)
-        optimizer = torch.optim.AdamW(self._parameters, lr=self.config.learning_rate, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(self._parameters, lr=self.config.learning_rate, weight_decay=0.0, fused=True)
         totals = torch.zeros(4)
         self._model.train()
         for rows in self._rows(len(fresh), len(old)):
