@@ -21,6 +21,7 @@ from fleetlore.loops import Loop
 from fleetlore.lore import MemoryItem, Pattern, wilson
 from fleetlore.lore_index import LoreIndex
 from fleetlore.patterns import Failure, call_id, tool_id
+from fleetlore.prepared import Prepared, remedies_before
 
 __all__ = ["Advice", "advise"]
 
@@ -96,6 +97,7 @@ def advise(
     own_failures: Collection[str] = (),
     last_failure: Failure | None = None,
     loop: Loop | None = None,
+    prepared: Prepared | None = None,
     holdout_share: float = 0.0,
     most: int = MAX_ITEMS,
 ) -> Advice:
@@ -110,13 +112,19 @@ def advise(
         own_failures: ids of the exact patterns that the session itself met.
         last_failure: the failure the session has just met, if it has not got past it.
         loop: what the session is going round in, if it is.
+        prepared: what the session met and did so far; without it, remedies that are counted over names are left out.
         holdout_share: share of the items that is withheld, 0..1.
         most: items at the most, the withheld ones among them.
     """
     found: list[MemoryItem] = []
     if loop is not None:
         found += index.recoveries(loop.pattern.exact)
-    if last_failure is not None and not last_failure.transient:
+    remedies = None
+    about = tool if tool is not None else last_failure.tool if last_failure is not None else None
+    if prepared is not None and about is not None:
+        remedies = remedies_before(index, about, arguments, prepared)
+        found += remedies or ()
+    if remedies is None and last_failure is not None and not last_failure.transient:
         # Its class is known by its id; the words of an error that is new may still be like those of another.
         found += index.recoveries(last_failure.class_) or index.derived(
             _after_like_error, last_failure.tool, last_failure.family, last_failure.template
@@ -131,11 +139,14 @@ def advise(
         known = index.derived(_known, tool, call)
         if own_failures and not known.of_one_session.isdisjoint(own_failures):
             known = _known(index, tool, call, own_failures)
-        found += known.items
+        if remedies is None:
+            found += known.items
+        else:  # what helps is said instead of what fails, and nothing once it is done
+            known = known._replace(patterns=())
         if index.has_facts(tool):
             found += index.derived(_facts, tool, goal if last_failure is None else last_failure.template)
     weather = tuple([pattern for pattern in known.weather if weather_weight(pattern, now)])
-    items = _choose(found, session, most)
+    items = _choose(found, session, most if remedies is None else max(most, len(remedies)))
     # A fact is told and not learned: there is nothing to be found out about it.
     kept_back = [item for item in items if item.kind != "fact" and withheld(session, item.id, holdout_share)]
     if not kept_back:

@@ -94,7 +94,9 @@ class MemoryItem:
         when: the situation in which it applies, in words.
         tool, pattern, call, task: the same for a machine: the tool, the class-level pattern id, the kind of call (id) and the
             task it is about; empty or None where it is not bound to one.
-        remedy: the call that helped, `{"tool": str, "arguments": value}`.
+        cause: of a recovery that was counted over names: id of what it helps against (`fleetlore.patterns.cause_of`).
+        remedy: the call that helped, `{"tool": str, "arguments": value}`; of one counted over names also `"open"`, the arguments
+            that differ with what it is about, or `"change"`, [name of the argument, value that failed, value instead].
         support: how many distinct sessions back it; `agents`: how many distinct agents.
         against: how many distinct sessions contradict it.
         superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept for
@@ -117,6 +119,7 @@ class MemoryItem:
     tool: str = ""
     pattern: str | None = None
     call: str | None = None
+    cause: str | None = None
     task: str = ""
     remedy: dict[str, Any] | None = None
     support: int = 0

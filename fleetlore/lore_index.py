@@ -78,7 +78,7 @@ def _is_recalled(item: MemoryItem) -> bool:
 
 def _place(item: MemoryItem) -> tuple[object, ...]:
     """What decides where an item is found."""
-    return item.kind, item.pattern, item.call, item.tool, item.task, _is_recalled(item)
+    return item.kind, item.pattern, item.cause, item.call, item.tool, item.task, _is_recalled(item)
 
 
 def _words(item: MemoryItem) -> tuple[str, ...]:
@@ -112,6 +112,8 @@ class LoreIndex:
         self._weather_of_tool: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_time))
         self._loops_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_sessions))
         self._recoveries: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._remedies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._in_vain: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
         self._lessons: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
         self._strategies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
         self._goals = TextIndex()
@@ -143,6 +145,14 @@ class LoreIndex:
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
         """What helped against a class-level pattern or a loop, or where a kind of call had failed; the best backed first."""
         return self._best(self._recoveries, key)
+
+    def remedies(self, key: str) -> tuple[MemoryItem, ...]:
+        """Recoveries that are counted over names: by cause, or by tool. Those that helped in more sessions come first."""
+        return self._best(self._remedies, key)
+
+    def in_vain(self, tool: str) -> tuple[MemoryItem, ...]:
+        """What was tried against errors of a tool and mostly did not help."""
+        return self._best(self._in_vain, tool)
 
     def lessons(self, key: str) -> tuple[MemoryItem, ...]:
         """What never worked: by kind of call, or by tool where a lesson is not bound to one."""
@@ -252,6 +262,10 @@ class LoreIndex:
     def _item_groups(self, item: MemoryItem) -> list[_Ranked[MemoryItem]]:
         if not _is_recalled(item):
             return []
+        if item.cause is not None and item.kind == "lesson":
+            return [self._in_vain[item.tool]]
+        if item.cause is not None:
+            return [self._remedies[key] for key in (item.cause, item.tool)]
         if item.kind == "recovery":
             return [self._recoveries[key] for key in (item.pattern, item.call) if key]
         if item.kind == "lesson":

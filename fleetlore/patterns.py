@@ -4,6 +4,9 @@
     class  = H(tool, error class, template of the error)        numbers, paths, ids, urls and times masked
     exact  = H(tool, error class, template, shape of the arguments)
 
+Beside them stands the *cause*, H(tool, error class, plain words of the template without those of the call's own arguments): what
+helped against an error of one table or package helps with the next.
+
 Kept on purpose: names in quotes (in a database error they *are* the failure), HTTP status, errno and exit codes. The same
 code runs in the agent, for a lookup without a network, and in the stream. All of it is a pure function of its input and
 cached, because error texts repeat.
@@ -47,6 +50,8 @@ _TRANSIENT = re.compile(
 )
 _TRANSIENT_CLASSES = frozenset({"http_429", "http_502", "http_503", "http_504"})
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_PLAIN_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_MAX_NAME = 96
 
 
 class Failure(NamedTuple):
@@ -82,6 +87,37 @@ def _failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
     exact = pattern_id("exact", tool, error_class, text, shape)
     transient = error_class in _TRANSIENT_CLASSES or bool(_TRANSIENT.search(message[:2000]))
     return Failure(tool, error_class, text, shape, family, class_, exact, transient)
+
+
+def cause_of(failure: Failure, arguments: object) -> str:
+    """Id of what made a call fail, whatever it was about: names in quotes and names of things left out.
+
+    Args:
+        arguments: of the call that failed; words of its values are names of things too.
+    """
+    return _cause(failure.tool, failure.error_class, failure.template, arguments_text(arguments))
+
+
+@lru_cache(maxsize=8192)
+def _cause(tool: str, error_class: str, text: str, arguments: str) -> str:
+    plain = (word.strip("()[]{}<>.,;:!?") for word in _QUOTED.sub(" ", text).split())
+    about = _words_of_values(arguments)
+    kept = [word for word in plain if _PLAIN_WORD.fullmatch(word) and word not in about]
+    return pattern_id("cause", tool, error_class, " ".join(kept))
+
+
+def _words_of_values(arguments: str) -> frozenset[str]:
+    """Words of the short values of an object; a long one is a text, and its words are anybody's."""
+    if not arguments.startswith("{"):
+        return frozenset()
+    try:
+        values = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return frozenset()
+    if not isinstance(values, dict):
+        return frozenset()
+    texts = [value for value in values.values() if isinstance(value, str) and len(value) <= _MAX_NAME]
+    return frozenset([word for text in texts for word in re.findall(r"[^\W\d_]{3,}", text.casefold())])
 
 
 def pattern_id(level: str, *parts: str) -> str:

@@ -16,7 +16,8 @@ from fleetlore.episodic import Episode, Moment
 from fleetlore.errors import ConfigError
 from fleetlore.events import Event, Kind, Outcome
 from fleetlore.guardian import STALL_SECONDS, Budget, Guardian
-from fleetlore.patterns import Failure, arguments_text, call_id, failure_of
+from fleetlore.patterns import Failure, arguments_text, call_id, cause_of, failure_of
+from fleetlore.prepared import Prepared
 from fleetlore.recalled import Recalled, unfenced
 from fleetlore.safety import SafetyWatch
 
@@ -67,6 +68,7 @@ class Session:
         self.notes: list[str] = []
         self._own_failures: set[str] = set()
         self._last_failure: Failure | None = None
+        self._prepared = Prepared()
         self._recalled = Recalled()
         self._guardian = Guardian(fleet.clock.monotonic(), budget, stall_seconds)
         self._safety = SafetyWatch(fleet.safety)
@@ -122,6 +124,7 @@ class Session:
             own_failures=self._own_failures,
             last_failure=self._last_failure,
             loop=self._guardian.loop,
+            prepared=self._prepared,
             holdout_share=self._fleet.settings.holdout_share,
             most=most,
         )
@@ -216,6 +219,9 @@ class Session:
         self._episode.record(tool, arguments, result, error)
         self._guardian.took_place(tool, arguments, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, arguments, failed=failure is not None)
+        cause = cause_of(failure, action._recorded) if failure is not None and not failure.transient else None
+        if failure is None or not failure.transient:
+            self._prepared.took_place(tool, arguments, cause)
         if failure is not None:
             self._own_failures.add(failure.exact)
             self._last_failure = failure

@@ -38,7 +38,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
             (`models.self_contrast`); empty for the way.
         instead: of what contradicts an item: id of the item that the session taught instead, if it did.
         rank: lower is the better example; compared as a tuple, ties broken by session.
-        title, description, content, when, tool, pattern, call, task, remedy, version: as in `fleetlore.lore.MemoryItem`; empty
+        title, description, content, when, tool, pattern, cause, call, task, remedy, version: as in `fleetlore.lore.MemoryItem`; empty
             where it contradicts.
     """
 
@@ -57,6 +57,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     when: str = ""
     tool: str = ""
     pattern: str | None = None
+    cause: str | None = None
     call: str | None = None
     task: str = ""
     remedy: dict[str, Any] | None = None

@@ -1,6 +1,7 @@
 """From one judged session to its contributions to the fleet's memory. Extractive: it quotes what happened and invents nothing.
 
-recovery    a call failed and a later call of the same tool worked (`models.recovery`)
+recovery    a call failed and a later call of the same tool worked (`models.recovery`); the same counted over names, with what
+            did not help (`models.remedies`)
 lesson      a session that failed, on a tool that never worked again after that error (`models.lesson`)
 way out     a session went in circles, and a call led out of it (`models.way_out`)
 strategy    a task that some sessions solved and others did not (`models.strategy`); attempts that were started together are
@@ -21,6 +22,7 @@ from models.junk import is_verdict
 from models.lesson import contradicted, lessons
 from models.quotes import Calls, said
 from models.recovery import recoveries
+from models.remedy_items import remedies_of
 from models.self_contrast import attempt_facts
 from models.strategy import strategies
 from models.way_out import ways_out
@@ -43,6 +45,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     if failed:
         past = recoveries(judgment, calls, failed, telling)
         found += past
+        found += remedies_of(judgment, calls, failed, telling)
         if judgment.verdict.probability > SUCCESS_ABOVE:
             found += contradicted(judgment.trajectory, calls, telling, past)
         elif judgment.verdict.probability < FAILURE_BELOW:

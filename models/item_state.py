@@ -141,7 +141,8 @@ class ItemState:
         return MemoryItem(
             id=best.item_id,
             tenant=best.tenant,
-            kind=best.kind,
+            # What was mostly tried in vain is a lesson.
+            kind="lesson" if best.cause is not None and best.side == "failure" else best.kind,
             title=best.title,
             description=" ".join(side[0].description for side in backing),
             content=content,
@@ -149,6 +150,7 @@ class ItemState:
             tool=best.tool,
             pattern=best.pattern,
             call=best.call,
+            cause=best.cause,
             task=best.task,
             remedy=best.remedy,
             support=round(len(backed) * self.contributors.scale),
@@ -177,11 +179,19 @@ class ItemState:
             return (
                 (success,) if not success[0].calls and not success[0].aspect else (success, failure) if failure else ()
             )
+        if failure and failure[0].cause is not None and (not success or self._mostly_in_vain):
+            # A preparation that does not help is worth knowing, another value that does not is not.
+            return (failure,) if "change" not in (failure[0].remedy or {}) else ()
         if success and success[0].kind == "recovery":
             return (success,)
         if failure and failure[0].kind == "lesson":
             return (failure,)
         return ()
+
+    @property
+    def _mostly_in_vain(self) -> bool:
+        sides = [each.side for each in self._counted]
+        return sides.count("failure") > sides.count("success")
 
     @property
     def _counted(self) -> list[Contributor]:

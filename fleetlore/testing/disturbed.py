@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from fleetlore.testing.catalogue import Job
-from fleetlore.testing.world import World
+from fleetlore.testing.world import World, wander
 
 
 class ChangedWorld(World):
@@ -46,26 +46,7 @@ def sessions(world: World, count: int, *, seed: int = 0, agents: Sequence[str] =
     for number in range(count):
         rng = Random(f"disturbed/{world.seed}/{seed}/{number}")
         environment = world.open(rng.choice(world.tasks), f"{seed}/{number}")
-        steps: list[dict[str, Any]] = []
-        failed: set[str] = set()
-        skill = rng.random()
-        while not environment.done:
-            step = environment.step
-            pool = step.attempts if rng.random() < 2 / 3 else step.preparations
-            fresh = [call for call in pool if call.key not in failed]
-            guess = rng.choice(fresh if fresh and rng.random() < 0.8 else pool)
-            call = environment.solve() if rng.random() < skill else guess
-            reply = environment.perform(call)
-            failed = failed | {call.key} if reply.failed else set()
-            steps.append(
-                {
-                    "tool": call.tool,
-                    "arguments": call.arguments,
-                    "result": reply.result,
-                    "error_type": reply.error_type,
-                    "error_message": reply.error_message,
-                }
-            )
+        steps = wander(environment, rng)
         yield {
             "session": f"disturbed-{world.seed}-{seed}-{number}",
             "agent": agents[rng.randrange(len(agents))],

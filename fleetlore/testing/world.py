@@ -309,26 +309,7 @@ def rollouts(
     for number in range(sessions):
         rng = Random(f"rollout/{world_seed}/{seed}/{number}")
         environment = world.open(rng.choice(world.tasks), f"{seed}/{number}")
-        steps: list[dict[str, Any]] = []
-        failed: set[str] = set()
-        skill = rng.random()
-        while not environment.done:
-            step = environment.step
-            pool = step.attempts if rng.random() < 2 / 3 else step.preparations
-            fresh = [call for call in pool if call.key not in failed]
-            guess = rng.choice(fresh if fresh and rng.random() < 0.8 else pool)
-            call = environment.solve() if rng.random() < skill else guess
-            reply = environment.perform(call)
-            failed = failed | {call.key} if reply.failed else set()
-            steps.append(
-                {
-                    "tool": call.tool,
-                    "arguments": call.arguments,
-                    "result": reply.result,
-                    "error_type": reply.error_type,
-                    "error_message": reply.error_message,
-                }
-            )
+        steps = wander(environment, rng)
         yield {
             "session": f"{world_seed}-{seed}-{number}",
             "agent": f"agent-{rng.randrange(agents)}",
@@ -337,3 +318,28 @@ def rollouts(
             "steps": steps,
             "outcome": "success" if environment.succeeded else "failure",
         }
+
+
+def wander(environment: Environment, rng: Random) -> list[dict[str, Any]]:
+    """The steps of an agent that acts more or less at random until the session is done, as :func:`rollouts` tells it."""
+    steps: list[dict[str, Any]] = []
+    failed: set[str] = set()
+    skill = rng.random()
+    while not environment.done:
+        step = environment.step
+        pool = step.attempts if rng.random() < 2 / 3 else step.preparations
+        fresh = [call for call in pool if call.key not in failed]
+        guess = rng.choice(fresh if fresh and rng.random() < 0.8 else pool)
+        call = environment.solve() if rng.random() < skill else guess
+        reply = environment.perform(call)
+        failed = failed | {call.key} if reply.failed else set()
+        steps.append(
+            {
+                "tool": call.tool,
+                "arguments": call.arguments,
+                "result": reply.result,
+                "error_type": reply.error_type,
+                "error_message": reply.error_message,
+            }
+        )
+    return steps

@@ -44,9 +44,9 @@ class ReasoningBank(Memory):
         return copy.deepcopy(self, {id(self._encoder): self._encoder})
 
     async def learn(self, recorded: Recorded) -> None:
-        items = sorted(
-            distil(recorded.judgment(guarded=False)), key=lambda item: (KINDS.index(item.kind), item.rank, item.item_id)
-        )
+        # A remedy that is counted over sessions is nothing that an append-only bank could use.
+        told = [item for item in distil(recorded.judgment(guarded=False)) if item.cause is None]
+        items = sorted(told, key=lambda item: (KINDS.index(item.kind), item.rank, item.item_id))
         if items:
             self._records.append("\n".join(_item(item) for item in items[:MOST_ITEMS]))
             self._goals.append(self._encoder.encode([recorded.goal])[0])

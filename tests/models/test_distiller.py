@@ -46,9 +46,10 @@ def judgment(*steps: Step, label: Literal["success", "failure", "abstained"] = "
 
 
 def items(*judgments: Judgment) -> list[MemoryItem]:
+    """Without what is counted over names: tests/models/test_remedies.py."""
     states: dict[str, ItemState] = {}
     for each in judgments:
-        for candidate in distil(each):
+        for candidate in (one for one in distil(each) if one.cause is None):
             states.setdefault(candidate.item_id, ItemState.empty()).merge(candidate)
     return [item for state in states.values() if (item := state.to_item()) is not None]
 

@@ -1,0 +1,148 @@
+"""What a session has met and prepared so far: which of the fleet's remedies it still needs.
+
+A remedy of an error's cause (`models.remedies`) is news to a session that has met the error and not yet done anything about it, and
+before the first such call, where most sessions met it. It is none where the remedy was applied and the error has not come
+again, and where it was applied and the very next attempt met the error all the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from fleetlore.lore import MemoryItem
+from fleetlore.lore_index import LoreIndex
+from fleetlore.patterns import tool_id
+
+NEVER = -1
+# Before a call that the session has not made yet: of the sessions that used the tool, so many met the error.
+LIKELY = 0.3
+# What helped in fewer sessions than this, or in less than this share of those that tried it, is not said before an error.
+SURE_SESSIONS = 2
+SURE_SHARE = 0.7
+MAX_PREPARATIONS = 2
+MAX_IN_VAIN = 2
+MAX_REMEMBERED = 64
+"""Calls of a tool, the newest ones."""
+
+
+class Prepared:
+    """See the module. Places are numbers of calls in the session."""
+
+    def __init__(self) -> None:
+        self._place = 0
+        self._worked: dict[str, list[tuple[int, object]]] = defaultdict(list)
+        self._met: dict[str, list[int]] = defaultdict(list)
+
+    def took_place(self, tool: str, arguments: object, cause: str | None) -> None:
+        """A call ended. `cause`: id of what made it fail; None where it worked."""
+        self._place += 1
+        if cause is None:
+            made = self._worked[tool]
+            made.append((self._place, arguments))
+            del made[:-MAX_REMEMBERED]
+        else:
+            self._met[cause].append(self._place)
+            del self._met[cause][:-MAX_REMEMBERED]
+
+    def needed(self, items: Iterable[MemoryItem], health: float) -> Iterator[MemoryItem]:
+        """Those of a tool's remedies that the session has cause to apply before it calls the tool, one a cause.
+
+        Args:
+            items: the surest first.
+            health: sessions that are known to have used the tool.
+        """
+        seen: set[str | None] = set()
+        for item in items:
+            if item.cause not in seen and self._is_needed(item, health):
+                seen.add(item.cause)
+                yield item
+
+    def warned_of(self, items: Iterable[MemoryItem], causes: Collection[str | None]) -> Iterator[MemoryItem]:
+        """Those of what was tried in vain that the session may do next: against these causes, or because it did so before."""
+        for item in items:
+            sure = item.support >= max(SURE_SESSIONS, 2 * item.against)
+            if sure and (item.cause in causes or self._done(item)):
+                yield item
+
+    def open_causes(self, items: Iterable[MemoryItem]) -> set[str | None]:
+        """Causes of these items that the session has met since the tool last worked."""
+        return {
+            item.cause
+            for item in items
+            if (met := self._met.get(item.cause or "")) and met[-1] > _last(self._worked.get(item.tool, ()))
+        }
+
+    def _is_needed(self, item: MemoryItem, sessions: float) -> bool:
+        met = self._met.get(item.cause or "", ())
+        worked = _last(self._worked.get(item.tool, ()))
+        done = self._done(item)
+        if met:
+            if self._in_vain(met, done, item.tool):
+                return False
+            return met[-1] > worked
+        tried = item.support + item.against
+        return (
+            worked == NEVER
+            and not done
+            and item.support >= SURE_SESSIONS
+            and item.support >= SURE_SHARE * tried
+            and tried >= LIKELY * sessions
+        )
+
+    def _in_vain(self, met: list[int], done: list[int], tool: str) -> bool:
+        """Whether the error came again after the remedy, with no call of the tool that worked between the two."""
+        again = next((place for place in met if done and place > done[-1]), None)
+        if again is None or not any(place < done[-1] for place in met):
+            return False
+        return not any(done[-1] < place < again for place, _ in self._worked.get(tool, ()))
+
+    def _done(self, item: MemoryItem) -> list[int]:
+        """Places where the remedy was applied."""
+        remedy = item.remedy or {}
+        left_open = remedy.get("open", ())
+        wanted = _fixed(remedy.get("arguments"), left_open)
+        return [
+            place
+            for place, arguments in self._worked.get(remedy.get("tool", ""), ())
+            if _fixed(arguments, left_open) == wanted
+        ]
+
+
+def remedies_before(index: LoreIndex, tool: str, arguments: object, prepared: Prepared) -> list[MemoryItem] | None:
+    """What the fleet knows to help that bears on a call about to be made: another value of an argument, then preparations, then what is in vain.
+
+    None where it knows nothing of the tool's errors; an empty list where all that it knows is done already.
+    """
+    known = index.remedies(tool)
+    if not any(item.support >= SURE_SESSIONS for item in known):
+        return None
+    changes = [item for item in known if _changes(item, arguments)][:1]
+    health = index.health(tool_id(tool))
+    others = [item for item in known if item.remedy is not None and item.remedy.get("tool") != tool]
+    preparations = list(prepared.needed(others, health.sessions if health is not None else 0))
+    vain = index.in_vain(tool)
+    causes = {item.cause for item in preparations} | prepared.open_causes(vain)
+    return [*changes, *preparations[:MAX_PREPARATIONS], *islice(prepared.warned_of(vain, causes), MAX_IN_VAIN)]
+
+
+def _changes(item: MemoryItem, arguments: object) -> bool:
+    """Whether the item says of a value of these arguments that another one is to be taken."""
+    change = (item.remedy or {}).get("change")
+    if not change or not isinstance(arguments, Mapping) or item.support < max(SURE_SESSIONS, 2 * item.against):
+        return False
+    name, old, _ = change
+    return name in arguments and arguments[name] == old and type(arguments[name]) is type(old)
+
+
+def _fixed(arguments: object, left_open: Iterable[str]) -> object:
+    if not isinstance(arguments, Mapping):
+        return arguments or None
+    fixed: dict[str, Any] = {name: value for name, value in arguments.items() if name not in left_open}
+    return fixed
+
+
+def _last(made: Iterable[tuple[int, object]]) -> int:
+    return max((place for place, _ in made), default=NEVER)
