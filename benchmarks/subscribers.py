@@ -1,15 +1,17 @@
 """How soon a version reaches a large fleet: 1,000 subscribers on one embedded broker.
 
-Each is the subscriber of an agent as it is, with a policy, on a connection of its own; 250 share a process. Versions are published
-one after the other, and timed from the moment their pointer is made (weights and manifest lie there by then) until each
-subscriber has verified, folded, probed and swapped: the worst 1 % of all is the figure. The rollback to the first version is
-timed by itself.
+Each is the subscriber of an agent as it is, with a policy of its own; 250 share a process, and with it what agents of one process share:
+a connection, and a version folded and probed once. Versions are published one after the other, and timed from the moment their
+pointer is made (weights and manifest lie there by then) until each subscriber has verified, folded, probed and swapped: the
+worst 1 % of all is the figure. What a person decides is timed by itself, in turn: a rollback, a pin, and a revocation of the version
+that runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 import tempfile
 import time
@@ -47,7 +49,7 @@ def run(quick: bool) -> Report:
         key = create_signing_key(Path(folder) / "key")
         settings = Settings(broker=broker.address, tenants=(TENANT,), signing_key=str(Path(folder) / "key"))
         asyncio.run(ensure_topics(settings))
-        published, rolled_back = asyncio.run(_measure(settings, key.public_base64, count, versions))
+        published, decided = asyncio.run(_measure(settings, key.public_base64, count, versions))
     return Report(
         name="subscribers",
         figure=percentile(published, 99),
@@ -63,14 +65,22 @@ def run(quick: bool) -> Report:
                 note=f"{count:,} subscribers, {versions} versions",
             ),
             Row(name="  the same", figure=percentile(published, 50), unit="s, p50"),
-            Row(name="a rollback", figure=percentile(rolled_back, 99), unit="s, p99"),
-            Row(name="  the same", figure=percentile(rolled_back, 50), unit="s, p50"),
+            *(
+                row
+                for name, taken in decided.items()
+                for row in (
+                    Row(name=name, figure=percentile(taken, 99), unit="s, p99"),
+                    Row(name="  the same", figure=percentile(taken, 50), unit="s, p50"),
+                )
+            ),
         ),
     )
 
 
-async def _measure(settings: Settings, public: str, count: int, versions: int) -> tuple[list[float], list[float]]:
-    """Seconds until each subscriber ran each version, and until it was back on the first."""
+async def _measure(
+    settings: Settings, public: str, count: int, versions: int
+) -> tuple[list[float], dict[str, list[float]]]:
+    """Seconds until each subscriber ran each version, and until it did what was decided."""
     share = count // PROCESSES
     children = [
         await asyncio.create_subprocess_exec(
@@ -87,7 +97,14 @@ async def _measure(settings: Settings, public: str, count: int, versions: int) -
             published: list[float] = []
             for seed in range(1, versions + 1):
                 published += await _timed(children, share, lambda seed=seed: _publish(publisher, seed))
-            rolled_back = await _timed(children, share, lambda: publisher.rollback(TENANT, first))
+            last = (await publisher.published(TENANT)).pointer
+            assert last is not None
+            decisions: dict[str, Callable[[], Awaitable[AdapterPointer | None]]] = {
+                "a rollback": lambda: publisher.rollback(TENANT, first),
+                "a pin": lambda: publisher.rollback(TENANT, last.version, pinned=True),
+                "a revocation": lambda: publisher.revoke(TENANT, last.version),
+            }
+            decided = {name: await _timed(children, share, decide) for name, decide in decisions.items()}
     except TimeoutError:
         raise BrokerUnavailable("a version did not reach all subscribers in time") from None
     finally:
@@ -95,14 +112,15 @@ async def _measure(settings: Settings, public: str, count: int, versions: int) -
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
-    return published, rolled_back
+    return published, decided
 
 
 async def _timed(
-    children: list[asyncio.subprocess.Process], share: int, point: Callable[[], Awaitable[AdapterPointer]]
+    children: list[asyncio.subprocess.Process], share: int, point: Callable[[], Awaitable[AdapterPointer | None]]
 ) -> list[float]:
     await asyncio.sleep(PAUSE_SECONDS)
     pointer = await point()
+    assert pointer is not None
     async with asyncio.timeout(JOIN_SECONDS):
         times = await asyncio.gather(*(_applied(child, pointer.version, share) for child in children))
     return [moment - pointer.created for each in times for moment in each]
@@ -146,4 +164,5 @@ async def _subscribe(bootstrap: str, public: str, count: int, number: int) -> No
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    logging.disable(logging.WARNING)  # that its version is revoked, once each
     asyncio.run(_subscribe(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

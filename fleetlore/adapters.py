@@ -1,38 +1,28 @@
 """Follows the adapter topics and keeps an agent's policy on the version its channel points to.
 
 A version is verified, folded and probed on the side; it is applied between two actions. Whatever is wrong with it is
-counted by reason and the version in use stays. No consumer group: every agent reads the compacted topics from the
-beginning, so a late joiner ends where the others are.
+counted by reason and the version in use stays.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import orjson
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
-
+from fleetlore.adapter_feed import STOP_SECONDS, AdapterFeed, feed_of
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import AdapterRefused
 from fleetlore.inbox import AdapterInbox
 from fleetlore.manifest import PublicKeys
 from fleetlore.policy import LoadedAdapter, Policy
-from fleetlore.topics import topic
 from fleetlore.weights_storage import WeightsReference, WeightsStorage
 
 log = logging.getLogger(__name__)
 
-# Nobody waits for an adapter, and many agents may share one small broker: ask rarely.
-FETCH_WAIT_MS = 500
-METADATA_AGE_MS = 5_000
-LONGEST_BACKOFF_SECONDS = 10.0
 REFETCH_SECONDS = 10.0  # before weights that could not be fetched are asked for again
-STOP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +68,8 @@ class AdapterSubscriber:
         self._fetch: asyncio.Task[None] | None = None
         self._refetch: tuple[WeightsReference, float] | None = None
         self._pending: _Staged | None = None
-        self._acks: deque[dict[str, object]] = deque(maxlen=100)
-        self._caught_up = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._feed: AdapterFeed | None = None
+        self._joining: asyncio.Task[None] | None = None
 
     @property
     def version(self) -> str | None:
@@ -89,22 +78,28 @@ class AdapterSubscriber:
 
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
-        self._task = asyncio.create_task(self._follow(), name="fleetlore-adapters")
+        self._feed = feed_of(self._bootstrap, self._tenant)
+        self._joining = asyncio.create_task(self._feed.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:
         """Stop following. The policy stays on the version it has."""
-        running = [task for task in (self._task, self._fetch) if task is not None]
+        running = [task for task in (self._joining, self._fetch) if task is not None]
         for task in running:
             task.cancel()
         if running:
-            # A consumer on a broker that hangs may take its time to stop; an agent's exit must not wait for that.
             await asyncio.wait(running, timeout=STOP_SECONDS)
-        self._task = self._fetch = None
+        if self._feed is not None:
+            await self._feed.leave(self)
+        self._feed = self._joining = self._fetch = None
 
     async def caught_up(self, timeout_seconds: float) -> bool:
         """Wait until all that the topics held at the start has been read and staged; False when the time is up."""
+        if self._feed is None or self._joining is None:
+            return False
         try:
-            await asyncio.wait_for(self._caught_up.wait(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await self._feed.caught_up.wait()
+                await asyncio.shield(self._joining)
         except TimeoutError:
             return False
         return True
@@ -124,6 +119,10 @@ class AdapterSubscriber:
             self._inbox.take(name, key, value)
         except AdapterRefused as refusal:
             self._refuse(refusal, key.decode(errors="replace")[:100])
+        await self._stage()
+
+    async def turn(self) -> None:
+        """Weights that could not be fetched are asked for again."""
         await self._stage()
 
     async def _stage(self) -> None:
@@ -191,8 +190,11 @@ class AdapterSubscriber:
         log.warning("adapter refused, %s stays: %s (%s)", self.version or "the base", refusal, what)
 
     def _ack(self, version: str, result: str, load_seconds: float) -> None:
+        if self._feed is None:
+            return
         pointer = self._inbox.pointer
-        self._acks.append(
+        self._feed.ack(
+            self._agent,
             {
                 "agent": self._agent,
                 "version": version,
@@ -200,60 +202,5 @@ class AdapterSubscriber:
                 "result": result,
                 "load_seconds": round(load_seconds, 6),
                 "time": self._clock.now(),
-            }
+            },
         )
-
-    async def _follow(self) -> None:
-        backoff = 0.2
-        while True:
-            try:
-                await self._consume()
-            except (KafkaError, OSError) as error:
-                log.info("adapter topics unreachable, next try in %.1f s: %s", backoff, error)
-                await asyncio.sleep(backoff)
-                backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
-
-    async def _consume(self) -> None:
-        names = {
-            topic(self._tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests", "pointers")
-        }
-        consumer = AIOKafkaConsumer(
-            *names,
-            bootstrap_servers=self._bootstrap,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-            metadata_max_age_ms=METADATA_AGE_MS,
-        )
-        try:
-            await consumer.start()
-            ends: dict[TopicPartition, int] = {}
-            while True:
-                batches = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)
-                for partition, records in batches.items():
-                    for record in records:
-                        await self.take(names[partition.topic], record.key or b"", record.value)
-                await self._stage()  # weights that could not be fetched are asked for again
-                if not self._caught_up.is_set():
-                    ends = ends or await consumer.end_offsets(consumer.assignment())
-                    positions = [await consumer.position(partition) >= end for partition, end in ends.items()]
-                    if positions and all(positions):
-                        self._caught_up.set()
-                await self._send_acks()
-        finally:
-            await consumer.stop()
-
-    async def _send_acks(self) -> None:
-        if not self._acks:
-            return
-        # A producer for the moment: acks are rare, and a standing connection per agent is not.
-        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, acks="all")
-        try:
-            await producer.start()
-            while self._acks:
-                await producer.send_and_wait(
-                    topic(self._tenant, "adapters.acks"), orjson.dumps(self._acks[0]), key=self._agent.encode()
-                )
-                self._acks.popleft()
-        finally:
-            await producer.stop()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fleetlore.adapter_feed import AdapterFeed
 from fleetlore.adapters import AdapterSubscriber
 from fleetlore.manifest import AdapterManifest, SigningKey, public_keys
 from fleetlore.policy import Policy
@@ -35,15 +37,22 @@ def busy() -> list[bool]:
 
 @pytest.fixture
 def subscriber(busy: list[bool]) -> AdapterSubscriber:
-    return AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, Policy(), idle=lambda: not busy[0])
+    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, Policy(), idle=lambda: not busy[0])
+    subscriber._feed = AdapterFeed("nowhere:1", "acme")
+    return subscriber
+
+
+def acks(subscriber: AdapterSubscriber) -> list[dict[str, Any]]:
+    assert subscriber._feed is not None
+    return [orjson.loads(value) for _, value in subscriber._feed._acks]
 
 
 async def test_an_idle_agent_gets_it_at_once(subscriber: AdapterSubscriber) -> None:
     weights, manifest = version(1)
     await deliver(subscriber, weights, manifest, 1)
     assert subscriber.version == manifest.version
-    assert subscriber._acks[0]["result"] == "applied"
-    assert subscriber._acks[0]["version"] == manifest.version
+    assert acks(subscriber)[0]["result"] == "applied"
+    assert acks(subscriber)[0]["version"] == manifest.version
 
 
 async def test_a_busy_agent_gets_it_between_two_actions(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
@@ -80,7 +89,7 @@ async def test_a_refused_version_is_counted_and_the_old_one_stays(subscriber: Ad
     await deliver(subscriber, *version(2, base_sha256="0" * 64), 2)
     assert subscriber.version == version(1)[1].version
     assert subscriber.refused == {"foreign": 1}
-    assert subscriber._acks[-1]["result"] == "foreign"
+    assert acks(subscriber)[-1]["result"] == "foreign"
 
 
 async def test_a_refused_version_is_tried_once(subscriber: AdapterSubscriber) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -103,6 +104,41 @@ async def test_a_rollback_changes_the_bytes_that_agents_run(
     assert (await follow("late")).version == first[1].version
 
 
+async def test_what_a_person_decides_reaches_all_agents_soon(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`python -m benchmarks subscribers` measures it for 1,000; the bar is a second, the limit here is for a busy machine."""
+    first, second = version(tenant, 1)[1].version, version(tenant, 2)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    agents = [await follow(f"a{number}") for number in range(20)]
+    decisions: list[tuple[str, Callable[[], Awaitable[object]], str | None]] = [
+        ("rollback", lambda: publisher.rollback(tenant, first), first),
+        ("pin", lambda: publisher.rollback(tenant, second, pinned=True), second),
+        ("revoke", lambda: publisher.revoke(tenant, second), first),
+        ("revoke the last", lambda: publisher.revoke(tenant, first), None),
+    ]
+    for name, decide, running in decisions:
+        await decide()
+        began = time.monotonic()
+        await until(lambda running=running: all(agent.version == running for agent in agents), 5.0)  # type: ignore[misc]
+        with capsys.disabled():
+            print(f" {name}: {time.monotonic() - began:.2f} s", end="")
+
+
+async def test_agents_of_one_process_share_a_connection(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    one, other = await follow("one"), await follow("other")
+    assert one._feed is other._feed
+    await one.close()
+    await publisher.publish(*version(tenant, 1))
+    await until(lambda: other.version is not None)
+    assert one.version is None
+    await one.start()
+    await until(lambda: one.version == other.version)
+
+
 def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, AdapterManifest]:
     weights = random_weights(seed, rank=64)
     assert len(weights) > MAX_INLINE_BYTES
@@ -138,7 +174,7 @@ async def test_large_weights_that_are_missing_are_asked_for_again(
     file.rename(file.with_suffix(".away"))
     agent = await follow("late")
     await until(lambda: agent.refused["missing"] > 0)
-    assert agent.version is None
+    assert agent.version != large[1].version
     with pytest.raises(BrokerUnavailable, match="missing"):
         await publisher.published(tenant)
     file.write_bytes(large[0][:-1] + b"\x00")
