@@ -169,7 +169,9 @@ class JudgmentsStage(Stage):
         # What a model said goes on only if it counts. Else the stage that asks it would read its own answer, and answer again.
         if not session.only_model or (verdict.source == "llm" and not session.notes):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
-            effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
+            # Attempts of a group are contrasted by one worker.
+            place = trajectory.group or trajectory.session
+            effects.outgoing.append(Outgoing(tenant, "judgments", place, judgment))
         kept = Judgment(trajectory=digest, verdict=verdict)
         candidates = distil(kept)
         known = self._model.distiller.known(kept) if self._model is not None and self._model.notes(kept) else None

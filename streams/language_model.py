@@ -52,6 +52,11 @@ class LanguageModel:
         verdict = judgment.verdict
         return notable(verdict, verdict.label) and _drawn("distil", judgment.trajectory, self._distill_share)
 
+    @property
+    def contrasts(self) -> bool:
+        """Whether it is asked about attempts that were started together: of all groups, for they are few, if of any session."""
+        return self._distill_share > 0
+
     async def close(self) -> None:
         await self._client.close()
         self._answers.close()

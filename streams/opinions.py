@@ -1,4 +1,5 @@
-"""Stage 5, where a model is set: judgments → opinions and notes, back on the topic `trajectories`, as feedback comes.
+"""Stage 5, where a model is set: judgments → opinions and notes, back on the topic `trajectories`, as feedback comes; and of
+attempts that were started together what tells them apart, as contributions to memory items.
 
 A model takes seconds, so it is not asked where sessions are judged. What nobody could judge is read here from `judgments`, and
 the answer is a value of its own that the judging stage merges into the session's row whenever it comes: one that is lost is
@@ -10,12 +11,14 @@ A question without an answer (budget, time-out, refusal) is not asked again: the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from fleetlore.topics import tenant_of
-from fleetlore.trajectory import Judgment
+from fleetlore.trajectory import Judgment, Trajectory
+from models.llm.attempts import contributions, told
 from models.llm.opinion import Notes, Opinion
+from streams.attempt_groups import AttemptGroups, Key
 from streams.decode import Values
 from streams.language_model import LanguageModel
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
@@ -27,14 +30,13 @@ MOST_WAITING = 256
 # An empty batch, which comes to fetch answers, waits for one for so long.
 FETCH_SECONDS = 0.05
 
-Answer = Opinion | Notes | None
+Answer = Sequence[Outgoing]
+About = TypeVar("About", Judgment, Trajectory)
 
 
 class Question(NamedTuple):
     """One that was asked, and where the judgment was read that it is about."""
 
-    tenant: str
-    session: str
     tp: TopicPartition
     offset: int
     answer: asyncio.Task[Answer]
@@ -50,6 +52,7 @@ class OpinionsStage(Stage):
         self._model = model
         self._slots = asyncio.Semaphore(concurrency)
         self._questions: list[Question] = []
+        self._groups = AttemptGroups()
 
     @property
     def holds(self) -> bool:
@@ -57,12 +60,19 @@ class OpinionsStage(Stage):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
+        groups: dict[Key, Record] = {}  # each with the first record that had news of it
         for record, judgment in _JUDGMENTS.read(batch, effects):
+            tenant, session = tenant_of(record.topic), judgment.trajectory.session
             effects.newest = max(effects.newest, judgment.trajectory.ended)
             if self._model.judges(judgment.trajectory, judgment.verdict.source):
-                self._put(record, judgment, self._model.judge.ask(judgment.trajectory))
+                self._put(record, _back(tenant, session, self._model.judge.ask, judgment.trajectory))
             if self._model.notes(judgment):
-                self._put(record, judgment, self._model.distiller.ask(judgment))
+                self._put(record, _back(tenant, session, self._model.distiller.ask, judgment))
+            if self._model.contrasts and (group := self._groups.add(tenant, judgment)) is not None:
+                groups.setdefault(group, record)
+        # Attempts that were started together end together: one question a batch, not one an attempt.
+        for group, record in groups.items():
+            self._put(record, self._contrast(group[0], self._groups.attempts(group)))
         await self._fetch(effects, wait=not batch)
         while len(self._questions) > MOST_WAITING:
             await self._fetch(effects, wait=True)
@@ -75,11 +85,23 @@ class OpinionsStage(Stage):
         for question in self._questions:
             question.answer.cancel()
         self._questions.clear()
+        self._groups.forget()
 
-    def _put(self, record: Record, judgment: Judgment, asking: Coroutine[Any, Any, Answer]) -> None:
-        task = asyncio.create_task(self._in_turn(asking))
-        session = judgment.trajectory.session
-        self._questions.append(Question(tenant_of(record.topic), session, record.tp, record.offset, task))
+    def _put(self, record: Record, asking: Coroutine[Any, Any, Answer]) -> None:
+        self._questions.append(Question(record.tp, record.offset, asyncio.create_task(self._in_turn(asking))))
+
+    async def _contrast(self, tenant: str, group: Sequence[Judgment]) -> Answer:
+        read = told(group)
+        if not read and not any(each.trajectory.feedback for each in group):
+            return ()  # one side has not come; where a correction has taken it away, the notes are taken back
+        notes = await self._model.distiller.contrast(read) if read else ()
+        if notes is None:
+            return ()
+        version = self._model.distiller.version
+        return [
+            Outgoing(tenant, "candidates", each.item_id, each.to_json())
+            for each in contributions(group, notes, version)
+        ]
 
     async def _in_turn(self, asking: Coroutine[Any, Any, Answer]) -> Answer:
         try:
@@ -94,7 +116,14 @@ class OpinionsStage(Stage):
             tasks = [question.answer for question in self._questions]
             await asyncio.wait(tasks, timeout=FETCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for question in self._questions:
-            answer = question.answer.result() if question.answer.done() else None
-            if answer is not None:
-                effects.outgoing.append(Outgoing(question.tenant, "trajectories", question.session, answer.to_json()))
+            if question.answer.done():
+                effects.outgoing += question.answer.result()
         self._questions = [question for question in self._questions if not question.answer.done()]
+
+
+async def _back(
+    tenant: str, session: str, ask: Callable[[About], Coroutine[Any, Any, Opinion | Notes | None]], about: About
+) -> Answer:
+    """The answer goes to the session that was asked about."""
+    answer = await ask(about)
+    return [] if answer is None else [Outgoing(tenant, "trajectories", session, answer.to_json())]

@@ -9,12 +9,12 @@ import msgspec
 
 from fleetlore.redaction import redact
 from fleetlore.trajectory import Judgment
+from models.llm.attempts import MOST_NOTES as MOST_ATTEMPT_NOTES
 from models.llm.client import Client, Prompt
 from models.llm.opinion import MAX_CONTENT, MAX_DESCRIPTION, MAX_TITLE, MAX_WHEN, Note, Notes
 from models.llm.recording import recording
 
 MOST_NOTES = 3
-MOST_CONTRAST_NOTES = 5
 _LIMITS: Final = {"title": MAX_TITLE, "description": MAX_DESCRIPTION, "content": MAX_CONTENT, "when": MAX_WHEN}
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -52,10 +52,13 @@ class LlmDistiller:
         answer = await self._client.ask(self._prompt, _told([judgment]), SCHEMA)
         return None if answer is None else self._notes(judgment, answer)
 
-    async def contrast(self, judgments: Sequence[Judgment]) -> tuple[Note, ...]:
-        """At most `MOST_CONTRAST_NOTES` of several sessions of one task, some of which failed; none without an answer."""
+    async def contrast(self, judgments: Sequence[Judgment]) -> tuple[Note, ...] | None:
+        """At most `models.llm.attempts.MOST_NOTES` of several sessions of one task, some of which failed.
+
+        None where the model gives no answer, or one that is none.
+        """
         answer = await self._client.ask(self._prompt, _told(judgments), SCHEMA)
-        return () if answer is None else notes_of(answer, MOST_CONTRAST_NOTES) or ()
+        return None if answer is None else notes_of(answer, MOST_ATTEMPT_NOTES)
 
     def _notes(self, judgment: Judgment, answer: dict[str, Any]) -> Notes | None:
         notes = notes_of(answer, MOST_NOTES)

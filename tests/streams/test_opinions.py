@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from fleetlore import events as ev
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.testing.model_endpoint import ModelEndpoint, Reply
@@ -29,6 +30,13 @@ WORKED = {"thoughts": "", "complete": "yes", "grounded": "yes", "right_target": 
 UNSURE = {"thoughts": "", "complete": "unsure", "grounded": "yes", "right_target": "yes", "verdict": "unsure"}
 NOTES = {
     "items": [{"title": "Mind the spelling", "description": "d", "content": "Write install.", "when": "before pip"}]
+}
+
+
+PAIR_NOTES = {
+    "items": [
+        {"title": f"t{place}", "description": "d", "content": f"Told apart {place}.", "when": "w"} for place in range(5)
+    ]
 }
 
 
@@ -306,3 +314,68 @@ async def test_a_worker_asks_the_model_and_ends_in_order(
             await asyncio.sleep(0.05)
     worker.terminate()
     assert await asyncio.to_thread(worker.wait, 30) == 0
+
+
+def attempts(pipeline: Pipeline, *outcomes: str) -> list[list[Any]]:
+    """Sessions of one group."""
+    made = []
+    for number, outcome in enumerate(outcomes):
+        calls = (RIGHT,) if outcome == "success" else (WRONG,)
+        session = pipeline.story.session(f"attempt-{number}", *calls, outcome=outcome)
+        session[0].data.update({ev.ATTEMPT_GROUP: "g-1", ev.ATTEMPT: number})
+        made.append(session)
+    return made
+
+
+def only_contrast(request: dict[str, Any]) -> Any:
+    told = request["messages"][1]["content"]
+    return PAIR_NOTES if "ended in success" in told and "ended in failure" in told else {"items": []}
+
+
+def noted(items: list[dict[str, Any]]) -> dict[str, tuple[str, int, tuple[str, ...]]]:
+    return {
+        row["content"]: (row["task"], row["support"], tuple(row["sessions"]))
+        for row in items
+        if row["version"].startswith("llm/")
+    }
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
+async def test_a_group_of_attempts_is_contrasted_into_at_most_five_items(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel, order: tuple[int, ...]
+) -> None:
+    endpoint.model = only_contrast
+    pipeline = memory_pipeline(model=model(llm_distill_share=1e-9))
+    sessions = attempts(pipeline, "success", "failure", "failure", "success")
+    for place in order:
+        await pipeline.send(sessions[place])
+        await pipeline.drain()
+    asked = len(endpoint.requests)
+    everyone = tuple(f"attempt-{number}" for number in range(4))
+    found = noted(await pipeline.bodies("items"))
+    assert set(found) == {f"Told apart {place}." for place in range(5)}
+    assert {(task, support) for task, support, _ in found.values()} == {("task-1", 4)}
+    assert all(set(sessions) <= set(everyone) for _, _, sessions in found.values())
+    assert all(committed == end for committed, end in pipeline.committed("judgments").values())
+    known = await pipeline.knowledge()
+    pipeline.crash()
+    for session in sessions:
+        await pipeline.send(session)
+    await pipeline.drain()
+    assert await pipeline.knowledge() == known and len(endpoint.requests) <= asked + 3
+    # All that succeeded are said to have failed: there is nothing left to tell them apart by.
+    for number in (0, 3):
+        await pipeline.send([pipeline.story.feedback(f"attempt-{number}", "failure")])
+    await pipeline.drain()
+    assert noted(await pipeline.bodies("items")) == {}
+
+
+async def test_attempts_that_all_ended_alike_and_no_share_ask_nothing(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    for outcomes, share in ((("success", "success"), 1e-9), (("success", "failure"), 0.0)):
+        pipeline = memory_pipeline(model=model(llm_distill_share=share))
+        for session in attempts(pipeline, *outcomes):
+            await pipeline.send(session)
+        await pipeline.drain()
+    assert endpoint.requests == []
