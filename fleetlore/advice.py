@@ -58,6 +58,7 @@ class Advice(NamedTuple):
         health: calls and failures of this kind of call, its weather included; None where it was never made.
         risk: chance that the call fails for a lasting reason, 0..1, as seen by the fleet (Jeffreys' estimate, weather left
             out); None where such a call was never made or no call was asked about.
+        call: id of the kind of call that was asked about.
     """
 
     items: tuple[MemoryItem, ...] = ()
@@ -69,6 +70,7 @@ class Advice(NamedTuple):
     unsaid: frozenset[str | None] = frozenset()
     cautions: tuple[Caution, ...] = ()
     now: float = 0.0
+    call: str | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -129,7 +131,7 @@ def advise(
         found += index.recoveries(last_failure.class_) or index.derived(
             _after_like_error, last_failure.tool, last_failure.family, last_failure.template
         )
-    known = _NOTHING
+    known, call = _NOTHING, None
     if tool is None:
         strategies = index.strategies(task) if task else ()
         found += strategies or (index.derived(_for_like_goal, goal) if goal else ())
@@ -150,7 +152,7 @@ def advise(
     # A fact is told and not learned: there is nothing to be found out about it.
     kept_back = [item for item in items if item.kind != "fact" and withheld(session, item.id, holdout_share)]
     if not kept_back:
-        return Advice(tuple(items), known.patterns, weather, known.health, known.risk, now=now)
+        return Advice(tuple(items), known.patterns, weather, known.health, known.risk, now=now, call=call)
     return Advice(
         tuple([item for item in items if item not in kept_back]),
         known.patterns,
@@ -160,6 +162,7 @@ def advise(
         tuple([item.id for item in kept_back]),
         frozenset([item.pattern for item in kept_back]),
         now=now,
+        call=call,
     )
 
 

@@ -52,11 +52,12 @@ _Entry = tuple[int, str, bytes, bytes]  # number in the order of `emit`, session
 class _Lane:
     """What waits for one partition, oldest first; an entry leaves only once the broker has it."""
 
-    __slots__ = ("entries", "limit", "wake")
+    __slots__ = ("entries", "hurry", "limit", "wake")
 
     def __init__(self) -> None:
         self.entries: deque[_Entry] = deque()
         self.wake = asyncio.Event()  # set when something comes into an empty lane
+        self.hurry = asyncio.Event()  # set when it shall not wait for company
         self.limit = _BATCH_EVENTS  # halved where the broker finds a batch too large
 
     def next_batch(self) -> tuple[list[bytes], list[int]]:
@@ -116,8 +117,11 @@ class Emitter:
         quiet_client_logs()
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
-    def emit(self, event: Event) -> bool:
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
         """Buffer an event. Its data may be changed at once: what is sent is as it is now. Never blocks and never raises.
+
+        Args:
+            at_once: do not let it wait for company, as a failure that is news; it still goes after what came before it.
 
         Returns:
             False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and counted.
@@ -140,6 +144,8 @@ class Emitter:
         entries.append((self._accepted, event.session, head, data))
         if len(entries) == 1:
             lane.wake.set()
+        if at_once:
+            lane.hurry.set()
         return True
 
     async def flush(self, timeout_seconds: float) -> bool:
@@ -150,6 +156,8 @@ class Emitter:
         flush = (self._accepted, done)
         self._flushes.append(flush)
         self._wake_all()
+        for lane in self._lanes:
+            lane.hurry.set()
         try:
             await asyncio.wait_for(done.wait(), timeout_seconds)
         except TimeoutError:
@@ -248,9 +256,12 @@ class Emitter:
         while True:
             await lane.wake.wait()
             if len(lane.entries) < MAX_EVENTS and not self._flushes:
-                await asyncio.sleep(self._linger_seconds)
+                linger = asyncio.get_running_loop().call_later(self._linger_seconds, lane.hurry.set)
+                await lane.hurry.wait()
+                linger.cancel()
             lane.wake.clear()
             while lane.entries:
+                lane.hurry.clear()
                 await self._send_batch(producer, partition, lane)
                 if len(lane.entries) < MAX_EVENTS and not self._flushes:
                     break

@@ -132,7 +132,7 @@ class Session:
         if cautions:
             advice = advice._replace(cautions=cautions)
         lines = [line for item in advice.items for line in told_lines(item.title, item.content)]
-        self._recalled.show(None if tool is None else call_id(tool, arguments), advice.ids, advice.withheld, lines)
+        self._recalled.show(advice.call, advice.ids, advice.withheld, lines)
         return advice
 
     def cautions(self) -> tuple[Caution, ...]:
@@ -205,23 +205,28 @@ class Session:
     def _end(self, outcome: Outcome, reward: float | None) -> None:
         self.outcome, self.reward, self._ended_as_said = outcome, None if reward is None else float(reward), True
 
-    def _emit(self, kind: Kind, data: dict[str, Any]) -> None:
+    def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
         fleet = self._fleet
         self._guardian.saw_event(fleet.clock.monotonic())
         event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
         # A number is only used up by an event that was accepted: a drop must not look like an event that got lost later.
-        if fleet.emitter.emit(event):
+        if fleet.emitter.emit(event, at_once=at_once):
             self._sequence += 1
 
+    def _is_news(self, failure: Failure) -> bool:
+        """Whether the fleet, as far as is known here, never met this failure: others may be about to make the same call."""
+        known = self._fleet.replica.index.patterns
+        return failure.exact not in known and failure.exact not in self._own_failures and not failure.transient
+
     def _took_place(self, action: Action, failure: Failure | None) -> None:
-        tool, arguments, error = action.tool, action.arguments, action._error
+        tool, arguments, error = action.tool, action._text, action._error
         result = arguments_text(action.result)  # once for both
         self._episode.record(tool, arguments, result, error)
         self._guardian.took_place(tool, arguments, result, (error[1] or error[0]) if error else None)
-        self._safety.took_place(tool, arguments, failed=failure is not None)
+        self._safety.took_place(tool, action.arguments, failed=failure is not None)
         cause = cause_of(failure, action._recorded) if failure is not None and not failure.transient else None
         if failure is None or not failure.transient:
-            self._prepared.took_place(tool, arguments, cause)
+            self._prepared.took_place(tool, action.arguments, cause)
         if failure is not None:
             self._own_failures.add(failure.exact)
             self._last_failure = failure
@@ -242,7 +247,8 @@ class Action:
         self._session = session
         self._error: tuple[str, str] | None = None
         self._rule = ""
-        self._recorded: object = arguments  # what the events say of the arguments
+        self._text = ""  # of the arguments, once for all who want it
+        self._recorded: object = arguments  # what the events say of them
         self._told: dict[str, Any] = {}  # and of the advice and the adapter
         self._started = 0.0
 
@@ -260,7 +266,8 @@ class Action:
     async def __aenter__(self) -> Self:
         session, fleet = self._session, self._session._fleet
         adapter = fleet.action_opens()
-        told = session._recalled.take(call_id(self.tool, self.arguments))
+        self._text = arguments_text(self.arguments)
+        told = session._recalled.take(call_id(self.tool, self._text))
         self._recorded = session._recalled.marked(self.arguments)
         session._emit("action", {names.TOOL: self.tool, names.ARGUMENTS: self._recorded})
         for name, value in zip(
@@ -293,8 +300,9 @@ class Action:
         elif self.result is not None:
             data[names.RESULT] = unfenced(self.result)
         data |= self._told
+        news = failure is not None and session._is_news(failure)
         session._took_place(self, failure)
-        session._emit("outcome", data)
+        session._emit("outcome", data, at_once=news)
         fleet.action_closes()
 
 

@@ -119,7 +119,7 @@ class _Emitter(Emitter):
         self._kept = kept
         self._clock = clock
 
-    def emit(self, event: Event) -> bool:
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
         self._kept.append(event._replace(time=self._clock.tick()))
         return True
 

@@ -21,7 +21,7 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def emit(self, event: Event) -> bool:
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
         self.events.append(event)
         return True
 

@@ -297,3 +297,25 @@ def test_records_hold_every_event_once_in_order_within_both_limits(sizes: list[i
     assert [len(event) for _, value in records for event in value[1:-2].split(b"},")] == sizes
     assert [count for count, _ in records] == [value.count(b"}") for _, value in records]
     assert all(count <= MAX_EVENTS and len(value) <= MAX_BYTES for count, value in records)
+
+
+async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    emitter = Emitter(broker.address, tenant, linger_seconds=30.0)
+    await emitter.start()
+    emitter.emit(outcome("s", 0, tenant))
+    await asyncio.sleep(0.5)
+    assert emitter.sent == 0
+    emitter.emit(outcome("s", 1, tenant), at_once=True)
+    async with asyncio.timeout(10):
+        while emitter.sent < 2:
+            await asyncio.sleep(0.01)
+    emitter.emit(outcome("s", 2, tenant))
+    await asyncio.sleep(0.3)
+    assert emitter.sent == 2  # it waits again
+    assert await emitter.flush(10)
+    await emitter.close()
+    records = await read_topic(broker.address, topic(tenant, "events"), 3)
+    assert [event["sequence"] for _, decoded in records for event in decoded] == [0, 1, 2]

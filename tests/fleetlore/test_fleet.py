@@ -26,14 +26,16 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.hurried: list[Event] = []
         self.full = False
         self.dropped = 0
 
-    def emit(self, event: Event) -> bool:
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
         if self.full:
             self.dropped += 1
             return False
         self.events.append(event)
+        self.hurried += [event] if at_once else []
         return True
 
     @property
@@ -204,6 +206,24 @@ async def test_a_failure_is_taken_into_account_until_the_tool_works_again(fleet:
         async with session.action("sql", {"query": "SELECT 2"}):
             pass
         assert not session.advise()
+
+
+async def test_only_a_failure_that_nobody_is_known_to_have_met_is_sent_at_once(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    async def fail(tool: str, arguments: Any, kind: str, message: str) -> None:
+        async with session.action(tool, arguments) as action:
+            action.fail(kind, message)
+
+    teach(fleet)
+    async with fleet.session("g") as session:
+        await fail(*CALL, "NoSuchTable", "table 'cars' doesn't exist")  # known
+        await fail("sql", {"query": "SELECT 1"}, "ServiceError", "503 Service Unavailable")  # passes by itself
+        assert recorder.hurried == []
+        await fail("sql", {"query": "SELECT 1"}, "NoSuchTable", "table 'bikes' doesn't exist")
+        await fail("sql", {"query": "SELECT 2"}, "NoSuchTable", "table 'bikes' doesn't exist")  # again
+    assert [event.data[events.ERROR_MESSAGE] for event in recorder.hurried] == ["table 'bikes' doesn't exist"]
+    assert recorder.hurried[0].kind == "outcome"
 
 
 async def test_a_session_s_own_state_is_warned_of_in_its_advice_and_in_no_other(
