@@ -47,6 +47,8 @@ class Stack:
         tenants: whom it serves.
         workers: how many worker processes.
         trainer: whether to learn adapters.
+        partitions: of each topic; by default as many as there are workers, since more would only cost: the embedded broker
+            looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller records.
 
     Attributes:
         settings: what an agent or a command needs to use the stack; the same as in `stack.json`.
@@ -60,7 +62,7 @@ class Stack:
         tenants: tuple[str, ...] = (DEFAULT_TENANT,),
         workers: int = 1,
         trainer: bool = True,
-        partitions: int = 4,
+        partitions: int | None = None,
     ) -> None:
         self.data = Path(data)
         self.metrics: dict[str, str] = {}
@@ -71,7 +73,7 @@ class Stack:
             broker=f"127.0.0.1:{self._ports['broker']}",
             milvus=f"http://127.0.0.1:{self._ports['milvus']}",
             tenants=tenants,
-            partitions=partitions,
+            partitions=partitions or workers,
             session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
             adapters_dir=str(self.data / "adapters"),
             signing_key=str(self.data / "keys" / "adapter_ed25519"),
