@@ -24,6 +24,7 @@ from fleetlore.cli_output import (
 )
 
 SHORT = 12
+MOST_NAMES = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -88,10 +89,17 @@ def show(
         reason = "no version begins" if not found else f"{len(found)} versions begin"
         raise typer.BadParameter(f"{reason} with {version!r}", param_hint="VERSION")
     row = _row(listing, found[0])
+    acks = [ack for ack in listing.acks if str(ack.get("version")) == row["version"]]
+    running = sorted(str(ack.get("agent")) for ack in acks if ack.get("result") == "applied")
+    refused = sorted(f"{ack.get('agent')} ({ack.get('result')})" for ack in acks if ack.get("result") != "applied")
+    lineage = _lineage(listing, row["version"])
     if json:
-        print_json({**found[0], "channels": row["channels"], "agents_running": row["agents_running"]})
+        said = {name: row[name] for name in ("channels", "agents_running")}
+        print_json({**found[0], **said, "lineage": lineage, "running": running, "refused": refused})
         return
-    facts = {name: row[name] for name in ("version", "ordinal", "parent", "channels", "agents_running", "sessions")}
+    facts = {name: row[name] for name in ("version", "ordinal", "channels", "sessions")}
+    facts |= {"lineage": " ← ".join(each[:SHORT] for each in lineage)}
+    facts |= {"run by": _some(running), "not run by": _some(refused)}
     facts |= {
         name: found[0].get(name)
         for name in ("agents", "tools", "rank", "alpha", "size_bytes", "encoder", "base_sha256", "key_id")
@@ -107,6 +115,20 @@ def show(
             else str(value)
         )
         typer.echo(f"{name:<15} {safe(text) or '-'}")
+
+
+def _lineage(listing: AdapterListing, version: str) -> list[str]:
+    """The version, what it was made of, and so on; also of one that is not kept any more, of which only the name is left."""
+    parents = {str(each.get("version")): each.get("parent") for each in listing.manifests}
+    lineage = [version]
+    while (parent := parents.get(lineage[-1])) is not None and str(parent) not in lineage:
+        lineage.append(str(parent))
+    return lineage
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{len(names)}: {', '.join(names[:MOST_NAMES])}{more}" if names else "-"
 
 
 def _row(listing: AdapterListing, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -22,43 +22,64 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Version = Annotated[str, typer.Argument(help="A published version, or its first characters.")]
+Why = Annotated[str, typer.Option(help="Why; it is published with the decision.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the group `adapters` (entry point `adapters.rollback`)."""
-    for name, command in (
-        ("rollback", rollback),
-        ("pin", pin),
-        ("unpin", unpin),
-        ("revoke", revoke),
-        ("revoke-key", revoke_key),
+    adapters = group(app, "adapters")
+    for name, why, decide, text in (
+        (
+            "rollback",
+            "rollback",
+            _rollback,
+            "Point the channel to an older version. Agents swap to it between two actions.",
+        ),
+        (
+            "pin",
+            "pinned",
+            _pin,
+            "Point the channel to a version and keep it there: nothing is published over it until `unpin`.",
+        ),
+        (
+            "revoke",
+            "revoked",
+            _revoke,
+            "Let no agent run a version any more, for ever; the newest other one takes its place.",
+        ),
     ):
-        group(app, "adapters").command(name)(command)
+        adapters.command(name, help=text)(_about_a_version(why, decide))
+    adapters.command("unpin")(unpin)
+    adapters.command("revoke-key")(revoke_key)
 
 
-def rollback(
-    version: Version,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    reason: Annotated[str, typer.Option(help="Why; it is published with the pointer.")] = "rollback",
-    as_json: Json = False,
-) -> None:
-    """Point the channel to an older version. Agents swap to it between two actions; the trainer goes on from it."""
-    _tell(ask(_with(broker, data, lambda publisher: publisher.rollback(tenant, version, reason))), tenant, as_json)
+def _rollback(publisher: AdapterPublisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
+    return publisher.rollback(tenant, version, reason)
 
 
-def pin(
-    version: Version,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    reason: Annotated[str, typer.Option(help="Why; it is published with the pointer.")] = "pinned",
-    as_json: Json = False,
-) -> None:
-    """Point the channel to a version and keep it there: the trainer publishes nothing over it until `unpin`."""
-    pinned = _with(broker, data, lambda publisher: publisher.rollback(tenant, version, reason, pinned=True))
-    _tell(ask(pinned), tenant, as_json)
+def _pin(publisher: AdapterPublisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
+    return publisher.rollback(tenant, version, reason, pinned=True)
+
+
+def _revoke(publisher: AdapterPublisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer | None]:
+    return publisher.revoke(tenant, version, reason)
+
+
+def _about_a_version(
+    why: str, decide: Callable[[AdapterPublisher, str, str, str], Awaitable[AdapterPointer | None]]
+) -> Callable[..., None]:
+    def command(
+        version: Version,
+        broker: Broker = None,
+        data: Data = None,
+        tenant: Tenant = "default",
+        reason: Why = why,
+        as_json: Json = False,
+    ) -> None:
+        pointer = ask(_with(broker, data, lambda publisher: decide(publisher, tenant, version, reason)))
+        _tell(pointer, tenant, as_json)
+
+    return command
 
 
 def unpin(broker: Broker = None, data: Data = None, tenant: Tenant = "default", as_json: Json = False) -> None:
@@ -66,24 +87,12 @@ def unpin(broker: Broker = None, data: Data = None, tenant: Tenant = "default", 
     _tell(ask(_with(broker, data, lambda publisher: publisher.unpin(tenant))), tenant, as_json)
 
 
-def revoke(
-    version: Version,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    reason: Annotated[str, typer.Option(help="Why; it is published with the revocation.")] = "revoked",
-    as_json: Json = False,
-) -> None:
-    """Let no agent run a version any more, for ever; the newest other one takes its place, or none."""
-    _tell(ask(_with(broker, data, lambda publisher: publisher.revoke(tenant, version, reason))), tenant, as_json)
-
-
 def revoke_key(
     key_id: Annotated[str, typer.Argument(help="Id of the signing key, 16 hex digits, as `adapters show` prints it.")],
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
-    reason: Annotated[str, typer.Option(help="Why; it is published with the revocation.")] = "revoked",
+    reason: Why = "revoked",
     as_json: Json = False,
 ) -> None:
     """Let no agent believe a signing key any more, nor what it signed. Sign with the key that took its place."""

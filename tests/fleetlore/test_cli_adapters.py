@@ -60,6 +60,23 @@ def test_show_takes_the_first_characters(run: Any) -> None:
     assert run("show", "odd").exit_code == 0
 
 
+def test_show_says_who_runs_it_who_refused_it_and_what_it_was_made_of(run: Any) -> None:
+    shown = {line[:15].strip(): line[16:] for line in run("show", "aa2").stdout.splitlines()}
+    assert shown["lineage"] == "aa22 ← aa11"
+    assert (shown["run by"], shown["not run by"]) == ("1: a", "1: b (tampered)")
+    document = json.loads(run("show", "aa22", "--json").stdout)
+    assert (document["lineage"], document["running"], document["refused"]) == (
+        ["aa22", "aa11"],
+        ["a"],
+        ["b (tampered)"],
+    )
+
+
+def test_a_lineage_that_goes_in_circles_ends() -> None:
+    listing = AdapterListing(({"version": "a", "parent": "b"}, {"version": "b", "parent": "a"}), (), ())
+    assert cli_adapters._lineage(listing, "a") == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("version", "said"), [("zz", "no version begins"), ("aa", "2 versions begin"), ("", "no version begins")]
 )
