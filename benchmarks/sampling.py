@@ -35,7 +35,13 @@ STEPS = {
     "streams/observation.py": "observations",
     "fleetlore/sample.py": "observations",
     "models/judge.py": "judge",
-    "models/distiller.py": "distil",
+    **dict.fromkeys(
+        (
+            f"models/{name}.py"
+            for name in ("distiller", "strategy", "recovery", "lesson", "quotes", "call_change", "way_out")
+        ),
+        "distil",
+    ),
     "fleetlore/trajectory.py": _HAND_ON,
     "streams/judgments.py": _HAND_ON,
     "streams/decode.py": _HAND_ON,

