@@ -93,6 +93,13 @@ class Settings:
         "share of a core that the trainer may take in the long run; where more sessions are judged than it can learn then, it "
         "learns a sample. 1 where it has a machine of its own",
     )
+    privacy_noise: float = _setting(
+        0.0,
+        "differential privacy of adapters (extra `privacy`): noise of a step, in units of what one session may say in it; 0 switches "
+        "that off, 1 is little",
+    )
+    privacy_clip_norm: float = _setting(1.0, "longest gradient of one session; what is longer is cut to this")
+    privacy_delta: float = _setting(1e-5, "delta of the (epsilon, delta) in a manifest; well below 1 / sessions")
     base: str = _setting(
         "",
         "file of the base that adapters are made over (`fleetlore pretrain`), the same for trainer and agents; empty: the one that "
@@ -145,6 +152,12 @@ class Settings:
         for name in ("llm_audit_share", "llm_distill_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"FLEETLORE_{name.upper()} must be in 0..1, not {getattr(self, name)}")
+        if not 0 <= self.privacy_noise < inf:
+            raise ConfigError(f"FLEETLORE_PRIVACY_NOISE must be 0 or above and finite, not {self.privacy_noise}")
+        if not 0 < self.privacy_clip_norm < inf:
+            raise ConfigError(f"FLEETLORE_PRIVACY_CLIP_NORM must be above 0 and finite, not {self.privacy_clip_norm}")
+        if not 0 < self.privacy_delta < 1:
+            raise ConfigError(f"FLEETLORE_PRIVACY_DELTA must be between 0 and 1, not {self.privacy_delta}")
         if not 0 <= self.holdout_share <= 1:
             raise ConfigError(f"FLEETLORE_HOLDOUT_SHARE must be in 0..1, not {self.holdout_share}")
 

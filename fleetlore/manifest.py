@@ -88,6 +88,27 @@ class Familiar:
     least: float = -1.0
 
 
+class PrivateSteps(NamedTuple):
+    """Steps of one kind: noise in units of the clip norm, and the chance that a step draws a session."""
+
+    noise: float
+    sample_rate: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyLedger:
+    """What the weights may tell of any one session, in the sense of (epsilon, delta) differential privacy, since the base.
+
+    spent: all steps as `PrivateSteps`, which epsilon is computed from; clip_norm: of what one session says in a step.
+    """
+
+    epsilon: float
+    delta: float
+    clip_norm: float
+    spent: tuple[tuple[float, float, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Fixed inputs, drawn from `seed`, and what the folded network must answer to them."""
@@ -111,6 +132,7 @@ class AdapterManifest:
         signatures: the failure patterns it knows best, for the nearest one to a call that is likely to fail.
         familiar: what goals it may judge; elsewhere the policy abstains.
         judges: how many of the sessions were judged by what, `source/version`.
+        privacy: what was spent where it was learned with differential privacy; it then has no signatures and goals.
     """
 
     name: str
@@ -139,6 +161,7 @@ class AdapterManifest:
     judges: dict[str, int] = field(default_factory=dict)
     signatures: tuple[FailureSignature, ...] = ()
     familiar: Familiar = Familiar()
+    privacy: PrivacyLedger | None = None
     schema: int = SCHEMA
 
     @property
@@ -265,6 +288,11 @@ def verify_manifest(data: bytes, trusted: PublicKeys) -> AdapterManifest:
         body["signatures"] = tuple(FailureSignature(**entry) for entry in body.get("signatures", ()))
         familiar = body.get("familiar", {})
         body["familiar"] = Familiar(tuple(familiar.get("centres", ())), float(familiar.get("least", -1.0)))
+        if body.get("privacy") is not None:
+            ledger = body["privacy"]
+            spent = tuple((float(n), float(q), int(s)) for n, q, s in ledger["spent"])
+            epsilon, delta, clip_norm = (float(ledger[name]) for name in ("epsilon", "delta", "clip_norm"))
+            body["privacy"] = PrivacyLedger(epsilon, delta, clip_norm, spent)
         # A field that came later has its default in what was signed before.
         return AdapterManifest(**{name: body[name] for name in AdapterManifest.__dataclass_fields__ if name in body})
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -13,7 +13,7 @@ import torch
 
 from fleetlore.encoder import StaticEncoder
 from fleetlore.errors import AdapterRefused
-from fleetlore.manifest import ADAPTER, AdapterManifest, DataRange, Place, Probe, TrainedBatch
+from fleetlore.manifest import ADAPTER, AdapterManifest, DataRange, Familiar, Place, Probe, TrainedBatch
 from fleetlore.network import LORA_TARGETS, Base, PolicyNetwork, adapter_shapes, probe_answers
 from fleetlore.trajectory import Judgment
 from models.episodes import NOWHERE, Episode, episodes_of
@@ -21,6 +21,7 @@ from models.evaluation import predict
 from models.gate import GateConfig, GateReport, PromotionGate
 from models.landmarks import familiar_goals, signatures_of
 from models.prequential import Prequential
+from models.private_update import PrivacyConfig, PrivateTrainer
 from models.replay_buffer import ReplayBuffer
 from models.trainer import ContrastiveTrainer, Losses, TrainerConfig, version_of
 from models.trust import Surprise, TrustConfig, Watch
@@ -75,6 +76,7 @@ class Learner:
         cadence: Cadence | None = None,
         gate: GateConfig | None = None,
         trust: TrustConfig | None = None,
+        privacy: PrivacyConfig | None = None,
     ) -> None:
         self.tenant = tenant
         self.config = config or TrainerConfig()
@@ -83,7 +85,8 @@ class Learner:
         self._base = base
         self._encoder = encoder
         self._gate = PromotionGate(base.network, self.config.rank, self.config.scale, gate)
-        self._trainer = ContrastiveTrainer(base, self.config)
+        self._privacy = privacy
+        self._trainer = self._new_trainer()
         self._replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
         self._watch = Watch(trust)
@@ -99,6 +102,11 @@ class Learner:
         self._updates = 0
         self._published_network: PolicyNetwork | None = None
         self._begin_version()
+
+    def _new_trainer(self) -> ContrastiveTrainer:
+        if self._privacy is not None:
+            return PrivateTrainer(self._base, self.config, self._privacy)
+        return ContrastiveTrainer(self._base, self.config)
 
     def _begin_version(self) -> None:
         """What is counted from the version that learning goes on from."""
@@ -129,6 +137,8 @@ class Learner:
         """
         if manifest.base_sha256 != self._base.sha256:
             raise AdapterRefused("foreign", f"{manifest.version[:12]} was made for another base: see FLEETLORE_BASE")
+        if isinstance(self._trainer, PrivateTrainer):
+            self._trainer.take_over(manifest.privacy)
         self._trainer.resume(weights)
         self.running = (weights, manifest)
         self._published_network = self._trainer.folded(weights)
@@ -290,6 +300,7 @@ class Learner:
         """What is said about a candidate that passed."""
         network = self._trainer.folded(candidate.weights)
         known = [*self._replay.all(), *self._held_out.all()]
+        private = self._privacy is not None
         return AdapterManifest(
             name=ADAPTER,
             version=version_of(candidate.weights),
@@ -315,8 +326,10 @@ class Learner:
             training=asdict(self.config),
             torch=torch.__version__,
             judges=dict(self._judges),
-            signatures=signatures_of(network, known),
-            familiar=familiar_goals(known),
+            # Both are made of single sessions, which no noise has covered.
+            signatures=() if private else signatures_of(network, known),
+            familiar=Familiar() if private else familiar_goals(known),
+            privacy=self._trainer.ledger if isinstance(self._trainer, PrivateTrainer) else None,
         )
 
     def _drop(self) -> None:
@@ -327,7 +340,7 @@ class Learner:
         if self.running is not None:
             self._trainer.resume(self.running[0])
         else:
-            self._trainer = ContrastiveTrainer(self._base, self.config)
+            self._trainer = self._new_trainer()
 
     def _admit(self, judgment: Judgment, place: Place) -> list[Episode]:
         verdict, session = judgment.verdict, judgment.trajectory.id

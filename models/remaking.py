@@ -33,6 +33,8 @@ def remake(
     """
     if manifest.base_sha256 != base.sha256 or manifest.encoder_sha256 != encoder.sha256:
         raise AdapterRefused("foreign", "made over another base or with another encoder")
+    if manifest.privacy is not None:
+        raise AdapterRefused("foreign", "made with differential privacy: its noise is kept nowhere")
     known = TrainerConfig.__dataclass_fields__
     if not manifest.batches or set(manifest.training) != set(known):
         raise AdapterRefused("foreign", "its manifest does not say how it was made")

@@ -172,7 +172,7 @@ def batch_losses(reading: Reading, batch: Batch, temperature: float) -> tuple[Te
         )
     else:
         step = torch.zeros(())
-    real = _real_steps(batch)
+    real = real_steps(batch)
     ends = batch.session_failed.unsqueeze(1).expand_as(real)[real]
     session = functional.binary_cross_entropy_with_logits(
         reading.session[:, 2::2][real], ends, weight=batch.weight.unsqueeze(1).expand_as(real)[real]
@@ -221,6 +221,6 @@ def _known_steps(episodes: Sequence[Episode], batch: Batch, stale: Collection[st
     return known
 
 
-def _real_steps(batch: Batch) -> Tensor:
+def real_steps(batch: Batch) -> Tensor:
     """(b, s): True where a step is one, False where it is padding."""
     return torch.arange(batch.failed.shape[1]).unsqueeze(0) < batch.length.unsqueeze(1)

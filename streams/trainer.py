@@ -76,11 +76,15 @@ async def run_trainer(
     from fleetlore.encoder import shared_encoder
     from fleetlore.network import load_base
     from models.learner import Learner
+    from models.private_update import PrivacyConfig
 
     torch.set_num_threads(1)  # more of them would spin while others need the cores
     metrics, health = Metrics("trainer"), Health("broker")
     base, encoder = load_base(settings.base), shared_encoder()
-    learners = {tenant: Learner(tenant, base, encoder, config, cadence) for tenant in settings.tenants}
+    privacy = None
+    if settings.privacy_noise > 0:
+        privacy = PrivacyConfig(settings.privacy_noise, settings.privacy_clip_norm, settings.privacy_delta)
+    learners = {tenant: Learner(tenant, base, encoder, config, cadence, privacy=privacy) for tenant in settings.tenants}
     endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
     try:
         async with AdapterPublisher.from_settings(settings) as publisher:
