@@ -81,7 +81,7 @@ class Fleet:
         self.replica = LoreReplica(
             self.settings.broker, self.tenant, fetch_wait_ms=self.settings.fetch_wait_ms, clock=self.clock
         )
-        self.safety = SafetyLessons()
+        self.safety = SafetyLessons(self.replica.index)
         self._wants_policy = policy
         self._subscriber: AdapterSubscriber | None = None
         self._open_actions = 0

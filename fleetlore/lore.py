@@ -11,7 +11,7 @@ import orjson
 
 T = TypeVar("T")
 
-Level = Literal["tool", "call", "family", "class", "exact"]
+Level = Literal["tool", "call", "family", "class", "exact", "safety"]
 ItemKind = Literal["recovery", "lesson", "strategy", "fact"]
 
 # Of event time: how long until an item that nothing backs any more counts for half.
@@ -30,7 +30,9 @@ class Pattern:
 
     Attributes:
         id: 32 hex digits (`fleetlore.patterns`).
-        level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too.
+        level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too;
+            `safety` is what came of the warnings of one safety rule, named in `template`: `calls` are the sessions that made
+            the call all the same, `failures` those of them that show that the warning was right.
         parent: the next coarser row: exact → class → family; call → tool.
         call: of an `exact` pattern: the kind of call that met it, whose health row says how often it works.
         transient: a fault that passes by itself (503, time-out, rate limit): weather, never a lesson.

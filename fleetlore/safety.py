@@ -8,7 +8,8 @@ severity, a principle and a confidence, which starts at the severity's and moves
 - it was made, and the session succeeded: a false alarm, at this place.
 
 So a lesson is credited by outcome and on its own, not because a dangerous call was merely seen again. One that is mostly a
-false alarm falls silent; a critical one never does.
+false alarm falls silent; a critical one never does. What came of calls that were made in spite of a warning counts over the
+fleet: the stream keeps it by rule (level `safety` of the topic `patterns`), once more than one agent has made them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from functools import lru_cache
 from typing import Literal
 
 from fleetlore.advice import Caution
-from fleetlore.patterns import arguments_text
+from fleetlore.lore_index import LoreIndex
+from fleetlore.patterns import arguments_text, pattern_id
 from fleetlore.redaction import redact
 from fleetlore.safety_rules import RULES, Severity, sql_dangers
 from fleetlore.shell import commands
@@ -32,6 +34,8 @@ Kind = Literal["shell", "sql", "python"]
 _CONFIDENCE: dict[Severity, float] = {"critical": 0.99, "high": 0.95, "medium": 0.8, "low": 0.6}
 _PRIOR_OUTCOMES = 8.0  # how many outcomes the severity's confidence counts for
 SILENT_BELOW = 0.5
+FEWEST_AGENTS = 2
+PREFIX = "safety:"  # of the ids by which outcomes name the rules that were shown
 
 # Nothing dangerous goes without one of these, and most calls hold none; taking a command apart costs a hundred times more.
 _TRIGGERS = (
@@ -58,6 +62,12 @@ _SHELL_IN_PYTHON = re.compile(
 _SQL_IN_PYTHON = re.compile(r"\.execute\w*\(\s*f?(?P<quote>'''|\"\"\"|'|\")(?P<text>.*?)(?P=quote)", re.S)
 _RMTREE = re.compile(r"rmtree\(\s*['\"](?P<path>[^'\"]*)['\"]")
 _PRINTS_ENVIRONMENT = re.compile(r"print\(\s*(?:dict\()?os\.environ\s*\)")
+
+
+@lru_cache(maxsize=256)
+def rule_id(name: str) -> str:
+    """Id of the row that says what came of a rule's warnings."""
+    return pattern_id("safety", name)
 
 
 def dangers(tool: str, arguments: object) -> list[str]:
@@ -130,20 +140,32 @@ def _of_python(text: str) -> set[str]:
 
 @dataclass(slots=True)
 class SafetyLessons:
-    """What an agent has learned of each rule: over its sessions, in its own memory.
+    """What an agent has learned of each rule over its sessions, and the fleet over its own.
 
     Attributes:
-        right, wrong: how often each rule's warning proved right and to be a false alarm, by name.
+        index: the fleet's lore, if there is any.
+        right, wrong: how often each rule's warning proved right and to be a false alarm in this process, by name.
     """
+
+    index: LoreIndex | None = None
 
     right: dict[str, int] = field(default_factory=dict)
     wrong: dict[str, int] = field(default_factory=dict)
 
     def confidence(self, name: str) -> float:
         """That a warning by this rule is right, 0..1: the severity's, moved by outcomes (mean of a Beta distribution)."""
-        right, wrong = self.right.get(name, 0), self.wrong.get(name, 0)
+        right, wrong = self._fleet(name)
+        # The fleet's include this agent's own, as far as they have come.
+        right, wrong = max(right, self.right.get(name, 0)), max(wrong, self.wrong.get(name, 0))
         prior = _CONFIDENCE[RULES[name].severity]
         return (prior * _PRIOR_OUTCOMES + right) / (_PRIOR_OUTCOMES + right + wrong)
+
+    def _fleet(self, name: str) -> tuple[int, int]:
+        known = self.index.patterns.get(rule_id(name)) if self.index is not None else None
+        # One agent alone, mistaken or hostile, silences no rule for the others.
+        if known is None or known.agents < FEWEST_AGENTS:
+            return 0, 0
+        return known.failures, max(0, known.calls - known.failures)
 
     def is_told(self, name: str) -> bool:
         """Whether the rule still warns."""
@@ -191,5 +213,5 @@ class SafetyWatch:
 def _caution(name: str) -> Caution:
     rule = RULES[name]
     return Caution(
-        f"safety:{name}", f"This call is dangerous ({rule.severity}, {name}). {rule.principle} {rule.instead}"
+        f"{PREFIX}{name}", f"This call is dangerous ({rule.severity}, {name}). {rule.principle} {rule.instead}"
     )

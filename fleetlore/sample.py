@@ -117,6 +117,13 @@ class SessionSample:
         return round(sum(seen.failures for seen in self.seen.values()) * self._scale)
 
     @property
+    def warned(self) -> tuple[int, int]:
+        """Sessions that did what they were warned of and it is known what came of it, and those where it failed or they did."""
+        right = sum(seen.failures > 0 or seen.failed for seen in self.seen.values())
+        known = sum(seen.failures > 0 or seen.ended > 0 for seen in self.seen.values())
+        return round(known * self._scale), round(right * self._scale)
+
+    @property
     def ended(self) -> int:
         """Sessions of which it is known how they ended."""
         return round(sum(seen.ended > 0 for seen in self.seen.values()) * self._scale)

@@ -121,6 +121,7 @@ class PatternState:
 
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
+        known, right = sample.warned if self.level == "safety" else (sample.calls, sample.failures)
         return Pattern(
             id=self.id,
             level=self.level,
@@ -132,8 +133,8 @@ class PatternState:
             parent=self.parent,
             call=self.call,
             transient=self.transient,
-            calls=sample.calls,
-            failures=sample.failures,
+            calls=known,
+            failures=right,
             sessions=sample.sessions,
             agents=sample.agents,
             sessions_ended=sample.ended,

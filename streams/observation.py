@@ -8,10 +8,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 import msgspec
+import orjson
 
 from fleetlore.loops import LoopPattern
 from fleetlore.lore import LOOP, Level
 from fleetlore.patterns import Failure, tool_id
+from fleetlore.safety import PREFIX, dangers, rule_id
 from fleetlore.sample import BADLY, WELL
 
 
@@ -82,6 +84,19 @@ def subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
             failure.exact, "exact", tool, error_class, failure.template, failure.shape, failure.class_, call, transient
         ),
     )
+
+
+def subjects_of_warnings(tool: str, arguments: str, advice: tuple[str, ...]) -> list[Subject]:
+    """The safety rules that the agent was shown before a call and broke all the same: it may have made another one instead."""
+    shown = [id.removeprefix(PREFIX) for id in advice if id.startswith(PREFIX)]
+    if not shown:
+        return []
+    try:
+        value = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        value = arguments
+    broken = dangers(tool, value)
+    return [Subject(rule_id(name), "safety", "", template=name) for name in broken if name in shown]
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,7 @@ from streams.observation import (
     subjects_of_call,
     subjects_of_failure,
     subjects_of_loop,
+    subjects_of_warnings,
 )
 from streams.stage import DeadLetter
 
@@ -137,6 +138,9 @@ class OpenSession(msgspec.Struct):
             failure = failure_of(tool, arguments, error_type, message)
             subjects += subjects_of_failure(failure, call)
             self.news = True
+        advice = _texts(data.advice) if data.advice else ()
+        if advice:
+            subjects += tuple(subjects_of_warnings(tool, arguments, advice))
         failed = failure is not None
         figures = self._figures
         for subject in subjects:
@@ -150,7 +154,7 @@ class OpenSession(msgspec.Struct):
                 seen.last = time
             elif time < seen.first:
                 seen.first = time
-        duration, advice, adapter, withheld = data.duration, data.advice, data.adapter, data.withheld
+        duration, adapter, withheld = data.duration, data.adapter, data.withheld
         self.steps[sequence] = Step(
             sequence=sequence,
             role="tool",
@@ -165,7 +169,7 @@ class OpenSession(msgspec.Struct):
             pattern=failure.class_ if failure else None,
             exact=failure.exact if failure else None,
             transient=failure is not None and failure.transient,
-            advice=_texts(advice) if advice else (),
+            advice=advice,
             adapter=adapter[:MAX_WORD] if isinstance(adapter, str) else None,
             withheld=_texts(withheld) if withheld else (),
         )

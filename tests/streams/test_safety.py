@@ -1,0 +1,105 @@
+"""What came of calls that were made in spite of a safety warning is counted over the fleet, and the agents' lessons use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from fleetlore import events as ev
+from fleetlore.lore import Pattern
+from fleetlore.lore_index import LoreIndex
+from fleetlore.safety import PREFIX, SafetyLessons, SafetyWatch, rule_id
+
+Pipeline = Any  # `MemoryPipeline` of conftest.py
+MakePipeline = Callable[..., Pipeline]
+
+NOW = 1_767_225_600.0
+FORCE = "git-force-push"
+PUSH = ("bash", {"command": "git push --force"}, "done", None)
+REFUSED = ("bash", {"command": "git push --force"}, "", "remote rejected: protected branch 'main'")
+SAFE = ("bash", {"command": "git push"}, "done", None)
+
+
+def warned(pipeline: Pipeline, name: str, *calls: Any, rule: str = FORCE, **story: Any) -> list[Any]:
+    """A session whose calls were all made after the warning of the rule."""
+    events = pipeline.story.session(name, *calls, **story)
+    for event in events:
+        if event.kind == "outcome":
+            event.data[ev.ADVICE] = [f"{PREFIX}{rule}"]
+    return list(events)
+
+
+async def lessons(pipeline: Pipeline) -> SafetyLessons:
+    index = LoreIndex()
+    for body in await pipeline.bodies("patterns"):
+        index.put_pattern(Pattern.from_json(orjson.dumps(body)), NOW)
+    return SafetyLessons(index)
+
+
+async def row(pipeline: Pipeline) -> tuple[int, int, int]:
+    found = (await lessons(pipeline)).index
+    assert found is not None
+    pattern = found.patterns[rule_id(FORCE)]
+    return pattern.calls, pattern.failures, pattern.agents
+
+
+async def test_right_warnings_and_false_alarms_are_told_apart_by_outcome(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    await pipeline.send(warned(pipeline, "refused", REFUSED))
+    await pipeline.send(warned(pipeline, "failed", PUSH, outcome="failure"))
+    await pipeline.send(warned(pipeline, "fine", PUSH))
+    await pipeline.send(warned(pipeline, "heeded", SAFE))  # it did something else
+    await pipeline.send(warned(pipeline, "unknown", PUSH, outcome="unknown"))
+    await pipeline.send(pipeline.story.session("not-warned", PUSH))
+    await pipeline.drain()
+    assert await row(pipeline) == (3, 2, 4)
+    again = await pipeline.knowledge()
+    await pipeline.send(warned(pipeline, "fine", PUSH))
+    pipeline.crash()
+    await pipeline.send(warned(pipeline, "failed", PUSH, outcome="failure"))
+    await pipeline.drain()
+    assert await pipeline.knowledge() == again
+
+
+async def test_a_rule_that_is_mostly_a_false_alarm_falls_silent_for_the_fleet(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    for number in range(20):
+        await pipeline.send(warned(pipeline, f"fine-{number}", PUSH, agent=f"a{number % 3}"))
+    await pipeline.drain()
+    fleet = await lessons(pipeline)
+    assert fleet.confidence(FORCE) < 0.5 and not fleet.is_told(FORCE)
+    assert SafetyWatch(fleet).cautions(*PUSH[:2]) == ()
+    assert SafetyLessons().is_told(FORCE)
+
+
+async def test_one_agent_alone_silences_nothing_for_others(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    for number in range(20):
+        await pipeline.send(warned(pipeline, f"fine-{number}", PUSH, agent="alone"))
+    await pipeline.drain()
+    assert (await lessons(pipeline)).is_told(FORCE)
+
+
+async def test_a_critical_one_never_falls_silent(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    wipe = ("bash", {"command": "rm -rf /"}, "", None)
+    (caution,) = SafetyWatch(SafetyLessons()).cautions(*wipe[:2])
+    rule = caution.id.removeprefix(PREFIX)
+    for number in range(30):
+        await pipeline.send(warned(pipeline, f"fine-{number}", wipe, rule=rule, agent=f"a{number % 3}"))
+    await pipeline.drain()
+    fleet = await lessons(pipeline)
+    assert fleet.confidence(rule) < 0.5 and fleet.is_told(rule)
+
+
+async def test_an_agents_own_count_is_not_added_to_the_fleets(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    for number in range(4):
+        await pipeline.send(warned(pipeline, f"fine-{number}", PUSH, agent=f"a{number % 2}"))
+    await pipeline.drain()
+    fleet = await lessons(pipeline)
+    before = fleet.confidence(FORCE)
+    fleet.credit(FORCE, right=False)
+    assert fleet.confidence(FORCE) == before
