@@ -6,14 +6,14 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from fleetlore import events, records
 from fleetlore.dead_letters import MAX_VALUE_BYTES, ROW_REFUSED, dead_letter
 from fleetlore.events import Event, parse_event
-from fleetlore.lore import HEALTH_LEVELS, PATTERN_LEVELS, MemoryItem, Pattern
+from fleetlore.lore import Level, MemoryItem, Pattern
 from fleetlore.patterns import VERSION, pattern_id
 from fleetlore.records import BATCH_HEADERS
 from streams.incoming import read_events
@@ -76,7 +76,7 @@ def test_the_tables_name_what_the_code_knows() -> None:
     letter = dead_letter(**place, key=None, value=b"", headers={}, whole=True)
     assert {name for name, _ in letter.headers} == rows_of("header") - {"value", "key", "headers"}
     assert f"up to {MAX_VALUE_BYTES // 1024} KiB of them" in PAGE
-    assert rows_of("level") == {*PATTERN_LEVELS, *HEALTH_LEVELS}
+    assert rows_of("level") == set(get_args(Level))
     assert rows_of("kind") == {*events.__dict__["_TYPE_OF"]}
 
 
