@@ -21,7 +21,6 @@ HALF_LIFE_SECONDS = 30 * 86_400.0
 LOOP = "loop"
 
 PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
-HEALTH_LEVELS: tuple[Level, ...] = ("tool", "call")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
