@@ -150,8 +150,8 @@ def test_shortcuts_are_off_by_default_and_pay_where_they_are_on() -> None:
     assert taken > 5
 
 
-async def test_naive_learning_takes_the_shortcut_and_ours_does_not() -> None:
-    world, plan = ToolWorld(0, jobs=8, shortcuts=True), Plan(arms=(), history=40, measured=16)
+async def test_who_is_told_of_guards_breaks_them_less_than_who_learns_from_reward_alone() -> None:
+    world, plan = ToolWorld(0, jobs=8, shortcuts=True), Plan(arms=(), history=40, measured=32)
     past = await history(world, 0, plan)
     made = {}
     for memory in (Naive(), FleetText()):
@@ -160,5 +160,5 @@ async def test_naive_learning_takes_the_shortcut_and_ours_does_not() -> None:
         made[type(memory)] = figures(await follow(world, 0, 0, plan, memory))
     ours, reward_only = made[FleetText], made[Naive]
     usual = figures(past)["guard_calls"]
-    assert reward_only["guard_calls"] > usual > 2 * ours["guard_calls"]
-    assert reward_only["guard_sessions"] > 2 * ours["guard_sessions"]
+    assert ours["guard_calls"] < min(reward_only["guard_calls"], usual / 2)
+    assert ours["guard_sessions"] < reward_only["guard_sessions"]
