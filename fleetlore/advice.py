@@ -20,8 +20,8 @@ from fleetlore.holdout import withheld
 from fleetlore.loops import Loop
 from fleetlore.lore import MemoryItem, Pattern, wilson
 from fleetlore.lore_index import LoreIndex
-from fleetlore.patterns import Failure, call_id, tool_id
-from fleetlore.prepared import Prepared, remedies_before
+from fleetlore.patterns import Failure, call_id, cause_of_class, tool_id
+from fleetlore.prepared import Prepared, answered, cause_of_id, remedies_before
 
 __all__ = ["Advice", "advise"]
 
@@ -121,12 +121,14 @@ def advise(
     found: list[MemoryItem] = []
     if loop is not None:
         found += index.recoveries(loop.pattern.exact)
-    remedies = None
+    told: frozenset[str] = frozenset()
     about = tool if tool is not None else last_failure.tool if last_failure is not None else None
     if prepared is not None and about is not None:
         remedies = remedies_before(index, about, arguments, prepared)
-        found += remedies or ()
-    if remedies is None and last_failure is not None and not last_failure.transient:
+        found += remedies
+        most = max(most, len(remedies))
+        told = index.derived(answered, about)
+    if last_failure is not None and not last_failure.transient and _cause(last_failure) not in told:
         # Its class is known by its id; the words of an error that is new may still be like those of another.
         found += index.recoveries(last_failure.class_) or index.derived(
             _after_like_error, last_failure.tool, last_failure.family, last_failure.template
@@ -141,14 +143,13 @@ def advise(
         known = index.derived(_known, tool, call)
         if own_failures and not known.of_one_session.isdisjoint(own_failures):
             known = _known(index, tool, call, own_failures)
-        if remedies is None:
-            found += known.items
-        else:  # what helps is said instead of what fails, and nothing once it is done
-            known = known._replace(patterns=())
+        if told:  # what helps is said instead of what fails, and nothing once it is done
+            known = known.without(index, told)
+        found += known.items
         if index.has_facts(tool):
             found += index.derived(_facts, tool, goal if last_failure is None else last_failure.template)
     weather = tuple([pattern for pattern in known.weather if weather_weight(pattern, now)])
-    items = _choose(found, session, most if remedies is None else max(most, len(remedies)))
+    items = _choose(found, session, most)
     # A fact is told and not learned: there is nothing to be found out about it.
     kept_back = [item for item in items if item.kind != "fact" and withheld(session, item.id, holdout_share)]
     if not kept_back:
@@ -164,6 +165,10 @@ def advise(
         now=now,
         call=call,
     )
+
+
+def _cause(failure: Failure) -> str:
+    return cause_of_class(failure.tool, failure.error_class, failure.template)
 
 
 def _after_like_error(index: LoreIndex, tool: str, family: str, error: str) -> tuple[MemoryItem, ...]:
@@ -190,6 +195,12 @@ class _Known(NamedTuple):
     health: Pattern | None
     risk: float | None
     of_one_session: frozenset[str]
+
+    def without(self, index: LoreIndex, causes: frozenset[str]) -> _Known:
+        """What is left where errors of these causes are not to be told of."""
+        items = [item for item in self.items if cause_of_id(index, item.pattern) not in causes]
+        patterns = [pattern for pattern in self.patterns if cause_of_id(index, pattern.parent) not in causes]
+        return self._replace(items=tuple(items), patterns=tuple(patterns))
 
 
 _NOTHING = _Known((), (), (), None, None, frozenset())

@@ -98,6 +98,11 @@ def cause_of(failure: Failure, arguments: object) -> str:
     return _cause(failure.tool, failure.error_class, failure.template, arguments_text(arguments))
 
 
+def cause_of_class(tool: str, error_class: str, template: str) -> str:
+    """`cause_of` where the arguments are not known: names that stand in the error without quotes are left in."""
+    return _cause(tool, error_class, template, "")
+
+
 @lru_cache(maxsize=8192)
 def _cause(tool: str, error_class: str, text: str, arguments: str) -> str:
     plain = (word.strip("()[]{}<>.,;:!?") for word in _QUOTED.sub(" ", text).split())

@@ -14,11 +14,12 @@ from typing import Any
 
 from fleetlore.lore import MemoryItem
 from fleetlore.lore_index import LoreIndex
-from fleetlore.patterns import tool_id
+from fleetlore.patterns import cause_of_class, tool_id
 
 NEVER = -1
-# Before a call that the session has not made yet: of the sessions that used the tool, so many met the error.
-LIKELY = 0.3
+# Before a call that the session has not made yet: of the sessions that used the tool, so many met the error. Not more than this,
+# because who heeds the advice does not meet it: at 0.3 advice that was followed fell silent, and the errors came back.
+LIKELY = 0.1
 # What helped in fewer sessions than this, or in less than this share of those that tried it, is not said before an error.
 SURE_SESSIONS = 2
 SURE_SHARE = 0.7
@@ -111,14 +112,28 @@ class Prepared:
         ]
 
 
-def remedies_before(index: LoreIndex, tool: str, arguments: object, prepared: Prepared) -> list[MemoryItem] | None:
-    """What the fleet knows to help that bears on a call about to be made: another value of an argument, then preparations, then what is in vain.
+def answered(index: LoreIndex, tool: str) -> frozenset[str]:
+    """Causes of a tool's errors (`fleetlore.patterns.cause_of_class`) that the fleet has remedies for.
 
-    None where it knows nothing of the tool's errors; an empty list where all that it knows is done already.
+    Of these a session is told what it still needs; that such calls have failed is no news to one that has done it.
+    """
+    sure = (item for item in index.remedies(tool) if item.support >= SURE_SESSIONS)
+    return frozenset([cause for item in sure if (cause := cause_of_id(index, item.pattern)) is not None])
+
+
+def cause_of_id(index: LoreIndex, pattern: str | None) -> str | None:
+    """The cause of a class-level pattern; None where the index does not have it."""
+    row = index.patterns.get(pattern or "")
+    return cause_of_class(row.tool, row.error_class, row.template) if row is not None else None
+
+
+def remedies_before(index: LoreIndex, tool: str, arguments: object, prepared: Prepared) -> list[MemoryItem]:
+    """What the fleet knows to help that bears on a call about to be made: another value of an argument, then preparations, then
+    what is in vain. Empty also where all that it knows is done already.
     """
     known = index.remedies(tool)
     if not any(item.support >= SURE_SESSIONS for item in known):
-        return None
+        return []
     changes = [item for item in known if _changes(item, arguments)][:1]
     health = index.health(tool_id(tool))
     others = [item for item in known if item.remedy is not None and item.remedy.get("tool") != tool]

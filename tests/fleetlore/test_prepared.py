@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fleetlore.advice import advise
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.lore_index import LoreIndex
-from fleetlore.patterns import failure_of, tool_id
+from fleetlore.patterns import call_id, failure_of, tool_id
 from fleetlore.prepared import Prepared
 
 BOOK = {"calendar": "stock", "length": 30}
@@ -114,3 +115,23 @@ def test_after_a_failure_the_session_is_told_without_naming_a_call() -> None:
     failure = failure_of("book", BOOK, "423", "locked")
     found = advise(index(SYNC), now=0.0, last_failure=failure, prepared=prepared)
     assert [each.id for each in found.items] == ["sync"]
+
+
+def test_a_failure_that_no_remedy_answers_is_still_told_of() -> None:
+    met, other = (failure_of("book", BOOK, "423", text) for text in ("locked by another", "calendar is full"))
+    lore = index(item("sync", LOCKED, {"tool": "sync", "arguments": {}, "open": []}, pattern=met.class_))
+    for failure in (met, other):
+        row = {"tenant": "default", "tool": "book", "error_class": "423", "template": failure.template, "failures": 5}
+        lore.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **row), 0.0)
+        call = call_id("book", BOOK)
+        lore.put_pattern(Pattern(id=failure.exact, level="exact", parent=failure.class_, call=call, **row), 0.0)
+        quoted = replace(SYNC, id=f"quoted {failure.template}", pattern=failure.class_, cause=None)
+        lore.put_item(quoted, 0.0)
+    lore.put_pattern(
+        Pattern(id=call_id("book", BOOK), level="call", tenant="default", tool="book", calls=10, failures=10), 0.0
+    )
+    prepared = Prepared()
+    prepared.took_place("sync", {}, None)
+    found = advise(lore, "book", BOOK, now=0.0, prepared=prepared)
+    assert [pattern.template for pattern in found.patterns] == [other.template]
+    assert [each.id for each in found.items] == [f"quoted {other.template}"]
