@@ -34,7 +34,7 @@ def plots(
 ) -> None:
     """Draw reports of `fleetlore evaluate` (AdMem's table, learning curves, forgetting) and of `fleetlore backtest --curve`.
 
-    The same reports give the same files. Needs the extra [evaluate].
+    The same reports give the same files. Needs the extra `evaluate`.
     """
     import orjson
 

@@ -53,8 +53,8 @@ class OpenSession(msgspec.Struct):
         last_time: newest event time, to tell when it has been silent for too long.
         news: a call has failed or got into a loop since the last observations, which other agents should hear of at once.
         suspects: dead letters to be, by sequence: events that came before the one they should have followed.
-        _called: calls not looked at for loops yet, by sequence: when they ended and with which arguments.
-        _looked: up to which event they were looked at.
+        _next: the first event that has not come: up to there calls were looked at for loops.
+        _waiting: calls behind it, by sequence: when they ended and with which arguments.
     """
 
     tenant: str
@@ -76,12 +76,12 @@ class OpenSession(msgspec.Struct):
     sequences: set[int] = set()
     suspects: dict[int, DeadLetter] = {}
     _figures: dict[str, Figures] = {}
-    _called: dict[int, tuple[float, str]] = {}
-    _looked: int = 0
+    _waiting: dict[int, tuple[float, str]] = {}
+    _next: int = 0
     _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
 
     def __post_init__(self) -> None:
-        self._looked = self.part * PART_EVENTS
+        self._next = self.part * PART_EVENTS
 
     @property
     def headless(self) -> bool:
@@ -125,6 +125,8 @@ class OpenSession(msgspec.Struct):
             self.ending = data.outcome
             self.reward = data.reward
         # An action about to run says nothing that its outcome does not repeat.
+        if sequence == self._next:
+            self._look_on()
 
     def _take_outcome(self, sequence: int, time: float, data: Data) -> None:
         tool, arguments, message = data.tool or "", data.arguments, data.error_message
@@ -176,23 +178,27 @@ class OpenSession(msgspec.Struct):
         # Two that differ where the step is cut are not the same.
         if len(arguments) > MAX_TEXT or len(data.result) > MAX_TEXT:
             arguments = f"{arguments[:MAX_TEXT]}\x1f{hash((arguments, data.result))}"
-        self._called[sequence] = time, arguments
+        if sequence == self._next:
+            self._look(sequence, time, arguments)
+        else:
+            self._waiting[sequence] = time, arguments
 
-    def look_for_loops(self) -> None:
-        """Look at the calls in their order, up to the first event that is missing.
+    def _look_on(self) -> None:
+        """The event that was missing is there: go on to the next one that is.
 
         What lies behind a gap waits: two equal calls with another one lost between them are no loop, and what is counted
         here is merged by maximum and never taken back.
         """
-        sequences, called, place = self.sequences, self._called, self._looked
-        while place in sequences:
-            if (seen := called.pop(place, None)) is not None:
-                time, arguments = seen
-                loop = self._detector.take(arguments, self.steps[place])
-                if loop is not None:
-                    self._take_loop(place, time, loop)
-            place += 1
-        self._looked = place
+        self._next += 1
+        while self._next in self.sequences:
+            if (call := self._waiting.pop(self._next, None)) is not None:
+                self._look(self._next, *call)
+            self._next += 1
+
+    def _look(self, sequence: int, time: float, arguments: str) -> None:
+        loop = self._detector.take(arguments, self.steps[sequence])
+        if loop is not None:
+            self._take_loop(sequence, time, loop)
 
     def _take_loop(self, sequence: int, time: float, loop: Loop) -> None:
         """Nothing of it is a failure: what failed was counted as that."""

@@ -99,13 +99,13 @@ class SessionsStage(Stage):
             self._metrics.received_events(record.topic).inc(len(events) + refused)
             arrivals.append((record, events))
         clean([event for _, events in arrivals for event in events])
-        touched: dict[tuple[str, Key], OpenSession] = {}
+        news: dict[int, OpenSession] = {}
         for record, events in arrivals:
             partition = self._partitions.setdefault(record.tp, Partition())
             tenant = tenant_of(record.topic)
             for event in events:
                 try:
-                    self._take(event, tenant, record, partition, touched, effects)
+                    self._take(event, tenant, record, partition, news, effects)
                 except InvalidEvent as error:
                     effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
                     effects.processed -= 1
@@ -113,8 +113,7 @@ class SessionsStage(Stage):
         overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
         for partition in self._partitions.values():
             self._close_torn(partition, overdue, effects)
-        for session in touched.values():
-            session.look_for_loops()
+        for session in news.values():
             # A failure cannot wait until the session ends; what went well can.
             if session.news:
                 self._tell(session, effects)
@@ -135,7 +134,7 @@ class SessionsStage(Stage):
         tenant: str,
         record: Record,
         partition: Partition,
-        touched: dict[tuple[str, Key], OpenSession],
+        news: dict[int, OpenSession],
         effects: Effects,
     ) -> None:
         if event.type == FEEDBACK:
@@ -162,7 +161,8 @@ class SessionsStage(Stage):
             partition.newest_time = time
         if time > effects.newest:
             effects.newest = time
-        touched[tenant, key] = session
+        if session.news:
+            news[id(session)] = session
         if new or key in partition.headless:
             partition.place(key, session)
         if session.complete or key in partition.closed:
@@ -191,7 +191,6 @@ class SessionsStage(Stage):
         partition.open.pop(key, None)
         partition.headless.pop(key, None)
         partition.torn.pop(key, None)
-        session.look_for_loops()
         self._tell(session, effects)
         if session.headless:
             return
