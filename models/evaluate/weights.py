@@ -42,7 +42,9 @@ class Weights(Memory):
         self._now = 0.0
 
     async def twin(self) -> Weights:
-        kept = {id(shared): shared for shared in (self.policy.base, self.policy.encoder)}
+        kept: dict[int, object] = {id(shared): shared for shared in (self.policy.base, self.policy.encoder)}
+        # A loaded version is never changed, so both may hold it; which one is in use is each one's own.
+        kept[id(self.policy)] = copy.copy(self.policy)
         return copy.deepcopy(self, kept)
 
     def recall(self, situation: Situation) -> Recall:

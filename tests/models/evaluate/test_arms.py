@@ -9,6 +9,7 @@ import pytest
 
 from fleetlore.encoder import shared_encoder
 from fleetlore.network import load_base
+from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.world import Call, Reply
 from models.evaluate.memory import LogOnly, Memory, NoMemory, Situation
 from models.evaluate.raw_episodes import STRIDE, WINDOW, RawEpisodes
@@ -115,6 +116,17 @@ async def test_weights_abstain_until_a_version_has_passed_and_twins_share_no_lea
     twin = await memory.twin()
     assert twin._learner is not memory._learner
     assert twin.policy.base is memory.policy.base
+
+
+async def test_a_twin_of_weights_with_a_version_goes_its_own_way() -> None:
+    memory = Weights(load_base(), shared_encoder())
+    first, second = random_weights(1), random_weights(2)
+    memory.policy.swap(first, manifest_for(first, "default"))
+    memory.recall(situation())
+    twin = await memory.twin()
+    assert twin.policy.version == memory.policy.version
+    twin.policy.swap(second, manifest_for(second, "default"))
+    assert twin.policy.version != memory.policy.version
 
 
 def test_a_recorded_session_is_judged_by_its_environment() -> None:
