@@ -73,7 +73,7 @@ class Stack:
             broker=f"127.0.0.1:{self._ports['broker']}",
             milvus=f"http://127.0.0.1:{self._ports['milvus']}",
             tenants=tenants,
-            partitions=partitions or workers,
+            partitions=partitions or max(1, workers),
             session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
             adapters_dir=str(self.data / "adapters"),
             signing_key=str(self.data / "keys" / "adapter_ed25519"),
