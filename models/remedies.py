@@ -91,17 +91,25 @@ def remedies(calls: Calls, failed: Sequence[int], telling: Collection[int]) -> d
         telling: those of them whose error says what is wrong: of an answer that was called wrong, another answer is no remedy.
     """
     found: dict[tuple[str, ...], Remedy] = {}
+    worked_last = {call.tool: place for place, call in enumerate(calls) if not call.failed}
     for place in failed:
         before = calls[place]
+        # To find the next attempt means to compare texts, and most failures teach nothing: nothing else was done after them, and what
+        # was called is no object whose values could be told apart.
+        if _values(before.arguments) is None and all(
+            at < place for tool, at in worked_last.items() if tool != before.tool
+        ):
+            continue
         after = next(_attempts(calls, place), None)
-        if after is None:
+        tried = [] if after is None else list(_between(calls, place, after))
+        if after is None or not tried:
             continue
         met = cause(before)
         gone = calls[after].pattern is None or cause(calls[after]) != met
         worked = next((each for each in _attempts(calls, place) if not calls[each].failed), None) if gone else None
         if gone and worked is None:
             continue  # the tool never worked again: nothing shows that this was a way
-        for remedy, prepared in _between(calls, place, after):
+        for remedy, prepared in tried:
             if remedy.change is not None and place not in telling:
                 continue
             known = found.setdefault((met, *remedy.key), remedy)
