@@ -1,7 +1,7 @@
 """What a session has met and prepared so far: which of the fleet's remedies it still needs.
 
 A remedy of an error's cause (`models.remedies`) is news to a session that has met the error and not yet done anything about it, and
-before the first such call, where most sessions met it. It is none where the remedy was applied and the error has not come
+before the first such call, where a tenth of the sessions met it. It is none where the remedy was applied and the error has not come
 again, and where it was applied and the very next attempt met the error all the same.
 """
 
