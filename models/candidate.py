@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
 from fleetlore.lore import ItemKind
 from fleetlore.patterns import pattern_id
-from fleetlore.trajectory import encode
+from fleetlore.trajectory import Trajectory, encode
 
 Side = Literal["success", "failure", "withdrawn"]
 
@@ -74,6 +74,27 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     def from_json(cls, value: bytes) -> Candidate:
         """Raises msgspec.DecodeError (a ValueError) for what is no candidate."""
         return msgspec.json.decode(value, type=cls)
+
+
+class Origin(TypedDict):
+    """Those fields of a `Candidate` that say where it comes from."""
+
+    tenant: str
+    session: str
+    agent: str
+    seen: float
+    revision: tuple[int, float]
+
+
+def origin(trajectory: Trajectory) -> Origin:
+    """Of the session, as it is now."""
+    return Origin(
+        tenant=trajectory.tenant,
+        session=trajectory.id,
+        agent=trajectory.agent,
+        seen=trajectory.ended,
+        revision=trajectory.revision,
+    )
 
 
 def item_id(version: str, tenant: str, kind: str, *key: str) -> str:

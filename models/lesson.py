@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from fleetlore.trajectory import Step, Trajectory
-from models.candidate import Candidate
+from models.candidate import Candidate, origin
 from models.junk import ERROR, TRIED
 from models.quotes import MAX_CALL, MAX_ERROR, MAX_GOAL, MAX_STEP, VERSION, Calls, call_text, error_text, item_id, line
 
@@ -37,14 +37,10 @@ def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
     again = f"{len(attempts)} attempts" if len(tried) > 1 else f"The same call {len(attempts)} times"
     repeated = f" {again} did not help." if len(attempts) > 1 else ""
     return Candidate(
+        **origin(trajectory),
         item_id=item_id(trajectory.tenant, "lesson", failed.pattern or ""),
-        tenant=trajectory.tenant,
         kind="lesson",
         side="failure",
-        session=trajectory.id,
-        agent=trajectory.agent,
-        seen=trajectory.ended,
-        revision=trajectory.revision,
         # The best example shows most of what does not help.
         rank=(-len(tried), len(attempts)),
         title=line(f"{tool}: {error}", 160),
@@ -68,14 +64,10 @@ def contradicted(
     instead = {each.pattern: each.item_id for each in recoveries}
     return [
         Candidate(
+            **origin(trajectory),
             item_id=item_id(trajectory.tenant, "lesson", pattern),
-            tenant=trajectory.tenant,
             kind="lesson",
             side="success",
-            session=trajectory.id,
-            agent=trajectory.agent,
-            seen=trajectory.ended,
-            revision=trajectory.revision,
             rank=(int(pattern not in instead),),
             instead=instead.get(pattern, ""),
             version=VERSION,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from fleetlore.patterns import argument_shape
 from fleetlore.trajectory import Judgment, Step
 from models.call_change import change_key, distance, in_words
-from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate
+from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 from models.junk import ERROR, is_verdict
 from models.quotes import MAX_RESULT, MAX_STEP, VERSION, Calls, call_text, error_text, item_id, line, parsed, said
 
@@ -132,14 +132,10 @@ def _recovery(
     probability = judgment.verdict.probability
     trust = 0 if probability > SUCCESS_ABOVE else 2 if probability < FAILURE_BELOW else 1
     return Candidate(
+        **origin(trajectory),
         item_id=item_id(trajectory.tenant, "recovery", failed.pattern or "", *key),
-        tenant=trajectory.tenant,
         kind="recovery",
         side="success",
-        session=trajectory.id,
-        agent=trajectory.agent,
-        seen=trajectory.ended,
-        revision=trajectory.revision,
         rank=(trust, *rank),
         title=line(f"{tool}: {line(error, 90)} — {short or 'a call that works'}", 200),
         description=f"{tool} got past this error {how}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fleetlore.trajectory import Judgment
-from models.candidate import Candidate
+from models.candidate import Candidate, origin
 from models.junk import ERROR, TRIED
 from models.quotes import MAX_STEP, VERSION, Calls, call_text, error_text, item_id, line, parsed
 from models.remedies import Example, Remedy, remedies
@@ -47,14 +47,10 @@ def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Ca
     named = f" (`{'`, `'.join(remedy.open)}`: as in the error or the call)" if remedy.open else ""
     verb = "got past this error" if helped else "met this error again"
     return Candidate(
+        **origin(trajectory),
         item_id=item_id(trajectory.tenant, "recovery", "cause", met, *remedy.key),
-        tenant=trajectory.tenant,
         kind="recovery",
         side="success" if helped else "failure",
-        session=trajectory.id,
-        agent=trajectory.agent,
-        seen=trajectory.ended,
-        revision=trajectory.revision,
         rank=rank,
         title=line(f"{tool}: {line(error, 90)} — {'' if helped else 'not '}{line(said, 90)}", 200),
         description=f"{tool} {verb} after {said}{named}.",

@@ -14,7 +14,7 @@ from itertools import chain
 
 from fleetlore.patterns import argument_shape
 from fleetlore.trajectory import Judgment, Step
-from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side
+from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side, origin
 from models.quotes import MAX_ERROR, MAX_GOAL, MAX_STEP, VERSION, Calls, error_text, item_id, line
 from models.strategy import outline
 
@@ -47,14 +47,10 @@ def attempt_facts(judgment: Judgment, calls: Calls, telling: list[int]) -> list[
     }
     return [
         Candidate(
+            **origin(trajectory),
             item_id=item_id(trajectory.tenant, "strategy", "attempts", aspect, task),
-            tenant=trajectory.tenant,
             kind="strategy",
             side=side,
-            session=trajectory.id,
-            agent=trajectory.agent,
-            seen=trajectory.ended,
-            revision=trajectory.revision,
             rank=(len(calls),),
             title=line(f"{_WHAT[aspect].capitalize()}: {goal}", 160),
             description="What tells attempts that succeeded"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fleetlore.lore import ItemKind
 from fleetlore.trajectory import Feedback, Trajectory, Verdict, encode
-from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate
+from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 from models.llm.opinion import Notes, Opinion
 
 # Ids remembered of what a session taught; with its digest they fit a field of the store. A session teaches few items, and only
@@ -122,14 +122,10 @@ def notable(verdict: Verdict, label: str) -> bool:
 def _withdrawal(id: str, kind: ItemKind, trajectory: Trajectory) -> Candidate:
     """Takes back whatever the session contributed to the item up to this state of it."""
     return Candidate(
+        **origin(trajectory),
         item_id=id,
-        tenant=trajectory.tenant,
         kind=kind,
         side="withdrawn",
-        session=trajectory.id,
-        agent=trajectory.agent,
-        seen=trajectory.ended,
-        revision=trajectory.revision,
         rank=(),
         title="",
         description="",

@@ -14,7 +14,7 @@ import orjson
 
 from fleetlore.patterns import arguments_text
 from fleetlore.trajectory import Judgment, Step
-from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate
+from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 from models.consolidation import ENDING_BITS
 from models.junk import ERROR_MET
 from models.quotes import MAX_ERROR, MAX_GOAL, MAX_STEP, REMEMBERED, VERSION, Calls, item_id, line, parsed, said
@@ -48,14 +48,10 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
         rank = (0 if errors else 1, number)
     return [
         Candidate(
+            **origin(trajectory),
             item_id=item_id(trajectory.tenant, "strategy", task),
-            tenant=trajectory.tenant,
             kind="strategy",
             side="success" if succeeded else "failure",
-            session=trajectory.id,
-            agent=trajectory.agent,
-            seen=trajectory.ended,
-            revision=trajectory.revision,
             rank=rank,
             title=f"How to: {line(goal, 120)}",
             description=description,

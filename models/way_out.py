@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fleetlore.patterns import argument_shape
 from fleetlore.trajectory import Judgment, Step
-from models.candidate import SUCCESS_ABOVE, Candidate
+from models.candidate import SUCCESS_ABOVE, Candidate, origin
 from models.quotes import MAX_RESULT, MAX_STEP, VERSION, Calls, call_text, item_id, line, parsed
 from models.recovery import worked
 
@@ -42,14 +42,10 @@ def _way_out(judgment: Judgment, loop: str, stuck: Step, after: Step) -> Candida
     content += [f"It gave: {line(stuck.result, MAX_RESULT)}"] if stuck.result else []
     content += [f"Led out of it: {call_text(after)}"]
     return Candidate(
+        **origin(trajectory),
         item_id=item_id(trajectory.tenant, "recovery", loop, after.tool, argument_shape(after.arguments)),
-        tenant=trajectory.tenant,
         kind="recovery",
         side="success",
-        session=trajectory.id,
-        agent=trajectory.agent,
-        seen=trajectory.ended,
-        revision=trajectory.revision,
         rank=(len(after.arguments),),
         title=line(f"{stuck.tool} in circles — {call_text(after, 120)}", 200),
         description=f"Sessions that went round here got out of it with {call_text(after, MAX_STEP)}.",

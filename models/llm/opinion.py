@@ -8,7 +8,7 @@ import msgspec
 
 from fleetlore.lore import ItemKind
 from fleetlore.trajectory import Trajectory, Verdict, encode
-from models.candidate import Candidate, Side, item_id
+from models.candidate import Candidate, Side, item_id, origin
 
 MAX_TITLE = 120
 MAX_DESCRIPTION = 300
@@ -69,14 +69,10 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
         for note in self.notes:
             key = " ".join(note.title.casefold().split())
             yield Candidate(
+                **origin(trajectory),
                 item_id=item_id(self.version, trajectory.tenant, kind, trajectory.task or tool, key),
-                tenant=trajectory.tenant,
                 kind=kind,
                 side=side,
-                session=trajectory.id,
-                agent=trajectory.agent,
-                seen=trajectory.ended,
-                revision=trajectory.revision,
                 rank=(0,),
                 title=note.title,
                 description=note.description,
