@@ -260,6 +260,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await super().on_stop()
         for stage in self._stages:
             stage.forget()
+        self._delivery.forget()
         if self._model is not None:
             await self._model.close()
         await self._outbox.stop()

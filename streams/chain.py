@@ -68,15 +68,18 @@ class Chain:
                 write.result()
 
     def _write(self, effects: Effects) -> None:
-        for collection, rows in effects.rows.items():
-            self._writes.append(asyncio.create_task(self._upsert(collection, rows)))
+        if effects.rows:
+            self._writes.append(asyncio.create_task(self._upsert(effects)))
 
-    async def _upsert(self, collection: str, rows: list[dict[str, object]]) -> None:
-        try:
-            await self._store.upsert(collection, rows)
-        except RowRefused as error:
-            # The live workers have it among their dead letters.
-            log.warning("%s", error)
+    async def _upsert(self, effects: Effects) -> None:
+        for collection, rows in effects.rows.items():
+            try:
+                await self._store.upsert(collection, rows)
+            except RowRefused as error:
+                # The live workers have it among their dead letters.
+                log.warning("%s", error)
+        if effects.acknowledged is not None:
+            effects.acknowledged()
 
     def _hand_on(self, values: Sequence[Outgoing], waiting: dict[str, list[Record]]) -> None:
         """Pack values as the topics would have carried them, so that the next stage reads them as ever."""

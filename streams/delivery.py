@@ -116,9 +116,13 @@ class Delivery:
         self._budget_seconds = budget_seconds
         self._breaker = breaker or Breaker()
         self._newest: dict[tuple[str, str], Record] = {}
+        self._behind: dict[str, asyncio.Task[None]] = {}  # by stage: rows that its next batches do not wait for
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
         """Process a batch and have its effects acknowledged; then allow its offsets to be committed.
+
+        Rows whose stage wants to be told when they are (`Effects.acknowledged`) are written behind: the stage's next batches go on
+        meanwhile, but for one with rows of its own, and an empty one, which waits for all.
 
         Raises:
             StoreUnavailable, BrokerUnavailable: an outage lasted longer than the budget; nothing may be committed.
@@ -129,12 +133,21 @@ class Delivery:
         effects = await self._retried(lambda: stage.process(batch), stage.name)
         self._weigh(batch, effects.dead_letters)
         letters = letters_of(stage, effects.dead_letters)
-        refused, _, _ = await asyncio.gather(
-            asyncio.gather(*(self._upsert(stage, name, rows) for name, rows in effects.rows.items())),
-            self._retried(lambda: self._outbox.deliver(effects.outgoing), stage.name),
-            self._bury(stage, letters),
-        )
-        await self._bury(stage, [letter for each in refused for letter in each])
+        sinks = [self._retried(lambda: self._outbox.deliver(effects.outgoing), stage.name), self._bury(stage, letters)]
+        if effects.acknowledged is None:
+            sinks.append(self._write(stage, effects))
+        await asyncio.gather(*sinks)
+        if effects.acknowledged is not None:
+            await self._written(
+                stage
+            )  # what was written first must not arrive last, and a slow store holds the stage up
+            self._behind[stage.name] = asyncio.create_task(self._write(stage, effects))
+        if not batch:
+            await self._written(stage)
+        self._allow(stage, batch)
+        self._count(stage, batch, effects, self._clock.monotonic() - started)
+
+    def _allow(self, stage: Stage, batch: Sequence[Record]) -> None:
         # Of all its partitions, since what it held back of one may have come with a batch of another.
         own = f".{stage.reads}"
         next_offsets = {tp: offset for tp, offset in self._ledger.positions().items() if tp.topic.endswith(own)}
@@ -142,12 +155,27 @@ class Delivery:
             next_offsets[record.tp] = max(record.offset + 1, next_offsets.get(record.tp, 0))
         for tp, offset in next_offsets.items():
             self._ledger.allow(tp, offset, stage.committable(tp, offset))
-        self._count(stage, batch, effects, self._clock.monotonic() - started)
 
     def forget(self) -> None:
-        """Partitions were handed out anew."""
+        """Partitions were handed out anew. What is still being written must not allow a commit any more."""
+        for write in self._behind.values():
+            write.cancel()
+        self._behind.clear()
         self._ledger.forget()
         self._breaker.forget()
+
+    async def _write(self, stage: Stage, effects: Effects) -> None:
+        refused = await asyncio.gather(*(self._upsert(stage, name, rows) for name, rows in effects.rows.items()))
+        await self._bury(stage, [letter for each in refused for letter in each])
+
+        if effects.acknowledged is not None:
+            effects.acknowledged()
+            self._allow(stage, ())
+
+    async def _written(self, stage: Stage) -> None:
+        write = self._behind.get(stage.name)
+        if write is not None:
+            await write
 
     def _weigh(self, batch: Sequence[Record], letters: Sequence[DeadLetter]) -> None:
         """Tell the breaker of every record whether it was lost, before anything of the batch takes effect."""

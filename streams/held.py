@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from fleetlore.clock import Clock
@@ -31,7 +31,21 @@ class Held(Generic[V]):
         self._most = most
         self._uncovered: dict[TopicPartition, int] = {}
         self._written = clock.monotonic()
+        self._under_way: list[tuple[dict[Key, V], dict[TopicPartition, int]]] = []  # and what of the log it covers
         self.waiting: dict[Key, V] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything waits or is being written."""
+        return bool(self.waiting or self._under_way)
+
+    def newest(self, key: Key) -> V | None:
+        """What waits or is being written: newer than what the store has."""
+        return next((values[key] for values in (self.waiting, *self._values_under_way()) if key in values), None)
+
+    def drop(self) -> None:
+        """The store is another one: what waits is not for it, and what is being written is not in it."""
+        for values in (self.waiting, *self._values_under_way()):
+            values.clear()
 
     def due(self, batch: Sequence[Record]) -> bool:
         """Whether all that waits, the changes of this batch among it, is to be written now. Ask once for every batch."""
@@ -49,11 +63,27 @@ class Held(Generic[V]):
         self._uncovered.clear()
         self._written = self._clock.monotonic()
 
+    def written_behind(self) -> Callable[[], None]:
+        """As `written`, but the next batches do not wait for it. To be called once it is acknowledged: until then it is covered."""
+        write = dict(self.waiting), dict(self._uncovered)
+        self._under_way.append(write)
+        self.written()
+
+        def acknowledged() -> None:
+            self._under_way = [each for each in self._under_way if each is not write]
+
+        return acknowledged
+
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         """As of a stage."""
-        return min(self._uncovered.get(tp, next_offset), next_offset)
+        uncovered = (self._uncovered, *(offsets for _, offsets in self._under_way))
+        return min(next_offset, *(offsets.get(tp, next_offset) for offsets in uncovered))
+
+    def _values_under_way(self) -> list[dict[Key, V]]:
+        return [values for values, _ in reversed(self._under_way)]
 
     def forget(self) -> None:
         """As of a stage."""
         self.waiting.clear()
         self._uncovered.clear()
+        self._under_way.clear()

@@ -1,8 +1,8 @@
 """Stage 2: observations → failure patterns and call health, in Milvus and on the compacted topic `patterns`.
 
 A new failure goes out at once, for others are about to make the same call. A pattern that is known changes with nearly every
-batch and says little new each time, so it is published and stored together with all that has changed, every two seconds; the
-commit waits for it (`streams.held`).
+batch and says little new each time, so it is published and stored together with all that has changed, every two seconds. The
+commit waits for it (`streams.held`), the next batch does not: a failure that comes meanwhile is news, and a write takes a while.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PatternsStage(Stage):
 
     @property
     def holds(self) -> bool:
-        return bool(self._held.waiting)
+        return bool(self._held)
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -60,13 +60,13 @@ class PatternsStage(Stage):
         if self._states.source != source:
             # A backfill has taken the name over. What waits was made of the old collection's rows and would overwrite the new
             # ones; the new collection has those events already, or gets them handed over.
-            self._held.waiting.clear()
+            self._held.drop()
         new: dict[Key, PatternState] = {}
         for tenant, seen in observations:
             subject = seen.subject
             key = tenant, subject.id
-            # One that waits may have been dropped from memory, and is newer than what the store has.
-            state = self._held.waiting.get(key) or states.get(key)
+            # One that waits or is being written may have been dropped from memory, and is newer than what the store has.
+            state = self._held.newest(key) or states.get(key)
             if state is None:
                 state = states[key] = new[key] = PatternState.new(*astuple(subject))
                 self._states.remember(tenant, subject.id, state)
@@ -100,7 +100,7 @@ class PatternsStage(Stage):
                 self._newest_hours[tenant][id] = state.hours.periods[0]
                 seen.add(tenant)
         self._show_health(seen)
-        self._held.written()
+        effects.acknowledged = self._held.written_behind()
 
     def _show_health(self, tenants: Iterable[str]) -> None:
         """The tools' newest hour, as metrics: of all tools together, because agents may name theirs as they like."""

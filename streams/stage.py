@@ -7,7 +7,7 @@ in-memory log of the tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -68,6 +68,8 @@ class Effects:
         dead_letters: what could not be processed.
         processed: how many events (or values of a later topic) the batch held, bad ones left out.
         newest: event time of the newest of them, in seconds since the Unix epoch; 0 where there is none.
+        acknowledged: to be called once the rows are. Where it is given, the next batches do not wait for them, and the stage
+            itself says by `committable` what must not be committed until then.
     """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -75,6 +77,7 @@ class Effects:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     processed: int = 0
     newest: float = 0.0
+    acknowledged: Callable[[], None] | None = None
 
 
 class Stage(Protocol):

@@ -145,6 +145,96 @@ async def test_while_a_sink_is_under_way_nothing_may_be_committed(
     assert ledger.take() == {PARTITION: 2}
 
 
+class Slow:
+    """A store that takes its time: each write waits until it is let through."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: list[str] = []
+        self.doors: list[asyncio.Event] = []
+        self.outage = False
+        world.effects = Effects(rows={"items": [{"id": "acme/1"}]}, acknowledged=lambda: self._acknowledged(world))
+        world.held_back = 1
+        monkeypatch.setattr(world, "upsert", self._upsert)
+
+    async def _upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
+        self.begun.append(rows[0]["id"])
+        self.doors.append(asyncio.Event())
+        await self.doors[-1].wait()
+        if self.outage:
+            raise StoreUnavailable("away")
+
+    @staticmethod
+    def _acknowledged(world: World) -> None:
+        world.held_back = 0
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.tasks.sleep(0)
+
+
+async def test_the_next_batch_does_not_wait_for_rows_that_are_written_behind(
+    world: World, delivery: Delivery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(world, monkeypatch)
+    await delivery.run(world, [record(0)])
+    assert ledger.take() == {PARTITION: 0}
+    world.effects = Effects(outgoing=[Outgoing("acme", "items", "1", b"{}")])
+    world.happened.clear()
+    await delivery.run(world, [record(1)])
+    assert world.happened == ["process", "deliver", "allow"]
+    assert slow.begun == ["acme/1"]
+    slow.doors[0].set()
+    await turns()
+    assert ledger.take() == {PARTITION: 2}, "the acknowledgement allows the commit by itself"
+
+
+async def test_rows_wait_for_those_before_them_and_an_empty_batch_for_all(
+    world: World, delivery: Delivery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(world, monkeypatch)
+    await delivery.run(world, [record(0)])
+    second = asyncio.create_task(delivery.run(world, [record(1)]))
+    await turns()
+    assert not second.done() and len(slow.begun) == 1, "a slow store holds the stage up"
+    slow.doors[0].set()
+    await second
+    world.effects = Effects()
+    last = asyncio.create_task(delivery.run(world, []))
+    await turns()
+    assert not last.done() and len(slow.begun) == 2
+    slow.doors[1].set()
+    await last
+    assert ledger.take() == {PARTITION: 2}
+
+
+async def test_an_outage_of_what_is_written_behind_ends_the_worker_with_a_later_batch(
+    world: World, delivery: Delivery, ledger: Ledger, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(world, monkeypatch)
+    await delivery.run(world, [record(0)])
+    await turns()
+    slow.outage = True
+    slow.doors[0].set()
+    clock.advance(61)
+    await turns()
+    with pytest.raises(StoreUnavailable):
+        await delivery.run(world, [])
+    assert ledger.take() == {PARTITION: 0}
+
+
+async def test_what_is_being_written_when_partitions_move_allows_nothing(
+    world: World, delivery: Delivery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(world, monkeypatch)
+    await delivery.run(world, [record(0)])
+    await turns()
+    delivery.forget()
+    slow.doors[0].set()
+    await turns()
+    assert ledger.take() == {} and world.held_back == 1
+
+
 @pytest.mark.parametrize(
     ("what", "error"),
     [
