@@ -73,7 +73,7 @@ class Pipeline:
     def __init__(self, whole: bool) -> None:
         metrics, store = Metrics("worker"), EmptyStore()
         self._whole = whole
-        self._sessions = SessionsStage(SystemClock(), metrics, SILENT_SECONDS)
+        self._sessions = SessionsStage(store, SystemClock(), metrics, SILENT_SECONDS)
         self._trajectories: Values[Trajectory | Feedback] = Values(Trajectory | Feedback)
         self._judge = JudgeChain()
         self._judgments = JudgmentsStage(store, self._judge, metrics)

@@ -61,7 +61,7 @@ def pipeline(
 ) -> tuple[Stage, ...]:
     """All stages, in the order in which an event passes through them; without the one that asks a `model`."""
     return (
-        SessionsStage(clock, metrics, silent_seconds),
+        SessionsStage(store, clock, metrics, silent_seconds),
         PatternsStage(store, clock, metrics),
         JudgmentsStage(store, judge or JudgeChain(), metrics, model),
         ItemsStage(store, clock, metrics, half_life_seconds),

@@ -53,6 +53,7 @@ class OpenSession(msgspec.Struct):
         last_time: newest event time, to tell when it has been silent for too long.
         news: a call has failed or got into a loop since the last observations, which other agents should hear of at once.
         suspects: dead letters to be, by sequence: events that came before the one they should have followed.
+        behind: events before this sequence lie behind a judgment already, see `streams.behind`.
         _next: the first event that has not come: up to there calls were looked at for loops.
         _waiting: calls behind it, by sequence: when they ended and with which arguments.
     """
@@ -75,6 +76,7 @@ class OpenSession(msgspec.Struct):
     steps: dict[int, Step] = {}
     sequences: set[int] = set()
     suspects: dict[int, DeadLetter] = {}
+    behind: int = 0
     _figures: dict[str, Figures] = {}
     _waiting: dict[int, tuple[float, str]] = {}
     _next: int = 0
@@ -82,6 +84,11 @@ class OpenSession(msgspec.Struct):
 
     def __post_init__(self) -> None:
         self._next = self.part * PART_EVENTS
+
+    @property
+    def id(self) -> str:
+        """Of its judgment."""
+        return self.session if self.part == 0 else f"{self.session}#{self.part}"
 
     @property
     def headless(self) -> bool:
@@ -217,7 +224,7 @@ class OpenSession(msgspec.Struct):
         """What has changed since the last call: more was seen of a subject, or it became known how the session ended."""
         self.news = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
-        session = stable_hash(self.session if self.part == 0 else f"{self.session}#{self.part}")
+        session = stable_hash(self.id)
         agent = _agent_hash(self.agent)
         observations = []
         for each in self._figures.values():

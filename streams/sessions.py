@@ -5,7 +5,8 @@ that other agents need not wait for a session's end. No state is kept outside: t
 first event of a session that is still open, so after a crash the log gives every open session back, whole. That is bounded
 by event time and by distance in the log, not by the clock. One clock there is: a session whose end overtook some of its other
 events waits for them, but not for ever. What comes later still replaces what was handed on, so the clock decides how soon a
-session is known and not what is known of it in the end.
+session is known and not what is known of it in the end. And a session that holds the commit back for seconds is looked up in the
+store, for it may be one that was closed long ago and begins again with events that were sent twice (`streams.behind`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 from fleetlore.clock import Clock
@@ -20,11 +22,13 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.topics import tenant_of
 from fleetlore.trajectory import Feedback, encode
 from sinks.metrics import Metrics
+from streams.behind import MOST_SESSIONS, Patience, known_to
 from streams.cleaning import clean
 from streams.decode import dead_letter
 from streams.incoming import FEEDBACK, Incoming, bytes_of, read_events
 from streams.session import PART_EVENTS, OpenSession
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
+from streams.store import Store
 
 # A session that lies further back than this many records is closed as continued, so that a restart never has more to redo.
 MAX_OPEN_RECORDS = 100_000
@@ -53,11 +57,18 @@ class Partition:
     headless: dict[Key, OpenSession] = field(default_factory=dict)
     torn: dict[Key, float] = field(default_factory=dict)
     closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
+    patience: Patience = field(default_factory=Patience)
     newest_time: float = 0.0
     swept_time: float = 0.0
 
     def find(self, key: Key) -> OpenSession | None:
         return self.open.get(key) or self.headless.get(key) or self.closed.get(key)
+
+    @property
+    def held_at(self) -> int | None:
+        """Where the oldest open session begins, which no commit passes."""
+        oldest = next(iter(self.open.values()), None)
+        return None if oldest is None else oldest.first_offset
 
     def place(self, key: Key, session: OpenSession) -> None:
         """File a session by whether its first event is known."""
@@ -78,7 +89,8 @@ class SessionsStage(Stage):
     name = "sessions"
     reads = "events"
 
-    def __init__(self, clock: Clock, metrics: Metrics, silent_seconds: float) -> None:
+    def __init__(self, store: Store, clock: Clock, metrics: Metrics, silent_seconds: float) -> None:
+        self._store = store
         self._clock = clock
         self._metrics = metrics
         self._silent_seconds = silent_seconds
@@ -86,7 +98,8 @@ class SessionsStage(Stage):
 
     @property
     def holds(self) -> bool:
-        return any(partition.torn for partition in self._partitions.values())
+        now = self._clock.monotonic()
+        return any(partition.torn or partition.patience.over(now) for partition in self._partitions.values())
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -101,7 +114,8 @@ class SessionsStage(Stage):
         clean([event for _, events in arrivals for event in events])
         news: dict[int, OpenSession] = {}
         for record, events in arrivals:
-            partition = self._partitions.setdefault(record.tp, Partition())
+            if (partition := self._partitions.get(record.tp)) is None:
+                partition = self._partitions[record.tp] = Partition()
             tenant = tenant_of(record.topic)
             for event in events:
                 try:
@@ -113,6 +127,7 @@ class SessionsStage(Stage):
         overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
         for partition in self._partitions.values():
             self._close_torn(partition, overdue, effects)
+            await self._close_known(partition, effects)
         for session in news.values():
             # A failure cannot wait until the session ends; what went well can.
             if session.news:
@@ -122,8 +137,8 @@ class SessionsStage(Stage):
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         partition = self._partitions.get(tp)
-        oldest = next(iter(partition.open.values()), None) if partition else None
-        return next_offset if oldest is None else min(oldest.first_offset, next_offset)
+        held_at = partition.held_at if partition else None
+        return next_offset if held_at is None else min(held_at, next_offset)
 
     def forget(self) -> None:
         self._partitions.clear()
@@ -150,7 +165,7 @@ class SessionsStage(Stage):
             raise InvalidEvent(
                 "foreign_agent", f"session {event.session!r} is {session.agent!r}'s, not {event.agent!r}'s"
             )
-        elif sequence in session.sequences:
+        elif sequence in session.sequences or sequence < session.behind:
             self._metrics.duplicate_events().inc()
             return
         session.add(event, time)
@@ -207,6 +222,22 @@ class SessionsStage(Stage):
         for key, arrived in list(partition.torn.items()):
             if arrived <= overdue:
                 self._close(partition, key, partition.open[key], effects)
+
+    async def _close_known(self, partition: Partition, effects: Effects) -> None:
+        """Close what only repeats what is behind a judgment already. Merged into that, it changes nothing."""
+        now = self._clock.monotonic()
+        partition.patience.note(partition.held_at, now)
+        if not partition.patience.over(now):
+            return
+        partition.patience.asked(now)
+        oldest = list(islice(partition.open.items(), MOST_SESSIONS))
+        known = await known_to(self._store, [session for _, session in oldest])
+        for (key, session), behind in zip(oldest, known, strict=True):
+            if behind is not None:
+                session.behind = behind
+                session.suspects = {sequence: each for sequence, each in session.suspects.items() if sequence >= behind}
+                self._close(partition, key, session, effects)
+        partition.patience.note(partition.held_at, now)
 
     def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
         """Close what holds the commit back for too long: by distance in the log, and by the partition's own clock."""

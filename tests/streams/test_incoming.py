@@ -181,9 +181,14 @@ def test_the_types_are_those_of_the_contract() -> None:
     } == set(kinds.values)
 
 
+class NoStore:
+    async def get(self, collection: str, ids: object, *fields: str) -> dict[str, Any]:
+        raise AssertionError("nothing is held back long enough to ask for it")
+
+
 async def test_every_event_that_arrives_is_counted_the_bad_ones_too() -> None:
     metrics = Metrics("worker")
-    stage = SessionsStage(FakeClock(), metrics, 3600.0)
+    stage = SessionsStage(NoStore(), FakeClock(), metrics, 3600.0)
     await stage.process([record(msgspec.json.encode([to_cloudevent(event(0)), 7])), record(b"{")])
     name = topic("acme", "events")
     assert metrics.registry.get_sample_value("fleetlore_received_events_total", {"topic": name}) == 3

@@ -46,7 +46,7 @@ class Worker:
         self.clock = FakeClock()
         self.outbox = Outbox(broker)
         metrics = Metrics("test")
-        self._stage = SessionsStage(self.clock, metrics, 3600.0)
+        self._stage = SessionsStage(NoStore(), self.clock, metrics, 3600.0)
         self._delivery = Delivery(NoStore(), self.outbox, metrics, self.clock, Ledger(self.clock))
         self._positions: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
 
