@@ -24,9 +24,10 @@ from fleetlore.errors import ModelUnavailable
 MAX_CHARACTERS = 1000
 CACHED_TEXTS = 8192
 CACHED_WORDS = 8192
-TEXTS_AT_ONCE = 16  # their words always fit: a word has two characters at least, its space included
-# No token of the vocabulary has a space after a letter, so words that each begin with their spaces split as the text does.
-_WORDS = re.compile("▁*[^▁]+|▁+$")
+TEXTS_AT_ONCE = 16  # their words always fit: one that is no digit has two characters at least, what parts it included
+# No token of the vocabulary has a space after a letter or a digit beside anything, so words that each begin with their spaces,
+# and digits by themselves, split as the text does; and a number or an id that was never seen is made of what is known.
+_WORDS = re.compile("▁*[^▁0-9]+|[0-9]|▁+")
 
 Vectors = npt.NDArray[np.float32]
 
@@ -125,10 +126,10 @@ class StaticEncoder:
             known.update(zip(new, range(first, first + len(new)), strict=True))
 
     def _ids(self, word: str) -> list[int]:
-        if word.startswith("▁") and not any(special in word for special in self._special):
-            return [token.id for token in self._model.tokenize(word)]
-        ids: list[int] = self._tokenizer.encode(word, add_special_tokens=False).ids
-        return ids
+        if any(special in word for special in self._special):
+            ids: list[int] = self._tokenizer.encode(word, add_special_tokens=False).ids
+            return ids
+        return [token.id for token in self._model.tokenize(word)]
 
 
 def _sums(rows: list[list[int]], table: Vectors) -> Vectors:

@@ -184,10 +184,9 @@ class Policy:
         vectors = self.encoder.encode([texts[0], *fresh, *(action_text(*candidates[index]) for index in asked)])
         if len(current.centres) and float((current.centres @ vectors[0]).max()) < current.manifest.familiar.least:
             return found
+        prefix, risks, signatures = current.reader.read(prefix, vectors[1:], len(asked))
         if fresh:
-            prefix = current.reader.extend(prefix, vectors[1 : 1 + len(fresh)])
             current.sessions.keep(texts, prefix)
-        risks, signatures = current.reader.candidates(prefix, vectors[1 + len(fresh) :])
         for place, index in enumerate(asked):
             found[index] = risks[place], signatures[place]
         return found

@@ -17,6 +17,7 @@ import numpy as np
 from fleetlore.encoder import Vectors
 from fleetlore.network import BLOCKS, HEADS, MAX_TOKENS, TEXT_DIMENSIONS, WIDTH
 
+LEAST_COLUMNS = 8  # of a piece of a product; with that many rows several cores are worth their wait
 _EPSILON = 1e-5  # of the layer norms
 _HALF, _ROOT_HALF = np.float32(0.5), np.float32(math.sqrt(0.5))
 _ERF = tuple(np.float32(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
@@ -46,66 +47,77 @@ class Reader:
 
     def __init__(self, weights: Mapping[str, Vectors]) -> None:
         kinds = weights["kinds.weight"][[0, *(1 + place % 2 for place in range(MAX_TOKENS - 1))]]
-        self._places = weights["positions.weight"] + kinds + weights["project.bias"]
-        self._project = np.ascontiguousarray(weights["project.weight"].T) * np.float32(math.sqrt(TEXT_DIMENSIONS))
+        self._places = _centred(weights["positions.weight"] + kinds + weights["project.bias"])
+        self._project = _centred(weights["project.weight"].T) * np.float32(math.sqrt(TEXT_DIMENSIONS))
         self._blocks = [_Block(weights, f"blocks.{number}.") for number in range(BLOCKS)]
         self._heads = _Affine(weights, "step_head", "signature_head", norm="last_norm")
 
-    def extend(self, prefix: Prefix, vectors: Vectors) -> Prefix:
-        """The session with the texts that came after `prefix`: (n, 256), n > 0; with them it has at most 33."""
-        return self._read(prefix, vectors, *self._in_order(prefix, vectors), answering=False)[0]
+    def read(self, prefix: Prefix, vectors: Vectors, candidates: int) -> tuple[Prefix, list[float], Vectors]:
+        """Read on in one pass: vectors (n + k, 256) are the n texts that came after `prefix` and k candidates for what comes next.
 
-    def candidates(self, prefix: Prefix, vectors: Vectors) -> tuple[list[float], Vectors]:
-        """P(fails) and signature (k, 64) of each of k texts (k, 256) as the next action after `prefix`."""
-        place = len(prefix)
-        _, rows = self._read(prefix, vectors, self._places[place], _alone(len(vectors)), answering=True)
+        The session with those n texts, at most 33 in all, and P(fails) and signature (k, 64) of each candidate.
+        """
+        fresh = len(vectors) - candidates
+        upto = len(prefix) + fresh
+        places = self._places[len(prefix) : upto]
+        if candidates:
+            places = np.concatenate([places, np.broadcast_to(self._places[upto], (candidates, WIDTH))])
+        after, rows = self._read(prefix, vectors, places, _hidden(fresh, candidates), candidates)
         signatures = rows[:, 1:]
         lengths = np.sqrt(np.einsum("ij,ij->i", signatures, signatures))
         chances: list[float] = _sigmoid(rows[:, 0]).tolist()
-        return chances, signatures / np.maximum(lengths, np.float32(1e-12))[:, None]
+        return after, chances, signatures / np.maximum(lengths, np.float32(1e-12))[:, None]
 
     def steps(self, vectors: Vectors) -> Vectors:
         """P(the step fails) at each text of a session, (n, 256)."""
-        _, rows = self._read(NOTHING, vectors, *self._in_order(NOTHING, vectors), answering=True)
+        count = len(vectors)
+        _, rows = self._read(NOTHING, vectors, self._places[:count], _hidden(count, 0), count)
         return _sigmoid(rows[:, 0])
 
-    def _in_order(self, prefix: Prefix, vectors: Vectors) -> tuple[Vectors, Vectors]:
-        first, count = len(prefix), len(vectors)
-        return self._places[first : first + count], _earlier(count)
-
     def _read(
-        self, prefix: Prefix, vectors: Vectors, places: Vectors, hidden: Vectors, *, answering: bool
+        self, prefix: Prefix, vectors: Vectors, places: Vectors, hidden: Vectors, answering: int
     ) -> tuple[Prefix, Vectors]:
-        """Read more tokens. hidden: (n, n), minus infinity where the i-th must not look at the j-th.
+        """Read more tokens: the prefix with all but those that answer, and what the heads say of those, the last ones.
 
-        answering: what the heads say of each; otherwise nobody reads them to the end.
+        hidden: (n, n), minus infinity where the i-th must not look at the j-th.
         """
-        x: Vectors = vectors @ self._project
+        x = _product(vectors, self._project)
         x += places
-        keys, values = [], []
-        for block, known_keys, known_values in zip(self._blocks, prefix.keys, prefix.values, strict=True):
+        first = len(vectors) - answering  # nobody reads the others to the end
+        kept_keys, kept_values = [], []
+        for number, (block, known_keys, known_values) in enumerate(
+            zip(self._blocks, prefix.keys, prefix.values, strict=True)
+        ):
             q, k, v = block.project(x)
-            keys.append(np.concatenate([known_keys, k], axis=1))
-            values.append(np.concatenate([known_values, v], axis=1))
-            if answering or len(keys) < BLOCKS:
-                block.attend(x, q, keys[-1], values[-1], hidden)
+            keys, values = np.concatenate([known_keys, k], axis=1), np.concatenate([known_values, v], axis=1)
+            kept_keys.append(keys[:, : len(prefix) + first])
+            kept_values.append(values[:, : len(prefix) + first])
+            if number == BLOCKS - 1:
+                x, q, hidden = x[first:], q[:, first:], hidden[first:]
+            if len(x):
+                block.attend(x, q, keys, values, hidden)
                 block.feed(x)
-        return Prefix(tuple(keys), tuple(values)), self._heads(_normal(x)) if answering else x
+        return Prefix(tuple(kept_keys), tuple(kept_values)), self._heads(_normal(x))
 
 
 class _Affine:
-    """One or several `nn.Linear` of the same rows, the gain and the shift of the norm before them folded in."""
+    """One or several `nn.Linear` of the same rows, the gain and the shift of the norm before them folded in.
 
-    def __init__(self, weights: Mapping[str, Vectors], *names: str, norm: str = "") -> None:
+    added: what comes out is added to what norms read.
+    """
+
+    def __init__(self, weights: Mapping[str, Vectors], *names: str, norm: str = "", added: bool = False) -> None:
         weight: Vectors = np.concatenate([weights[f"{name}.weight"] for name in names])
         self.bias: Vectors = np.concatenate([weights[f"{name}.bias"] for name in names])
         if norm:
             self.bias = self.bias + weight @ weights[f"{norm}.bias"]
-            weight *= weights[f"{norm}.weight"]
+            weight *= weights[f"{norm}.weight"] * np.float32(math.sqrt(WIDTH))
         self.weight: Vectors = np.ascontiguousarray(weight.T)
+        if added:
+            self.weight, self.bias = _centred(self.weight), _centred(self.bias)
 
     def __call__(self, x: Vectors) -> Vectors:
-        y: Vectors = x @ self.weight
+        y = _product(x, self.weight)
         y += self.bias
         return y
 
@@ -116,9 +128,9 @@ class _Block:
         scale = np.float32(1 / math.sqrt(WIDTH // HEADS))
         self._qkv.weight[:, :WIDTH] *= scale
         self._qkv.bias[:WIDTH] *= scale
-        self._o = _Affine(weights, f"{name}o")
+        self._o = _Affine(weights, f"{name}o", added=True)
         self._up = _Affine(weights, f"{name}up", norm=f"{name}before_feed")
-        self._down = _Affine(weights, f"{name}down")
+        self._down = _Affine(weights, f"{name}down", added=True)
 
     def project(self, x: Vectors) -> Vectors:
         """Queries, keys and values of each head: (3, 4, n, 32)."""
@@ -126,7 +138,7 @@ class _Block:
 
     def attend(self, x: Vectors, q: Vectors, keys: Vectors, values: Vectors, hidden: Vectors) -> None:
         scores: Vectors = q @ keys.transpose(0, 2, 1)
-        scores[:, :, -len(x) :] += hidden
+        scores[:, :, -hidden.shape[1] :] += hidden
         scores -= np.maximum.reduce(scores, axis=2, keepdims=True)
         np.exp(scores, out=scores)
         attended = scores @ values
@@ -137,9 +149,41 @@ class _Block:
         x += self._down(_gelu(self._up(_normal(x))))
 
 
+def _product(x: Vectors, weight: Vectors) -> Vectors:
+    """x @ weight, in as many pieces as keep it on the thread that asks."""
+    pieces = _pieces(len(x), *weight.shape)
+    if pieces == 1:
+        y: Vectors = x @ weight
+        return y
+    y = np.empty((len(x), weight.shape[1]), dtype=np.float32)
+    columns, out = (rows.reshape(len(rows), pieces, -1).transpose(1, 0, 2) for rows in (weight, y))
+    np.matmul(x, columns, out=out)
+    return y
+
+
+@lru_cache(maxsize=1024)
+def _pieces(m: int, k: int, n: int) -> int:
+    """Into how many pieces of its columns a product (m, k) @ (k, n) is cut.
+
+    OpenBLAS, which numpy's wheels bring, gives a product of two matrices to all cores from 2^19 multiplications on, and one
+    with a single row from 9,216: beside a core that is busy each then waits for a thread that does not run, 0.04 ms become 15.
+    """
+    largest = (9_216 if m == 1 else 2**19) - 1
+    divisors = (pieces for pieces in range(1, n + 1) if n % pieces == 0)
+    return next(pieces for pieces in divisors if m * k * n // pieces <= largest or n // pieces <= LEAST_COLUMNS)
+
+
+def _centred(rows: Vectors) -> Vectors:
+    """Without the mean of each row, which every norm would take off: so no norm has to."""
+    centred: Vectors = np.ascontiguousarray(rows - rows.mean(axis=-1, keepdims=True, dtype=np.float32))
+    return centred
+
+
 def _normal(x: Vectors) -> Vectors:
-    y: Vectors = np.subtract(x, np.add.reduce(x, axis=1, keepdims=True) / np.float32(WIDTH))
-    y /= np.sqrt(np.einsum("ij,ij->i", y, y) / np.float32(WIDTH) + np.float32(_EPSILON))[:, None]
+    """Centred rows at length 1; the square root of the width, which makes their deviation 1, is in the weights."""
+    squares = np.einsum("ij,ij->i", x, x)
+    squares += np.float32(WIDTH * _EPSILON)
+    y: Vectors = x / np.sqrt(squares)[:, None]
     return y
 
 
@@ -168,16 +212,11 @@ def _sigmoid(x: Vectors) -> Vectors:
     return chances
 
 
-@lru_cache(maxsize=MAX_TOKENS)
-def _earlier(count: int) -> Vectors:
-    return _hiding(np.tri(count, dtype=np.float32))
-
-
-@lru_cache(maxsize=64)
-def _alone(count: int) -> Vectors:
-    return _hiding(np.eye(count, dtype=np.float32))
-
-
-def _hiding(seen: Vectors) -> Vectors:
-    hidden: Vectors = np.where(seen > 0, np.float32(0), np.float32(-np.inf)).astype(np.float32)
+@lru_cache(maxsize=1024)
+def _hidden(fresh: int, candidates: int) -> Vectors:
+    """Each fresh token sees those before it; each candidate all of them and itself."""
+    count = fresh + candidates
+    seen = np.eye(count, dtype=bool)
+    seen[:, :fresh] |= np.tri(count, fresh, dtype=bool)
+    hidden: Vectors = np.where(seen, np.float32(0), np.float32(-np.inf)).astype(np.float32)
     return hidden

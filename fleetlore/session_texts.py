@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 MAX_TEXT = 400
+# The standard library's, because orjson raises on integers of more than 64 bits: an agent's arguments may hold any.
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
 _PUNCTUATION = re.compile(r'[\s{}\[\]",:]+')
 
 
@@ -74,8 +76,7 @@ def _parsed(text: str) -> Any:
 
 
 def _json(value: Any) -> str:
-    # The standard library's, because orjson raises on integers of more than 64 bits: an agent's arguments may hold any.
     try:
-        return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+        return value if isinstance(value, str) else _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError):
         return str(value)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -32,14 +35,24 @@ def texts(seed: int, count: int) -> Vectors:
     return rows.astype(np.float32)
 
 
-@given(seed=st.integers(0, 2**31), count=st.integers(0, 15), asked=st.integers(1, 12), cut=st.integers(0, 31))
+@given(
+    seed=st.integers(0, 2**31),
+    count=st.integers(0, 15),
+    asked=st.integers(1, 12),
+    cut=st.integers(0, 31),
+    more=st.integers(0, 31),
+)
 @settings(max_examples=60, deadline=None)
-def test_candidates_after_a_kept_session_read_as_full_passes_do(seed: int, count: int, asked: int, cut: int) -> None:
+def test_candidates_after_a_kept_session_read_as_full_passes_do(
+    seed: int, count: int, asked: int, cut: int, more: int
+) -> None:
     session, candidates = texts(seed, 1 + 2 * count), texts(seed + 1, asked)
     prefix = NOTHING
-    for part in (session[: cut + 1], session[cut + 1 :]):
-        prefix = READER.extend(prefix, part) if len(part) else prefix
-    chances, signatures = READER.candidates(prefix, candidates)
+    for part in (session[: cut + 1], session[cut + 1 :][:more]):
+        prefix = READER.read(prefix, part, 0)[0]
+    rest = session[len(prefix) :]
+    after, chances, signatures = READER.read(prefix, np.concatenate([rest, candidates]), asked)
+    assert len(after) == len(session)
     for place, candidate in enumerate(candidates):
         with torch.inference_mode():
             full = NETWORK(torch.from_numpy(np.concatenate([session, candidate[None]]))[None])
@@ -59,27 +72,27 @@ def test_chances_of_any_size_are_numbers() -> None:
     weights = {name: tensor.numpy().copy() for name, tensor in NETWORK.state_dict().items()}
     for bias, chance in ((500, 1.0), (-500, 0.0)):
         weights["step_head.bias"][:] = bias
-        assert Reader(weights).candidates(NOTHING, texts(1, 2))[0] == [chance, chance]
+        assert Reader(weights).read(NOTHING, texts(1, 3), 2)[1] == [chance, chance]
 
 
 def test_what_is_kept_is_never_written_to() -> None:
     session = texts(1, MAX_TOKENS)
-    prefix = READER.extend(NOTHING, session[:5])
+    prefix = READER.read(NOTHING, session[:8], 3)[0]
     before = [array.copy() for array in (*prefix.keys, *prefix.values)]
-    READER.extend(prefix, session[5:9])
-    READER.candidates(prefix, session[5:9])
+    READER.read(prefix, session[5:9], 0)
+    READER.read(prefix, session[5:9], 2)
     for array, copy in zip((*prefix.keys, *prefix.values), before, strict=True):
         assert (array == copy).all()
 
 
 def test_threads_share_a_reader() -> None:
     sessions = [texts(seed, 31) for seed in range(4)]
-    expected = [READER.extend(NOTHING, session).keys[1] for session in sessions]
+    expected = [READER.read(NOTHING, session, 0)[0].keys[1] for session in sessions]
     wrong: list[int] = []
 
     def read(place: int) -> None:
         for _ in range(50):
-            if not np.allclose(READER.extend(NOTHING, sessions[place]).keys[1], expected[place], atol=1e-5):
+            if not np.allclose(READER.read(NOTHING, sessions[place], 0)[0].keys[1], expected[place], atol=1e-5):
                 wrong.append(place)
 
     threads = [threading.Thread(target=read, args=(place,)) for place in range(4)]
@@ -88,3 +101,34 @@ def test_threads_share_a_reader() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+_READING = """
+import time
+import numpy as np
+from fleetlore.network import load_base
+from fleetlore.reader import NOTHING, Reader
+reader = Reader({name: tensor.numpy() for name, tensor in load_base().network.state_dict().items()})
+rows = np.ones((41, 256), np.float32) / 16
+for turn in range(2):
+    time.sleep(0.5)  # threads that BLAS has started wait busily at first
+    everybody, asking = time.process_time(), time.thread_time()
+    for count in range(1, 34):
+        for _ in range(3):
+            prefix = reader.read(NOTHING, rows[:count], min(8, count))[0]
+            reader.read(prefix, rows[:9], 8)
+print((time.process_time() - everybody) / (time.thread_time() - asking))
+"""
+
+
+def test_only_the_thread_that_asks_works() -> None:
+    """With as many BLAS threads as it likes: on a busy machine a call would otherwise wait for the others, 10 ms each time."""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
+    ran = subprocess.run(
+        [sys.executable, "-c", _READING],
+        env=environment | {"OPENBLAS_NUM_THREADS": "4"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(ran.stdout) < 1.1
