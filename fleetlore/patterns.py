@@ -103,6 +103,11 @@ def cause_of_class(tool: str, error_class: str, template: str) -> str:
     return _cause(tool, error_class, template, "")
 
 
+def kind_of(failure: Failure) -> str:
+    """Id of what kind of failure it is, whichever tool met it."""
+    return _cause("", failure.error_class, failure.template, "")
+
+
 @lru_cache(maxsize=8192)
 def _cause(tool: str, error_class: str, text: str, arguments: str) -> str:
     plain = (word.strip("()[]{}<>.,;:!?") for word in _QUOTED.sub(" ", text).split())

@@ -2,7 +2,8 @@
 
 A remedy of an error's cause (`models.remedies`) is news to a session that has met the error and not yet done anything about it, and
 before the first such call, where a tenth of the sessions met it. It is none where the remedy was applied and the error has not come
-again, and where it was applied and the very next attempt met the error all the same.
+again, and where it was applied and the very next attempt met the error all the same. After a failure that takes what was prepared (a host
+that restarts) it is news again, before the error comes back.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Prepared:
         self._place = 0
         self._worked: dict[str, list[tuple[int, object]]] = defaultdict(list)
         self._met: dict[str, list[int]] = defaultdict(list)
+        self._kinds: dict[str, int] = {}
 
     def took_place(self, tool: str, arguments: object, cause: str | None) -> None:
         """A call ended. `cause`: id of what made it fail; None where it worked."""
@@ -48,16 +50,21 @@ class Prepared:
             self._met[cause].append(self._place)
             del self._met[cause][:-MAX_REMEMBERED]
 
-    def needed(self, items: Iterable[MemoryItem], health: float) -> Iterator[MemoryItem]:
+    def met(self, kind: str) -> None:
+        """A call failed, be it for a reason that passes. `kind`: of failure (`fleetlore.patterns.kind_of`)."""
+        self._kinds[kind] = self._place
+
+    def needed(self, items: Iterable[MemoryItem], sessions: float, lost: int = NEVER) -> Iterator[MemoryItem]:
         """Those of a tool's remedies that the session has cause to apply before it calls the tool, one a cause.
 
         Args:
             items: the surest first.
-            health: sessions that are known to have used the tool.
+            sessions: that are known to have used the tool.
+            lost: up to which place nothing holds that was prepared.
         """
         seen: set[str | None] = set()
         for item in items:
-            if item.cause not in seen and self._is_needed(item, health):
+            if item.cause not in seen and self._is_needed(item, sessions, lost):
                 seen.add(item.cause)
                 yield item
 
@@ -76,22 +83,24 @@ class Prepared:
             if (met := self._met.get(item.cause or "")) and met[-1] > _last(self._worked.get(item.tool, ()))
         }
 
-    def _is_needed(self, item: MemoryItem, sessions: float) -> bool:
+    def lost(self, index: LoreIndex) -> int:
+        """Where the session last met a failure that takes what was prepared, as the fleet has it (`models.losses`)."""
+        return max(
+            [place for kind, place in self._kinds.items() if any(map(_is_sure, index.recoveries(kind)))], default=NEVER
+        )
+
+    def _is_needed(self, item: MemoryItem, sessions: float, lost: int) -> bool:
         met = self._met.get(item.cause or "", ())
         worked = _last(self._worked.get(item.tool, ()))
         done = self._done(item)
+        if done and done[-1] <= lost and worked <= lost and _is_sure(item):
+            return True
         if met:
             if self._in_vain(met, done, item.tool):
                 return False
             return met[-1] > worked
         tried = item.support + item.against
-        return (
-            worked == NEVER
-            and not done
-            and item.support >= SURE_SESSIONS
-            and item.support >= SURE_SHARE * tried
-            and tried >= LIKELY * sessions
-        )
+        return worked == NEVER and not done and _is_sure(item) and tried >= LIKELY * sessions
 
     def _in_vain(self, met: list[int], done: list[int], tool: str) -> bool:
         """Whether the error came again after the remedy, with no call of the tool that worked between the two."""
@@ -137,7 +146,7 @@ def remedies_before(index: LoreIndex, tool: str, arguments: object, prepared: Pr
     changes = [item for item in known if _changes(item, arguments)][:1]
     health = index.health(tool_id(tool))
     others = [item for item in known if item.remedy is not None and item.remedy.get("tool") != tool]
-    preparations = list(prepared.needed(others, health.sessions if health is not None else 0))
+    preparations = list(prepared.needed(others, health.sessions if health is not None else 0, prepared.lost(index)))
     vain = index.in_vain(tool)
     causes = {item.cause for item in preparations} | prepared.open_causes(vain)
     return [*changes, *preparations[:MAX_PREPARATIONS], *islice(prepared.warned_of(vain, causes), MAX_IN_VAIN)]
@@ -150,6 +159,10 @@ def _changes(item: MemoryItem, arguments: object) -> bool:
         return False
     name, old, _ = change
     return name in arguments and arguments[name] == old and type(arguments[name]) is type(old)
+
+
+def _is_sure(item: MemoryItem) -> bool:
+    return item.support >= SURE_SESSIONS and item.support >= SURE_SHARE * (item.support + item.against)
 
 
 def _fixed(arguments: object, left_open: Iterable[str]) -> object:

@@ -16,7 +16,7 @@ from fleetlore.episodic import Episode, Moment
 from fleetlore.errors import ConfigError
 from fleetlore.events import Event, Kind, Outcome
 from fleetlore.guardian import STALL_SECONDS, Budget, Guardian
-from fleetlore.patterns import Failure, arguments_text, call_id, cause_of, failure_of
+from fleetlore.patterns import Failure, arguments_text, call_id, cause_of, failure_of, kind_of
 from fleetlore.prepared import Prepared
 from fleetlore.recalled import Recalled, unfenced
 from fleetlore.safety import SafetyWatch
@@ -224,6 +224,8 @@ class Session:
         self._episode.record(tool, arguments, result, error)
         self._guardian.took_place(tool, arguments, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, action.arguments, failed=failure is not None)
+        if failure is not None:
+            self._prepared.met(kind_of(failure))
         cause = cause_of(failure, action._recorded) if failure is not None and not failure.transient else None
         if failure is None or not failure.transient:
             self._prepared.took_place(tool, action.arguments, cause)

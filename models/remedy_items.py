@@ -7,15 +7,16 @@ from collections.abc import Collection, Sequence
 from fleetlore.trajectory import Judgment
 from models.candidate import Candidate, origin
 from models.junk import ERROR, TRIED
+from models.losses import Held, losses_of
 from models.quotes import MAX_STEP, VERSION, Calls, call_text, error_text, item_id, line, parsed
-from models.remedies import Example, Remedy, remedies
+from models.remedies import Example, Remedy, cause, remedies
 
 MAX_REMEDIES = 48
 """Of one session: an agent that is stuck tries everything. What helped comes first."""
 
 
 def remedies_of(judgment: Judgment, calls: Calls, failed: Sequence[int], telling: Collection[int]) -> list[Candidate]:
-    """At most `MAX_REMEDIES` candidates, those that helped first.
+    """At most `MAX_REMEDIES` candidates, those that helped first, and what took them (`models.losses`).
 
     Args:
         failed, telling: as in `models.remedies`.
@@ -24,7 +25,18 @@ def remedies_of(judgment: Judgment, calls: Calls, failed: Sequence[int], telling
         (met, remedy) for (met, *_), remedy in remedies(calls, failed, telling).items() if remedy.helped or remedy.again
     ]
     tried.sort(key=lambda each: not each[1].helped)
-    return [_candidate(judgment, calls, met, remedy) for met, remedy in tried[:MAX_REMEDIES]]
+    found = [_candidate(judgment, calls, met, remedy) for met, remedy in tried[:MAX_REMEDIES]]
+    return found + losses_of(judgment, calls, [_held(calls, failed, *each) for each in tried if _helps(each[1])])
+
+
+def _helps(remedy: Remedy) -> bool:
+    return remedy.helped and remedy.change is None
+
+
+def _held(calls: Calls, failed: Sequence[int], met: str, remedy: Remedy) -> Held:
+    example = remedy.examples[0]
+    again = frozenset([place for place in failed if place > example.later and cause(calls[place]) == met])
+    return Held(calls[example.failed].tool, again, calls[example.prepared or 0].tool, example.later)
 
 
 def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Candidate:

@@ -92,6 +92,33 @@ def test_what_was_in_vain_in_this_session_is_not_said_again() -> None:
     assert told(index(SYNC), prepared) == []
 
 
+def test_after_a_failure_that_takes_what_was_prepared_it_is_said_before_the_error_comes_back() -> None:
+    restart, refusal = "a restart", "a refusal"
+    taken = item("after a restart", "", {}, pattern=restart, tool="")
+    kept = replace(taken, id="after a refusal", pattern=refusal, support=2, against=8)
+    lore = index(SYNC, replace(taken, cause=None, remedy=None), replace(kept, cause=None, remedy=None))
+    prepared = Prepared()
+    prepared.took_place("sync", {"range": "month"}, None)
+    prepared.took_place("book", BOOK, None)
+    prepared.met(refusal)
+    assert told(lore, prepared) == []
+    prepared.met(restart)
+    assert told(lore, prepared) == ["sync"]
+    prepared.took_place("sync", {"range": "month"}, None)
+    assert told(lore, prepared) == []
+    prepared.took_place("book", BOOK, None)
+    assert told(lore, prepared) == []
+
+
+def test_what_worked_after_such_a_failure_is_not_prepared_again() -> None:
+    lore = index(SYNC, replace(item("restart", "", {}, pattern="a restart", tool=""), cause=None, remedy=None))
+    prepared = Prepared()
+    prepared.took_place("sync", {"range": "month"}, None)
+    prepared.met("a restart")
+    prepared.took_place("book", BOOK, None)
+    assert told(lore, prepared) == []
+
+
 def test_another_value_is_said_of_the_value_that_fails_alone() -> None:
     prepared = Prepared()
     prepared.took_place("book", BOOK, None)
