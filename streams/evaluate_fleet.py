@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fleetlore import events as ev
+from fleetlore.advice import Advice
 from fleetlore.events import Event, Kind
 from fleetlore.fleet import Session
 from fleetlore.topics import DEFAULT_TENANT
@@ -40,11 +42,9 @@ class FleetText(Memory):
 
     def recall(self, situation: Situation) -> Recall:
         session = self._open_session
-        notes = [Note(session.advise().text)]
-        notes += [
-            Note(session.advise(call.tool, call.arguments).text, place)
-            for place, call in enumerate(situation.candidates)
-        ]
+        found: list[tuple[Advice, int | None]] = [(session.advise(), None)]
+        found += [(session.advise(call.tool, call.arguments), place) for place, call in enumerate(situation.candidates)]
+        notes = [Note(advice.text, place) for advice, place in _each_once(found)]
         return Recall([note for note in notes if note.text])
 
     async def act(self, call: Call, environment: Performs) -> Reply:
@@ -112,6 +112,19 @@ class FleetBoth(Memory):
         if not self.shares:
             await self.text.learn(recorded)
             await self.weights.learn(recorded)
+
+
+def _each_once(found: Iterable[tuple[Advice, int | None]]) -> Iterator[tuple[Advice, int | None]]:
+    """The advice on several calls as an agent reads it that asks about all of them at once: an item or a loop is told the first time.
+
+    How often a call failed is told of every call, for it is another figure.
+    """
+    told: set[str] = set()
+    for advice, place in found:
+        items = tuple(item for item in advice.items if item.id not in told)
+        patterns = tuple(each for each in advice.patterns if not (each.is_loop and each.id in told))
+        told.update(advice.ids)
+        yield advice._replace(items=items, patterns=patterns), place
 
 
 def events_of(recorded: Recorded, clock: EventClock) -> list[Event]:

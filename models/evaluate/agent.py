@@ -46,7 +46,15 @@ SAFEST = 0.02
 
 
 async def attend(
-    agent: str, task: Task, environment: Environment, memory: Memory, *, session: str, luck: str, number: int
+    agent: str,
+    task: Task,
+    environment: Environment,
+    memory: Memory,
+    *,
+    session: str,
+    luck: str,
+    number: int,
+    mind: Mind | None = None,
 ) -> Recorded:
     """Let an agent work on a session until it is done.
 
@@ -54,9 +62,10 @@ async def attend(
         session: its id, unique in the run.
         luck: seed of the agent's slips and moods.
         number: place of the session in the run.
+        mind: how it decides; None: as the agent of all arms.
     """
     situation = Situation(session, agent, task.id, environment.goal)
-    mind = Mind(agent, luck, memory.keeps_log)
+    mind = mind or Mind(agent, luck, memory.keeps_log)
     lived: list[tuple[Call, Reply]] = []
     spent = 0.0
     watch = _Watch(environment)
@@ -102,6 +111,7 @@ class Mind:
         self._step = 0
         self._failed: Counter[str] = Counter()  # since something new last worked
         self._made: Counter[str] = Counter()  # what worked since the last progress
+        self._failing: set[str] = set()  # tools, since the last progress
         self._story: list[Told] = []  # since the last progress
         self._stories: deque[Story] = deque(maxlen=KEPT_STORIES)
         self._again: Call | None = None
@@ -126,9 +136,9 @@ class Mind:
     def told(self, calls: Sequence[Call], recall: Recall) -> list[float]:
         """What its own log and the texts add to the value of each call."""
         notes = within_budget(recall.notes)
-        read = [*self._stories, *(story for note in notes for story in stories(note.text))]
+        read = [story for note in notes for story in stories(note.text)]
         warned = [(note.about, failure_rate(note.text)) for note in notes if note.about is not None]
-        return [TRUST * value for value in advised(read, warned, calls, self._made)]
+        return [TRUST * value for value in advised(read, warned, calls, self._made, self._stories, self._failing)]
 
     def take_in(self, call: Call, reply: Reply, progress: bool) -> None:
         """Remember, for the rest of the session, what came of a call."""
@@ -141,10 +151,12 @@ class Mind:
                 self._stories.append(tuple(self._story))
             self._story = []
             self._failed.clear()
+            self._failing.clear()
             self._made.clear()
             self._overruled = 0
         elif reply.failed:
             self._failed[call.key] += 1
+            self._failing.add(call.tool)
         else:
             if call.key not in self._made:
                 self._failed.clear()

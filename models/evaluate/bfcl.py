@@ -129,6 +129,9 @@ class BfclSession:
                 del self._left[made]
         return answer
 
+    def solve(self) -> Call:
+        return self._left[0]
+
 
 class BfclWorld:
     """Tasks of the benchmark, drawn by a seed. Raises ModelUnavailable where the package is not installed."""

@@ -7,12 +7,14 @@ story says
 * this way (+1/2, and -1/2 for the other candidates of the same tool): it worked in the story, as the story's last word on it. Which
   of several ways works is all that says: that a tool worked elsewhere is no reason to use it here;
 * not yet (−1): it failed in the story and worked after other calls, and some of those have not been made since the last progress;
-  those that are missing then get +1;
+  those that are missing then get +1. Where the very same call worked in the end, its arguments were not at fault: then not yet is said
+  of the other candidates of its tool as well. In the session's own log nothing is missing that it did before, until the tool fails again;
 * don't (−1): it failed in the story and never worked.
 
 A call of the story is about those of the candidates with the same tool and the same names of arguments that agree with it in the
 most values: names and numbers differ from session to session. "x of y such calls failed" says −x/y of the call it was given for. Where several candidates agree equally well it says half as much
-of each, for it cannot tell them apart.
+of each, for it cannot tell them apart. Which way to make a call and whether to make it now are two questions: of each the mean over what
+was read is taken, and the two are added.
 """
 
 from __future__ import annotations
@@ -106,27 +108,43 @@ def advised(
     warned: Sequence[tuple[int, float | None]],
     candidates: Sequence[Call],
     made: Collection[str],
+    log: Sequence[Story] = (),
+    failing: Collection[str] = (),
 ) -> list[float]:
-    """What was read of each candidate: −1 (don't) to 1 (do it first), the mean over the stories and rates that say anything of it.
+    """What was read of each candidate: −1 (don't) to 1 (do it first), means over the stories and rates that say anything of it.
 
     Args:
         warned: place of a candidate and how often such calls fail.
         made: `Call.key` of the calls that worked since the last progress.
+        log: stories of the session itself.
+        failing: tools that failed since the last progress.
     """
-    totals = [0.0] * len(candidates)
-    counts = [0] * len(candidates)
+    whether: list[list[float]] = [[] for _ in candidates]
+    which: list[list[float]] = [[] for _ in candidates]
     for index, rate in warned:
         if rate is not None:
-            totals[index] -= rate
-            counts[index] += 1
-    for story in text:
-        for index, value in _says(story, candidates, made).items():
-            totals[index] += value
-            counts[index] += 1
-    return [total / count if count else 0.0 for total, count in zip(totals, counts, strict=True)]
+            whether[index].append(-rate)
+    said = [_says(story, candidates, made) for story in text]
+    said += [_says(story, candidates, made, failing) for story in log]
+    for now, way in said:
+        for index, value in now.items():
+            whether[index].append(value)
+        for index, value in way.items():
+            which[index].append(value)
+    return [min(1.0, max(-1.0, _mean(a) + _mean(b))) for a, b in zip(whether, which, strict=True)]
 
 
-def _says(story: Story, candidates: Sequence[Call], made: Collection[str]) -> dict[int, float]:
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _says(
+    story: Story, candidates: Sequence[Call], made: Collection[str], failing: Collection[str] | None = None
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Whether to make each call now, and which way.
+
+    `failing`: of a story of the session itself, the tools for which something may be missing; of another, any may.
+    """
     about = [_about(told, candidates) for told in story]
     first_failure: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -137,25 +155,31 @@ def _says(story: Story, candidates: Sequence[Call], made: Collection[str]) -> di
                 first_failure.setdefault(index, place)
     said: dict[int, float] = {}
     wanted: dict[int, float] = {}
+    waiting: dict[int, float] = {}
+    way: dict[int, float] = {}
     for index, place in last.items():
         weight = about[place][index]
         if not story[place].worked:
             said[index] = -weight
             continue
         begun = first_failure.get(index)
-        missing = _missing(about, story, begun, place, candidates, made) if begun is not None else {}
-        if missing:
+        lacks = begun is not None and (failing is None or candidates[index].tool in failing)
+        missing = _missing(about, story, begun, place, candidates, made) if begun is not None and lacks else {}
+        if missing and begun is not None:
             said[index] = -weight
+            if story[begun][:2] == story[place][:2]:
+                waiting.update({each: weight for each, call in enumerate(candidates) if call.tool == story[place].tool})
             for other, share in missing.items():
                 wanted[other] = max(share, wanted.get(other, 0.0))
             continue
         rivals = [each for each, call in enumerate(candidates) if call.tool == candidates[index].tool and each != index]
         if rivals:
-            said[index] = THIS_WAY * weight
+            way[index] = THIS_WAY * weight
         for rival in rivals:
             if rival not in last:
-                said[rival] = -THIS_WAY * weight
-    return said | {index: share for index, share in wanted.items()}
+                way[rival] = -THIS_WAY * weight
+    said |= {index: -weight for index, weight in waiting.items()}
+    return said | wanted, way
 
 
 def _missing(

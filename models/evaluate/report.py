@@ -66,6 +66,10 @@ def report(world: str, plan: Plan, results: Results, cpu_seconds: float) -> dict
         "updates": plan.new_updates,
         "cpu_seconds": round(cpu_seconds, 1),
         "arms": arms,
+        "references": {
+            name: {row: _interval({seed: [run[row] for run in runs] for seed, runs in by_seed.items()}) for row in ROWS}
+            for name, by_seed in results.references.items()
+        },
         "bars": {name: bar.to_dict() for name, bar in bars(table, results).items()},
     }
 
@@ -114,7 +118,7 @@ def bars(table: Mapping[str, Mapping[str, Cells]], results: Results) -> dict[str
 
 
 def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The table for people: one arm a line, means with their intervals."""
+    """The table for people: one arm a line, means with their intervals; the references, which learn nothing, last."""
     rows: list[tuple[str, ...]] = []
     for name, arm in found["arms"].items():
         rows.append(
@@ -129,6 +133,9 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
                 _plain(arm["overhead_percent"] and arm["overhead_percent"]["mean"]),
             )
         )
+    for name, reference in found["references"].items():
+        figures = (_range(reference["success"], 100, "%"), _range(reference["recovery"], 100, "%"))
+        rows.append((f"{name} (reference)", *figures, _range(reference["steps"], 1, "x"), "-", "-", "-", "-"))
     return rows
 
 

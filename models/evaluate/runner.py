@@ -19,6 +19,7 @@ from models.evaluate.agent import attend
 from models.evaluate.figures import figures
 from models.evaluate.forgetting import BATCH, NEW_UPDATES, OLD_UPDATES, PROBED_SESSIONS, Forgetting, Probe, foresight
 from models.evaluate.memory import LogOnly, Memory
+from models.evaluate.oracle import REFERENCES, Minds, mind_of
 from models.evaluate.recorded import Recorded
 from models.evaluate.world import Task, World
 
@@ -51,11 +52,13 @@ class Results:
         runs: figures by arm, seed and order.
         forgetting: by arm, one a seed.
         curves: by arm, of each run the sessions in order: succeeded, errors.
+        references: figures by reference (models.evaluate.oracle), seed and order.
     """
 
     runs: dict[str, dict[int, list[dict[str, float]]]]
     forgetting: dict[str, list[Forgetting]]
     curves: dict[str, list[list[tuple[bool, int]]]] = field(default_factory=dict)
+    references: dict[str, dict[int, list[dict[str, float]]]] = field(default_factory=dict)
 
 
 async def evaluate(
@@ -76,6 +79,9 @@ async def evaluate(
             for session in past:
                 await taught[name].learn(session)
             progress(f"seed {seed}: {name} has learned {len(past)} sessions")
+        for name in REFERENCES:
+            lives = [await follow(world, seed, order, plan, LogOnly(), mind_of(name)) for order in range(plan.orders)]
+            results.references.setdefault(name, {})[seed] = [_figures(lived, world) for lived in lives]
         for name in plan.arms:
             results.runs[name][seed] = []
             for order in range(plan.orders):
@@ -103,14 +109,16 @@ async def history(world: World, seed: int, plan: Plan) -> list[Recorded]:
     ]
 
 
-async def follow(world: World, seed: int, order: int, plan: Plan, memory: Memory) -> list[Recorded]:
-    """The measured sessions of one arm."""
+async def follow(
+    world: World, seed: int, order: int, plan: Plan, memory: Memory, mind: Minds | None = None
+) -> list[Recorded]:
+    """The measured sessions of one arm, or of a reference, which has a mind of its own."""
     tasks = shuffled(world.tasks, seed, order, plan.measured)
     lived = []
     for number, task in enumerate(tasks):
         epoch = world.epochs - 1 if number >= plan.measured // 2 else 0
         session = f"{seed}-{order}-{number}"
-        lived.append(await _session(world, task, session, plan.history + number, epoch, plan, memory))
+        lived.append(await _session(world, task, session, plan.history + number, epoch, plan, memory, mind))
     return lived
 
 
@@ -163,11 +171,19 @@ async def _probes(world: World, name: str, plan: Plan) -> list[Probe]:
 
 
 async def _session(
-    world: World, task: Task, session: str, number: int, epoch: int, plan: Plan, memory: Memory
+    world: World,
+    task: Task,
+    session: str,
+    number: int,
+    epoch: int,
+    plan: Plan,
+    memory: Memory,
+    mind: Minds | None = None,
 ) -> Recorded:
     agent = f"agent-{number % plan.agents}"
     environment = world.open(task, session, epoch)
-    return await attend(agent, task, environment, memory, session=session, luck=session, number=number)
+    decides = None if mind is None else mind(agent, session, environment)
+    return await attend(agent, task, environment, memory, session=session, luck=session, number=number, mind=decides)
 
 
 def _figures(lived: Sequence[Recorded], world: World) -> dict[str, float]:

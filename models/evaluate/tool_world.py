@@ -56,6 +56,9 @@ class ToolSession:
     def perform(self, call: Call) -> Reply:
         return self._inner.perform(call)
 
+    def solve(self) -> Call:
+        return self._inner.solve()
+
 
 class ToolWorld:
     """See the module. Raises KeyError for an unknown domain."""

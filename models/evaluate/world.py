@@ -61,6 +61,9 @@ class Environment(Protocol):
     def perform(self, call: Call) -> Reply:
         """Carry out a call: one step."""
 
+    def solve(self) -> Call:
+        """A call that brings the session forward, as the world's own rules have it. No arm may ask."""
+
 
 class World(Protocol):
     """Tasks and their rules.

@@ -14,9 +14,10 @@ from fleetlore.events import Event
 from fleetlore.testing.world import Call, Reply, World
 from models.evaluate.forgetting import Forgetting
 from models.evaluate.memory import Situation
+from models.evaluate.oracle import REFERENCES
 from models.evaluate.reading import stories
 from models.evaluate.recorded import Recorded, step_of
-from models.evaluate.report import bars, report
+from models.evaluate.report import bars, lines, report
 from models.evaluate.runner import Plan, Results
 from streams.evaluate import ARMS, memories, register
 from streams.evaluate_fleet import FleetBoth, FleetText
@@ -162,7 +163,8 @@ def results(success: dict[str, float]) -> Results:
         }
 
     runs = {arm: {seed: [run(arm, seed)] * 2 for seed in range(3)} for arm in success}
-    return Results(runs, {arm: [Forgetting(0.9, 0.895, 0.6, 0.85)] for arm in success})
+    known = {"oracle": {seed: [run("both", seed)] * 2 for seed in range(3)}} if "both" in success else {}
+    return Results(runs, {arm: [Forgetting(0.9, 0.895, 0.6, 0.85)] for arm in success}, references=known)
 
 
 def test_a_report_says_which_bars_are_met_and_which_are_missed() -> None:
@@ -170,6 +172,8 @@ def test_a_report_says_which_bars_are_met_and_which_are_missed() -> None:
     found = report("tools", Plan(arms=tuple(better), seeds=(0, 1, 2), orders=2), results(better), 1.0)
     assert found["arms"]["both"]["success"]["mean"] == pytest.approx(0.71)
     assert found["arms"]["log"]["both_minus_this"]["success"]["low"] == pytest.approx(0.6)
+    assert found["references"]["oracle"]["steps"]["mean"] == pytest.approx(2.29)
+    assert [line[0] for line in lines(found)] == ["log", "raw-episodes", "both", "oracle (reference)"]
     met = {name: bar["met"] for name, bar in found["bars"].items()}
     assert met == {
         "success_beats_every_arm": True,
@@ -208,6 +212,7 @@ def test_a_quick_run_prints_every_row_for_every_arm() -> None:
     assert code == 0, error
     found = json.loads(out)
     assert list(found["arms"]) == ["log", "text", "both"]
+    assert list(found["references"]) == list(REFERENCES)
     for arm in found["arms"].values():
         rows = ("success", "recovery", "steps", "forgetting_pp", "gain_pp", "overhead_percent")
         assert all(arm[row] is not None for row in rows)

@@ -31,8 +31,20 @@ def test_a_recovery_is_read_as_a_story_of_three_calls() -> None:
 
 
 def test_what_was_done_between_a_failure_and_its_end_comes_first() -> None:
-    assert said(RECOVERY) == [0.0, -1.0, 1.0, 0.0]
+    assert said(RECOVERY) == [-1.0, -1.0, 1.0, 0.0]
     assert said(RECOVERY, (PULL.key,)) == [-0.5, 0.5, 0.0, 0.0]
+
+
+def test_of_other_arguments_that_worked_after_a_preparation_nothing_says_which_of_the_two_it_was() -> None:
+    text = 'Failed: push({"branch":"b","force":true})\nThen: stash({})\nWorked: push({"branch":"b","force":false})'
+    assert said(text) == [-1.0, 0.5, 0.0, 0.0]
+
+
+def test_in_the_log_of_the_session_itself_nothing_is_missing_that_it_did_until_the_tool_fails_again() -> None:
+    log = stories(RECOVERY)
+    assert advised([], [], CANDIDATES, (), log) == [-0.5, 0.5, 0.0, 0.0]
+    assert advised([], [], CANDIDATES, (), log, {"git.pull"}) == [-0.5, 0.5, 0.0, 0.0]
+    assert advised([], [], CANDIDATES, (), log, {"push"}) == said(RECOVERY) == [-1.0, -1.0, 1.0, 0.0]
 
 
 def test_other_arguments_that_worked_are_preferred_to_those_that_failed() -> None:
@@ -76,4 +88,4 @@ def test_a_rate_speaks_of_the_call_it_was_given_for() -> None:
     assert failure_rate(RECOVERY) == 0.25
     assert failure_rate("no rate") is None
     assert advised([], [(0, 0.25), (1, None)], CANDIDATES, ()) == [-0.25, 0.0, 0.0, 0.0]
-    assert advised(stories(RECOVERY), [(1, 0.5)], CANDIDATES, ()) == [0.0, -0.75, 1.0, 0.0]
+    assert advised(stories(RECOVERY), [(1, 0.5)], CANDIDATES, ()) == [-1.0, -0.75, 1.0, 0.0]
