@@ -69,7 +69,9 @@ class WeightsStorage:
         try:
             from fsspec.core import url_to_fs
 
-            self._files, self._folder = url_to_fs(self._root)
+            # A shared folder wants folders of tenants. A store has none, and would make a bucket where its name is misspelt.
+            options = {"auto_mkdir": True} if root.startswith("file:") else {}
+            self._files, self._folder = url_to_fs(self._root, **options)
         except (ImportError, ValueError) as error:
             raise ConfigError(f"the storage of weights {root!r} cannot be used: {error}") from error
 
@@ -85,7 +87,6 @@ class WeightsStorage:
             )
         name = f"{tenant}/{version}.safetensors"
         try:
-            self._files.makedirs(f"{self._folder}/{tenant}", exist_ok=True)
             self._files.pipe_file(f"{self._folder}/{name}", weights)
         except Exception as error:  # each kind of storage has errors of its own
             raise BrokerUnavailable(f"{self._root} did not take weights: {error!r}") from error
