@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from fleetlore.dead_letters import Posted
 from fleetlore.errors import BrokerUnavailable
@@ -18,6 +19,10 @@ COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
 MAX_RECORD_BYTES = 512 * 1024
 MAX_REQUEST_BYTES = 1_000_000  # Kafka's default limit for a message is 1 MiB
 DELIVERY_SECONDS = 30.0
+# Of arrays, which only the pipeline reads: agents read the compacted topics, and need no package for zstd. Measured on the embedded
+# broker, for a megabyte of trajectories: 2.5 ms of its CPU instead of 7 to take it, 0.5 instead of 2.7 for each reader;
+# the sender's own 6 to 9 instead of 5, the reader's as before.
+ZSTD = 4  # as Kafka numbers codecs
 
 # Topic, partition, key, value, headers.
 Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
@@ -97,7 +102,7 @@ class Outbox:
                     shared.setdefault((name, partition), []).append(value.value)
             for (name, partition), parts in shared.items():
                 records.extend((name, partition, None, array, []) for array in json_arrays(parts))
-            await self._send(records)
+            await self._send(records, compressed=shared.keys())
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
@@ -123,15 +128,21 @@ class Outbox:
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a record: {error!r}") from error
 
-    async def _send(self, records: Iterable[Prepared]) -> None:
-        """Whole batches, a future each: the producer's own `send` makes a future and wakes its sender for every record."""
+    async def _send(self, records: Iterable[Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
+        """Whole batches, a future each: the producer's own `send` makes a future and wakes its sender for every record.
+
+        Args:
+            compressed: the partitions whose batches are.
+        """
         producer = self._started()
-        filling: dict[tuple[str, int], Any] = {}
+        filling: dict[tuple[str, int], BatchBuilder] = {}
         acknowledgements = []
         for name, partition, key, value, headers in records:
             place = name, partition
             while True:
-                batch = filling.get(place) or producer.create_batch()
+                batch = filling.get(place) or (
+                    BatchBuilder(MAX_REQUEST_BYTES, ZSTD) if place in compressed else producer.create_batch()
+                )
                 if batch.append(timestamp=None, key=key, value=value, headers=headers) is not None:
                     filling[place] = batch
                     break

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +63,25 @@ async def test_values_of_one_partition_share_a_record_in_their_order(
         expected = [[n] for n, key in enumerate(keys) if partition_for(key, PARTITIONS) == record.partition]
         assert orjson.loads(record.value) == expected
         assert record.key is None
+
+
+async def test_arrays_are_compressed_and_what_agents_read_is_not(
+    outbox: Outbox, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: dict[str, int] = {}
+    send = AIOKafkaProducer.send_batch
+
+    async def spy(producer: AIOKafkaProducer, batch: BatchBuilder, name: str, *, partition: int) -> Any:
+        acknowledged = await send(producer, batch, name, partition=partition)
+        await asyncio.shield(acknowledged)
+        sent[name] = batch.size()
+        return acknowledged
+
+    monkeypatch.setattr(AIOKafkaProducer, "send_batch", spy)
+    said = orjson.dumps("the same again and " * 500)
+    await outbox.deliver([Value(tenant, name, "k", said) for name in ("observations", "items")])
+    assert sent[topic(tenant, "observations")] < len(said) / 10
+    assert sent[topic(tenant, "items")] > len(said)
 
 
 async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombstone(
