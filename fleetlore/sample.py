@@ -10,6 +10,7 @@ on the order of arrival, and calls and failures come from the same sessions, so 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -45,6 +46,22 @@ class Seen(NamedTuple):
         return self.ended == BADLY
 
 
+class Figures(NamedTuple):
+    """What all sessions of a sample saw together.
+
+    Attributes:
+        agents: exact below `k` sessions, a lower bound above.
+        ended, failed: sessions of which it is known how they ended; those that ended badly.
+    """
+
+    sessions: int
+    agents: int
+    calls: int
+    failures: int
+    ended: int
+    failed: int
+
+
 @dataclass(slots=True)
 class SessionSample:
     """A mergeable sample of the sessions that saw something.
@@ -56,8 +73,8 @@ class SessionSample:
 
     k: int = K
     seen: dict[int, Seen] = field(default_factory=dict)
-    # Of a full sample, so that the many sessions that come too late cost a comparison and no search; 0 where not known.
-    _largest: int = field(default=0, compare=False)
+    # Sorted, of a full sample: so that one that comes too late costs a comparison, and one that is taken in no search of them all.
+    _order: list[int] = field(default_factory=list, compare=False)
 
     def add(self, session: int, seen: Seen) -> bool:
         """Merge one session's figures in; say whether anything changed."""
@@ -71,11 +88,11 @@ class SessionSample:
         if len(self.seen) < self.k:
             self.seen[session] = seen
             return True
-        largest = self._last_kept
-        if session > largest:
+        order = self._sorted
+        if session > order[-1]:
             return False
-        del self.seen[largest]
-        self._largest = 0
+        del self.seen[order.pop()]
+        insort(order, session)
         self.seen[session] = seen
         return True
 
@@ -91,30 +108,29 @@ class SessionSample:
         """How many sessions one kept session stands for: 1 while all are kept."""
         if len(self.seen) < self.k:
             return 1.0
-        return (self.k - 1) / (self._last_kept / _SPACE) / self.k
+        return (self.k - 1) / (self._sorted[-1] / _SPACE) / self.k
 
     @property
-    def _last_kept(self) -> int:
-        if not self._largest:
-            self._largest = max(self.seen)
-        return self._largest
+    def _sorted(self) -> list[int]:
+        if len(self._order) != len(self.seen):  # a sample that is not full only grows
+            self._order = sorted(self.seen)
+        return self._order
 
     @property
-    def sessions(self) -> int:
-        return round(len(self.seen) * self._scale)
-
-    @property
-    def agents(self) -> int:
-        """Distinct agents among the kept sessions: exact below `k` sessions, a lower bound above."""
-        return len({seen.agent for seen in self.seen.values()})
-
-    @property
-    def calls(self) -> int:
-        return round(sum(seen.calls for seen in self.seen.values()) * self._scale)
-
-    @property
-    def failures(self) -> int:
-        return round(sum(seen.failures for seen in self.seen.values()) * self._scale)
+    def figures(self) -> Figures:
+        """Of all sessions, in one pass over those that are kept: a busy pattern asks with every write."""
+        if not self.seen:
+            return Figures(0, 0, 0, 0, 0, 0)
+        scale = self._scale
+        agents, calls, failures, ended = zip(*self.seen.values(), strict=True)
+        return Figures(
+            round(len(self.seen) * scale),
+            len(set(agents)),
+            round(sum(calls) * scale),
+            round(sum(failures) * scale),
+            round((len(ended) - ended.count(0)) * scale),
+            round(ended.count(BADLY) * scale),
+        )
 
     @property
     def warned(self) -> tuple[int, int]:
@@ -123,19 +139,9 @@ class SessionSample:
         known = sum(seen.failures > 0 or seen.ended > 0 for seen in self.seen.values())
         return round(known * self._scale), round(right * self._scale)
 
-    @property
-    def ended(self) -> int:
-        """Sessions of which it is known how they ended."""
-        return round(sum(seen.ended > 0 for seen in self.seen.values()) * self._scale)
-
-    @property
-    def failed(self) -> int:
-        """Sessions that ended badly."""
-        return round(sum(seen.failed for seen in self.seen.values()) * self._scale)
-
     def to_rows(self) -> list[list[int]]:
         """Rows (session, agent, calls, failures, ended), sorted: equal samples give equal rows."""
-        return [[session, *seen] for session, seen in sorted(self.seen.items())]
+        return [[session, *self.seen[session]] for session in self._sorted]
 
     @classmethod
     def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> SessionSample:

@@ -56,9 +56,8 @@ class Timeline:
     @property
     def periods(self) -> tuple[Period, ...]:
         """The newest first."""
-        return tuple(
-            (number, sample.calls, sample.failures) for number, sample in sorted(self.samples.items(), reverse=True)
-        )
+        figures = [(number, sample.figures) for number, sample in sorted(self.samples.items(), reverse=True)]
+        return tuple([(number, seen.calls, seen.failures) for number, seen in figures])
 
     def seen(self, since: float = 0.0) -> Iterator[Seen]:
         """What the kept sessions saw in the periods that end after `since`."""

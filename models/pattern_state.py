@@ -121,7 +121,8 @@ class PatternState:
 
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
-        known, right = sample.warned if self.level == "safety" else (sample.calls, sample.failures)
+        figures = sample.figures
+        known, right = sample.warned if self.level == "safety" else (figures.calls, figures.failures)
         return Pattern(
             id=self.id,
             level=self.level,
@@ -135,10 +136,10 @@ class PatternState:
             transient=self.transient,
             calls=known,
             failures=right,
-            sessions=sample.sessions,
-            agents=sample.agents,
-            sessions_ended=sample.ended,
-            sessions_failed=sample.failed,
+            sessions=figures.sessions,
+            agents=figures.agents,
+            sessions_ended=figures.ended,
+            sessions_failed=figures.failed,
             first_seen=self.first,
             last_seen=self.last,
             agents_lately=len({seen.agent for seen in self.minutes.seen(self.last - MINUTE_SECONDS)})

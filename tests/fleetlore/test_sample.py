@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.sample import Seen, SessionSample, stable_hash
+from fleetlore.sample import Figures, Seen, SessionSample, stable_hash
 
 K = 8
 
@@ -68,12 +68,12 @@ def test_a_sample_reads_back_from_its_rows(rows: list[tuple[int, Seen]]) -> None
 @given(st.dictionaries(st.integers(1, 2**52 - 1), seen, max_size=K - 1))
 def test_below_k_sessions_all_figures_are_exact(sessions: dict[int, Seen]) -> None:
     made = sample(list(sessions.items()))
-    assert made.sessions == len(sessions)
-    assert made.calls == sum(each.calls for each in sessions.values())
-    assert made.failures == sum(each.failures for each in sessions.values())
-    assert made.agents == len({each.agent for each in sessions.values()})
-    assert made.ended == sum(each.ended > 0 for each in sessions.values())
-    assert made.failed == sum(each.ended == 2 for each in sessions.values())
+    assert made.figures.sessions == len(sessions)
+    assert made.figures.calls == sum(each.calls for each in sessions.values())
+    assert made.figures.failures == sum(each.failures for each in sessions.values())
+    assert made.figures.agents == len({each.agent for each in sessions.values()})
+    assert made.figures.ended == sum(each.ended > 0 for each in sessions.values())
+    assert made.figures.failed == sum(each.ended == 2 for each in sessions.values())
 
 
 def test_a_session_that_is_seen_again_counts_its_newest_figures_once() -> None:
@@ -81,12 +81,12 @@ def test_a_session_that_is_seen_again_counts_its_newest_figures_once() -> None:
     assert made.add(7, Seen(1, 2, 1))
     assert made.add(7, Seen(1, 5, 2, 2))
     assert not made.add(7, Seen(1, 3, 1))
-    assert (made.sessions, made.calls, made.failures, made.ended, made.failed) == (1, 5, 2, 1, 1)
+    assert made.figures == Figures(sessions=1, agents=1, calls=5, failures=2, ended=1, failed=1)
 
 
 def test_exactly_k_sessions_are_still_counted_about_right() -> None:
     made = sample([(stable_hash(f"s{n}"), Seen(n, 1, 0)) for n in range(256)], 256)
-    assert made.sessions == pytest.approx(256, rel=0.25)
+    assert made.figures.sessions == pytest.approx(256, rel=0.25)
 
 
 @pytest.mark.parametrize("sessions", [1_000, 5_000])
@@ -101,11 +101,11 @@ def test_above_k_sessions_the_estimates_are_close_and_unbiased(sessions: int) ->
             each = rng.randint(1, 9)
             calls += each
             made.add(stable_hash(f"{seed}/{n}"), Seen(0, each, each // 2))
-        errors.append(made.sessions / sessions - 1)
+        errors.append(made.figures.sessions / sessions - 1)
         # A standard error is 1/sqrt(126) = 9 %; five of them leave no seed out.
         assert abs(errors[-1]) < 0.45
-        assert made.calls == pytest.approx(calls, rel=0.6)
-        assert made.failures <= made.calls
+        assert made.figures.calls == pytest.approx(calls, rel=0.6)
+        assert made.figures.failures <= made.figures.calls
     assert abs(sum(errors) / runs) < 0.06  # three standard errors of the mean
 
 
