@@ -79,6 +79,8 @@ class Flow:
             self.cpu_seconds[stage.name] += time.process_time() - before
             for collection, rows in effects.rows.items():
                 await self.store.upsert(collection, rows)
+            if effects.acknowledged is not None:
+                effects.acknowledged()
             shared: dict[str, list[bytes]] = defaultdict(list)
             for each in effects.outgoing:
                 self.values[each.topic] += 1

@@ -40,7 +40,10 @@ class Held(Generic[V]):
 
     def newest(self, key: Key) -> V | None:
         """What waits or is being written: newer than what the store has."""
-        return next((values[key] for values in (self.waiting, *self._values_under_way()) if key in values), None)
+        value = self.waiting.get(key)
+        if value is None and self._under_way:
+            value = next((values[key] for values in self._values_under_way() if key in values), None)
+        return value
 
     def drop(self) -> None:
         """The store is another one: what waits is not for it, and what is being written is not in it."""

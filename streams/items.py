@@ -26,7 +26,7 @@ from streams.merging import MergedStates
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
 
-WRITE_SECONDS = 5.0
+WRITE_SECONDS = 10.0
 MAX_WAITING = 4_000
 
 _CONTRIBUTIONS: Values[Candidate | Evidence] = Values(Candidate | Evidence)
@@ -64,7 +64,7 @@ class ItemsStage(Stage):
 
     @property
     def holds(self) -> bool:
-        return bool(self._held.waiting)
+        return bool(self._held)
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -73,12 +73,13 @@ class ItemsStage(Stage):
         states = await self._states.load({(tenant, each.item_id) for tenant, each in contributions})
         if self._states.source != source:
             # A backfill has taken the name over: what waits was made of the old collection's rows.
-            waiting.clear()
+            self._held.drop()
         was_item: dict[Key, bool] = {}
         for tenant, each in contributions:
             key = tenant, each.item_id
-            # One that waits may have been dropped from memory, and is newer than what the store has.
-            state = waiting[key].state if key in waiting else states.get(key)
+            # One that waits or is being written may have been dropped from memory, and is newer than what the store has.
+            change = self._held.newest(key)
+            state = states.get(key) if change is None else change.state
             if state is None:
                 state = states[key] = ItemState.empty()
                 self._states.remember(tenant, each.item_id, state)
@@ -104,7 +105,7 @@ class ItemsStage(Stage):
         for (tenant, id), change in self._held.waiting.items():
             item = self._tell((tenant, id), change, effects)
             rows.append(_row(tenant, id, change.state, item))
-        self._held.written()
+        effects.acknowledged = self._held.written_behind()
 
     def _tell(self, key: Key, change: _Change, effects: Effects) -> MemoryItem | None:
         """The item as it is now, if it is one; where agents have it otherwise, they get it."""

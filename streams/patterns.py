@@ -1,7 +1,7 @@
 """Stage 2: observations → failure patterns and call health, in Milvus and on the compacted topic `patterns`.
 
 A new failure goes out at once, for others are about to make the same call. A pattern that is known changes with nearly every
-batch and says little new each time, so it is published and stored together with all that has changed, every two seconds. The
+batch and says little new each time, so it is published and stored together with all that has changed, every five seconds. The
 commit waits for it (`streams.held`), the next batch does not: a failure that comes meanwhile is news, and a write takes a while.
 """
 
@@ -28,8 +28,8 @@ from streams.observation import Observation
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
 
-WRITE_SECONDS = 2.0
-MAX_WAITING = 1_000
+WRITE_SECONDS = 5.0
+MAX_WAITING = 4_000
 
 _OBSERVATIONS: Values[Observation] = Values(Observation)
 

@@ -1,0 +1,80 @@
+"""What the stage `items` holds back and writes behind: nothing of it may be lost, and nothing be built on less than it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fleetlore.testing.clock import FakeClock
+from fleetlore.topics import topic
+from models.candidate import Candidate
+from models.item_state import ItemState
+from sinks.metrics import Metrics
+from streams import merging
+from streams.items import WRITE_SECONDS, ItemsStage
+from streams.stage import Effects, Record, TopicPartition
+
+HERE = TopicPartition(topic("acme", "candidates"), 0)
+
+
+class Empty:
+    """A store to which no write has come through yet."""
+
+    async def resolve(self, collection: str) -> str:
+        return collection
+
+    async def get(self, *_: object) -> dict[str, dict[str, Any]]:
+        return {}
+
+    async def rows(self, *_: object, **__: object) -> AsyncIterator[dict[str, Any]]:
+        none: tuple[dict[str, Any], ...] = ()
+        for row in none:
+            yield row
+
+
+def record(offset: int, session: str) -> Record:
+    candidate = Candidate(
+        item_id="i",
+        tenant="acme",
+        kind="lesson",
+        side="failure",
+        session=session,
+        agent="a",
+        seen=1.0,
+        revision=(1, 0.0),
+        rank=(0,),
+        title="title",
+        description="description",
+        content="content",
+        when="when",
+    )
+    return Record(HERE.topic, HERE.partition, offset, None, candidate.to_json(), {})
+
+
+def sessions(effects: Effects) -> int:
+    """Behind the item whose row is written."""
+    [row] = effects.rows["items"]
+    return len(ItemState.from_json(row["state"].encode()).contributors.kept)
+
+
+async def test_what_is_being_written_is_built_on_and_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "REMEMBERED_STATES", 0)  # only what is held is known
+    clock = FakeClock()
+    stage = ItemsStage(Empty(), clock, Metrics("worker"))
+    assert not (await stage.process([record(0, "s0")])).rows, "it waits for more"
+    clock.advance(WRITE_SECONDS)
+    first = await stage.process([record(1, "s1")])
+    assert sessions(first) == 2
+    await stage.process([record(2, "s2")])
+    assert stage.committable(HERE, 3) == 0
+    assert first.acknowledged is not None
+    first.acknowledged()
+    assert stage.committable(HERE, 3) == 2
+    assert stage.holds
+    last = await stage.process([])
+    assert sessions(last) == 3 and last.acknowledged is not None
+    last.acknowledged()
+    assert stage.committable(HERE, 3) == 3
+    assert not stage.holds
