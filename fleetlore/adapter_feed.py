@@ -134,6 +134,7 @@ class AdapterFeed:
                 del kept[next(iter(kept))]
         for follower in list(self._followers):
             await follower.take(name, key, value)
+            await asyncio.sleep(0)  # a thousand agents in one go would keep their loop from their actions
 
     async def _send_acks(self) -> None:
         if not self._acks:

@@ -144,8 +144,11 @@ class AdapterSubscriber:
         weights, manifest = complete
         began = self._clock.monotonic()
         try:
-            # On a thread: folding takes ~20 ms, which the agent's event loop should not feel.
-            loaded = await asyncio.to_thread(self.policy.prepare, weights, manifest)
+            if self.policy.folded(manifest):  # by another agent: a thread for each would take longer than all the rest
+                loaded = self.policy.prepare(weights, manifest)
+            else:
+                # On a thread: folding takes ~20 ms, which the agent's event loop should not feel.
+                loaded = await asyncio.to_thread(self.policy.prepare, weights, manifest)
         except AdapterRefused as refusal:
             self._inbox.reject(manifest.version)
             self._refuse(refusal, manifest.version)

@@ -6,8 +6,6 @@ So arrivals are only kept here, each checked on its own, and `complete()` says w
 
 from __future__ import annotations
 
-import hashlib
-
 import orjson
 
 from fleetlore.errors import AdapterRefused
@@ -25,7 +23,7 @@ from fleetlore.manifest import (
     verify_pointer,
     verify_revocation,
 )
-from fleetlore.weights_storage import MAX_INLINE_BYTES, WeightsReference, reference_in
+from fleetlore.weights_storage import MAX_INLINE_BYTES, WeightsReference, reference_in, sha256_of
 
 KEPT_VERSIONS = 64
 
@@ -124,7 +122,7 @@ class AdapterInbox:
                 self._weights[version] = reference
                 self._forget_oldest(self._weights)
             return
-        if hashlib.sha256(value).hexdigest() != version:
+        if sha256_of(value) != version:
             # Refused here, before they could take the place of the good weights under the same key.
             raise AdapterRefused("truncated" if _is_cut(value) else "tampered", f"weights of {version[:12]}")
         self._weights[version] = value

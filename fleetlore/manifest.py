@@ -277,7 +277,13 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
 
 def verify_manifest(data: bytes, trusted: PublicKeys) -> AdapterManifest:
     """The manifest in `data` if a trusted key signed it. Raises AdapterRefused."""
-    body = _verified(data, trusted)
+    _verify(data, trusted)
+    return _manifest(data)
+
+
+@lru_cache(maxsize=64)  # all agents of a process get the same documents, and need one copy of each
+def _manifest(data: bytes) -> AdapterManifest:
+    body = orjson.loads(data)
     try:
         body["data"] = tuple(DataRange(**entry) for entry in body["data"])
         body["probe"] = Probe(body["probe"]["seed"], tuple(float(value) for value in body["probe"]["expected"]))
@@ -308,7 +314,8 @@ def _batch(entry: dict[str, Any]) -> TrainedBatch:
 
 def verify_pointer(data: bytes, trusted: PublicKeys) -> AdapterPointer:
     """The pointer in `data` if a trusted key signed it. Raises AdapterRefused."""
-    body = _verified(data, trusted)
+    _verify(data, trusted)
+    body = orjson.loads(data)
     try:
         pointer = AdapterPointer(**{name: body[name] for name in AdapterPointer.__dataclass_fields__ if name in body})
     except TypeError as error:
@@ -320,7 +327,8 @@ def verify_pointer(data: bytes, trusted: PublicKeys) -> AdapterPointer:
 
 def verify_revocation(data: bytes, trusted: PublicKeys) -> Revocation:
     """The revocation in `data` if a trusted key signed it, and not the one that it revokes. Raises AdapterRefused."""
-    body = _verified(data, trusted)
+    _verify(data, trusted)
+    body = orjson.loads(data)
     try:
         revocation = Revocation(**{name: body[name] for name in Revocation.__dataclass_fields__})
     except KeyError as error:
@@ -342,28 +350,34 @@ def in_cohort(agent: str, share: float) -> bool:
     return int.from_bytes(hashlib.sha256(f"canary/{agent}".encode()).digest()[:8], "big") < share * 2**64
 
 
-def _verified(data: bytes, trusted: PublicKeys) -> dict[str, Any]:
-    try:
-        body = orjson.loads(data)
-        signature = base64.b64decode(body.pop("signature"), validate=True)
-        key_id, schema = str(body["key_id"]), body["schema"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AdapterRefused("malformed", repr(error)) from error
+def _verify(data: bytes, trusted: PublicKeys) -> None:
+    key_id, schema = _heading(data)
     key = trusted.get(key_id)
     if key is None:
         raise AdapterRefused("unknown_key", key_id[:64])
-    if not _signed(key.public_bytes_raw(), signature, _canonical(body)):
+    if not _signed(data, key.public_bytes_raw()):
         raise AdapterRefused("tampered", "the signature does not match")
     if schema != SCHEMA:
         raise AdapterRefused("schema", f"schema {schema}, this release reads {SCHEMA}")
-    assert isinstance(body, dict)
-    return body
 
 
-@lru_cache(maxsize=256)  # all agents of a process get the same documents
-def _signed(key: bytes, signature: bytes, text: bytes) -> bool:
+@lru_cache(maxsize=256)
+def _heading(data: bytes) -> tuple[str, Any]:
+    """Key id and schema of a document that has a signature."""
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, text)
+        body = orjson.loads(data)
+        base64.b64decode(body["signature"], validate=True)
+        return str(body["key_id"]), body["schema"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AdapterRefused("malformed", repr(error)) from error
+
+
+@lru_cache(maxsize=256)
+def _signed(data: bytes, key: bytes) -> bool:
+    body = orjson.loads(data)
+    signature = base64.b64decode(body.pop("signature"))
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, _canonical(body))
     except InvalidSignature:
         return False
     return True

@@ -8,7 +8,6 @@ would tear: a call on another thread would read half of the old weights and half
 from __future__ import annotations
 
 import base64
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -36,7 +35,7 @@ from fleetlore.network import (
 )
 from fleetlore.reader import NOTHING, Prefix, Reader
 from fleetlore.session_texts import StepLike, action_text, session_texts
-from fleetlore.weights_storage import MAX_WEIGHTS_BYTES
+from fleetlore.weights_storage import MAX_WEIGHTS_BYTES, sha256_of
 
 PROBE_TOLERANCE = 1e-3
 NO_CHANGE = 1e-6
@@ -200,7 +199,7 @@ class Policy:
         """
         if len(weights) > MAX_WEIGHTS_BYTES:
             raise AdapterRefused("oversized", f"{len(weights)} bytes")
-        if hashlib.sha256(weights).hexdigest() != manifest.version:
+        if sha256_of(weights) != manifest.version:
             raise AdapterRefused("tampered", "the weights are not the ones the manifest names")
         if manifest.base_sha256 != self.base.sha256:
             raise AdapterRefused("foreign", "made for another base")
@@ -209,7 +208,7 @@ class Policy:
         if set(manifest.targets) != set(LORA_TARGETS) or not 1 <= manifest.rank <= 64:
             raise AdapterRefused("structure", f"rank {manifest.rank}, targets {manifest.targets}")
         try:
-            signatures = unpacked([known.vector for known in manifest.signatures], SIGNATURE)
+            signatures = unpacked(tuple(known.vector for known in manifest.signatures), SIGNATURE)
             centres = unpacked(manifest.familiar.centres, TEXT_DIMENSIONS)
         except ValueError as error:
             raise AdapterRefused("structure", f"signatures or goals: {error}") from error
@@ -227,8 +226,20 @@ class Policy:
         """Prepare and apply. Raises AdapterRefused; the version in use then stays."""
         self.apply(self.prepare(weights, manifest))
 
+    def folded(self, manifest: AdapterManifest) -> bool:
+        """Whether a policy of this process runs this version: to prepare it then takes 0.1 ms and no thread."""
+        return self._key(manifest) in _folded
+
+    def _key(self, manifest: AdapterManifest) -> tuple[str, str, int, int, Probe]:
+        return self.base.sha256, manifest.version, manifest.rank, manifest.alpha, manifest.probe
+
     def _reader(self, weights: bytes, manifest: AdapterManifest) -> Reader:
-        key = (self.base.sha256, manifest.version, manifest.rank, manifest.alpha, manifest.probe)
+        key = self._key(manifest)
+        reader = _folded.get(
+            key
+        )  # before the lock: who is on an event loop must not wait for another version's folding
+        if reader is not None:
+            return reader
         with _FOLDING:
             reader = _folded.get(key)
             if reader is None:
@@ -266,9 +277,12 @@ def packed(vector: Vectors) -> str:
     return base64.b64encode(vector.astype("<f2").tobytes()).decode()
 
 
-def unpacked(texts: Sequence[str], dimensions: int) -> Vectors:
+@lru_cache(maxsize=16)
+def unpacked(texts: tuple[str, ...], dimensions: int) -> Vectors:
     """Float32 (n, dimensions) of what `packed` gave. Raises ValueError."""
     rows = [np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2") for text in texts]
     if any(len(row) != dimensions or not np.isfinite(row).all() for row in rows):
         raise ValueError(f"a vector is not {dimensions} finite numbers")
-    return np.array(rows, dtype=np.float32).reshape(len(rows), dimensions)
+    vectors = np.array(rows, dtype=np.float32).reshape(len(rows), dimensions)
+    vectors.setflags(write=False)  # all policies of the process share it
+    return vectors

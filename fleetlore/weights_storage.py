@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import re
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 import orjson
 
@@ -51,6 +52,12 @@ def reference_in(value: bytes) -> WeightsReference | None:
     if schema != SCHEMA:
         raise AdapterRefused("schema", f"reference of schema {schema}, this release reads {SCHEMA}")
     return WeightsReference(uri, sha256, size)
+
+
+@lru_cache(maxsize=2)  # all agents of a process get the same weights, and each asks
+def sha256_of(weights: bytes) -> str:
+    """What names weights."""
+    return hashlib.sha256(weights).hexdigest()
 
 
 class WeightsStorage:
@@ -114,7 +121,7 @@ class WeightsStorage:
         if len(weights) != reference.size_bytes:
             reason = "oversized" if len(weights) > reference.size_bytes else "truncated"
             raise AdapterRefused(reason, f"{reference.uri[:200]} is not of {reference.size_bytes} bytes")
-        if hashlib.sha256(weights).hexdigest() != reference.sha256:
+        if sha256_of(weights) != reference.sha256:
             raise AdapterRefused("tampered", f"{reference.uri[:200]} is not what its hash says")
         return weights
 

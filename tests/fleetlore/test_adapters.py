@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -53,6 +54,21 @@ async def test_an_idle_agent_gets_it_at_once(subscriber: AdapterSubscriber) -> N
     assert subscriber.version == manifest.version
     assert acks(subscriber)[0]["result"] == "applied"
     assert acks(subscriber)[0]["version"] == manifest.version
+
+
+async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_thread(
+    subscriber: AdapterSubscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread for each of 250 agents of a process took three times as long as everything else."""
+    weights, manifest = version(1)
+    await deliver(subscriber, weights, manifest, 1)
+    monkeypatch.setattr(asyncio, "to_thread", None)
+    other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, Policy())
+    await deliver(other, weights, manifest, 1)
+    assert other.version == manifest.version
+    assert other.policy._current is not None and subscriber.policy._current is not None
+    assert other.policy._current.reader is subscriber.policy._current.reader
+    assert other.policy._current.sessions is not subscriber.policy._current.sessions
 
 
 async def test_a_busy_agent_gets_it_between_two_actions(subscriber: AdapterSubscriber, busy: list[bool]) -> None:

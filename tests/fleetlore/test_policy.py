@@ -179,8 +179,8 @@ def test_a_warning_without_a_like_failure_names_none() -> None:
 
 def test_vectors_survive_their_text_form() -> None:
     vector = shared_encoder().encode(["refund the order"])[0]
-    assert unpacked([packed(vector)], 256)[0] == pytest.approx(vector, abs=1e-3)
-    assert unpacked([], 64).shape == (0, 64)
+    assert unpacked((packed(vector),), 256)[0] == pytest.approx(vector, abs=1e-3)
+    assert unpacked((), 64).shape == (0, 64)
 
 
 @pytest.mark.parametrize("text", ["%", "AAAA", packed(np.full(64, np.nan, dtype=np.float32))])
