@@ -106,7 +106,8 @@ class LoreIndex:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
         self._learned: dict[str, float] = {}
-        self._derived: dict[tuple[object, ...], Any] = {}
+        self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
+        self._changes: defaultdict[str, int] = defaultdict(int)  # of patterns, by tool
         self._failures_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
         self._weather_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
         self._weather_of_tool: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_time))
@@ -190,15 +191,22 @@ class LoreIndex:
     def _found(self, ids: list[tuple[str, float]]) -> tuple[MemoryItem, ...]:
         return tuple([self.items[id] for id, _ in ids])
 
-    def derived(self, work: Callable[..., Derived], *key: str) -> Derived:
-        """`work(self, *key)`, done once and remembered until the lore changes. Two thirds of an advice are in it."""
-        known = (work, *key)
-        if known in self._derived:
-            remembered: Derived = self._derived[known]
-            return remembered
+    def derived(self, work: Callable[..., Derived], about: str, *key: str) -> Derived:
+        """`work(self, about, *key)`, done once and remembered until the lore changes. Two thirds of an advice are in it.
+
+        Args:
+            about: a tool, where the work looks at patterns, and then at those of this tool only: in a busy fleet patterns change
+                many times a second, nearly always those of other tools. A memory item may change any of it.
+        """
+        known, change = (work, about, *key), self._changes.get(about, 0)
+        remembered = self._derived.get(known)
+        if remembered is not None and remembered[0] == change:
+            result: Derived = remembered[1]
+            return result
         if len(self._derived) >= _MAX_DERIVED:
             self._derived.clear()
-        result = self._derived[known] = work(self, *key)
+        result = work(self, about, *key)
+        self._derived[known] = change, result
         return result
 
     def learned_at(self, id: str) -> float | None:
@@ -209,7 +217,7 @@ class LoreIndex:
 
     def put_pattern(self, pattern: Pattern, now: float) -> None:
         """Add or replace a pattern or health row. `now`: wall time in seconds."""
-        self._derived.clear()
+        self._changes[pattern.tool] += 1
         self.patterns[pattern.id] = pattern
         self._learned.setdefault(pattern.id, now)
         for group in self._pattern_groups(pattern):
@@ -233,9 +241,9 @@ class LoreIndex:
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""
-        self._derived.clear()
         pattern = self.patterns.pop(id, None)
         if pattern is not None:
+            self._changes[pattern.tool] += 1
             for group in self._pattern_groups(pattern):
                 group.drop(id)
 

@@ -133,8 +133,16 @@ def test_what_is_derived_is_worked_out_once_until_the_lore_changes(monkeypatch: 
     assert [index.derived(work, "a"), index.derived(work, "a")] == [0, 0]
     assert asked == ["a"]
     index.put_pattern(Pattern(id="p", level="tool", tenant="default", tool="sql"), 0.0)
+    assert [index.derived(work, "a"), index.derived(work, "sql")] == [0, 1]
+    assert asked == ["a", "sql"]
+    index.put_pattern(Pattern(id="q", level="tool", tenant="default", tool="sql"), 0.0)
+    assert [index.derived(work, "sql"), index.derived(work, "sql")] == [2, 2]
+    index.forget_pattern("q")
+    assert [index.derived(work, "sql"), index.derived(work, "a")] == [1, 0]
+    assert asked == ["a", "sql", "sql", "sql"]
+    index.put_item(recovery("r"), 0.0)
     assert [index.derived(work, "a"), index.derived(work, "a")] == [1, 1]
-    assert asked == ["a", "a"]
+    assert asked == ["a", "sql", "sql", "sql", "a"]
     monkeypatch.setattr("fleetlore.lore_index._MAX_DERIVED", 2)
     for key in "abcdef":
         index.derived(work, key)
