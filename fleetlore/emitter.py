@@ -46,6 +46,8 @@ _LAST_BACKOFF_SECONDS = 2.0
 _STOP_SECONDS = 1.0
 
 
+_KNOWN_SESSIONS = 4096
+
 _Entry = tuple[int, str, bytes, bytes]  # number in the order of `emit`, session, the event in two parts
 
 
@@ -103,6 +105,7 @@ class Emitter:
         self._waiting_bytes = 0
         self._unassigned = _Lane()  # before the partitions are known
         self._lanes: list[_Lane] = []
+        self._lane_of: dict[str, _Lane] = {}  # by session; of the last ones that sent something
         self._flushes: list[tuple[int, asyncio.Event]] = []
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -138,8 +141,7 @@ class Emitter:
         self._accepted += 1
         self._waiting += 1
         self._waiting_bytes += len(head) + len(data)
-        lanes = self._lanes
-        lane = lanes[partition_for(event.session, len(lanes))] if lanes else self._unassigned
+        lane = self._lane_of.get(event.session) or self._lane(event.session)
         entries = lane.entries
         entries.append((self._accepted, event.session, head, data))
         if len(entries) == 1:
@@ -147,6 +149,14 @@ class Emitter:
         if at_once:
             lane.hurry.set()
         return True
+
+    def _lane(self, session: str) -> _Lane:
+        if not self._lanes:
+            return self._unassigned
+        if len(self._lane_of) >= _KNOWN_SESSIONS:
+            self._lane_of.clear()
+        lane = self._lane_of[session] = self._lanes[partition_for(session, len(self._lanes))]
+        return lane
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything emitted so far has been acknowledged; False when the time is up."""
@@ -241,6 +251,7 @@ class Emitter:
         entries = sorted(entry for lane in (self._unassigned, *self._lanes) for entry in lane.entries)
         self._unassigned.entries.clear()
         self._lanes = [_Lane() for _ in range(partitions)]
+        self._lane_of.clear()
         for entry in entries:
             self._lanes[partition_for(entry[1], partitions)].entries.append(entry)
         self._wake_all()

@@ -222,7 +222,7 @@ def test_a_value_stays_json(value: Any) -> None:
     orjson.dumps(redact_value(value), option=orjson.OPT_NON_STR_KEYS)
 
 
-# Names of secrets in odd cases (a long s, a Kelvin sign), what may stand before their values, and values.
+# Names of secrets in odd cases (a long s, a Kelvin sign, an i without a dot and a capital one with it), what may stand before their values, and values.
 said = st.lists(
     st.sampled_from(
         [text for _, text, _ in SECRETS]
@@ -241,6 +241,8 @@ said = st.lists(
         + [
             "x-amz-signature",
             "accountKey",
+            "pr\u0131vate_key",
+            "S\u0130GNING-KEY",
             "secret_access_key",
             "Authorization",
             "Cookie",
