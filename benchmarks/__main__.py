@@ -25,6 +25,7 @@ NAMES = (
     "immunity",
     "step",
     "milvus",
+    "backfill",
     "scale",
     "redaction",
     "patterns",

@@ -1,7 +1,8 @@
-"""A backfill of logged runs: events/s, and how many times faster than the fleet lived through them.
+"""A backfill of logged runs: events/s, and how many times faster than the fleet lived through them; then the switch of the names.
 
-The events lie on an embedded broker and the rows go to Milvus Lite, both child processes. The clock of the events is that of
-64 agents at work at the same time that take a second for a step each, which is fast for agents that ask a model before each.
+The events lie on an embedded broker and the rows go to new collections on Milvus Lite, both child processes. The clock of the
+events is that of 64 agents at work at the same time that take a second for a step each, which is fast for agents that ask a model
+before each. After the switch the live names are read: they hold what the backfill made.
 """
 
 from __future__ import annotations
@@ -16,25 +17,35 @@ from benchmarks.milvus import milvus_server
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, events_of, pack, publish, sessions
 from fleetlore.config import Settings
+from fleetlore.encoder import shared_encoder
 from fleetlore.events import Event
 from fleetlore.testing.broker import EmbeddedBroker
-from streams.backfill import BackfillReport, run_backfill
+from sinks.metrics import Metrics
+from sinks.milvus import RESOLVE_SECONDS, MilvusStore
+from streams.backfill import BackfillReport, run_backfill, switch
 from streams.replay import CONCURRENT_SESSIONS
+from streams.state_hash import Knowledge, read_knowledge
 
 STEP_SECONDS = 1.0
 BAR = 50.0
+GENERATION = "benchmark"
 
 
 def run(quick: bool) -> Report:
     """See the module."""
     source, runs = sessions()
-    records = list(pack(_timed(islice(events_of(runs, 0), 2_000 if quick else 200_000))))
+    records = list(pack(_timed(islice(events_of(runs, 0), 20_000 if quick else 200_000))))
     with EmbeddedBroker() as broker, milvus_server() as milvus:
         publish(broker.address, records)
         settings = Settings(broker=broker.address, milvus=milvus, tenants=(TENANT,))
+        asyncio.run(_live(settings))
         server, own = cpu_by_role()["Milvus Lite"], time.process_time()
-        report: BackfillReport = asyncio.run(run_backfill(settings, "benchmark"))
+        report: BackfillReport = asyncio.run(run_backfill(settings, GENERATION))
         own, server = time.process_time() - own, cpu_by_role()["Milvus Lite"] - server
+        began, spent = time.perf_counter(), time.process_time()
+        asyncio.run(switch(settings, GENERATION))
+        switching, spent = time.perf_counter() - began, time.process_time() - spent
+        known = asyncio.run(_live(settings))
     figures = report.to_dict()
     return Report(
         name="backfill",
@@ -51,8 +62,30 @@ def run(quick: bool) -> Report:
             ),
             Row(name="its process", figure=own / report.events * 1e6, unit="µs/event", note="CPU"),
             Row(name="Milvus Lite", figure=server / report.events * 1e6, unit="µs/event", note="CPU"),
+            Row(
+                name="switch of the names",
+                figure=switching,
+                unit="s",
+                note=f"waiting {RESOLVE_SECONDS:.0f} s for workers to follow, and telling agents, included; {spent:.1f} s of its CPU",
+            ),
+            Row(
+                name="judgments under the live names",
+                figure=len(known.judgments),
+                unit="rows",
+                note=f"and {known.patterns.total():,} patterns, {known.items.total():,} items",
+            ),
         ),
     )
+
+
+async def _live(settings: Settings) -> Knowledge:
+    """What the live collections hold; they are created where they are missing."""
+    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("benchmark"))
+    try:
+        await store.open()
+        return await read_knowledge(store, TENANT)
+    finally:
+        await store.close()
 
 
 def _timed(events: Iterator[Event]) -> Iterator[Event]:

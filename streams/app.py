@@ -308,6 +308,9 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         if committed:
             self._ledger.settle(offsets)
             self._metrics.last_commit().set_to_current_time()
+        else:
+            # Where nobody sends any more, no later batch would bring them again.
+            self._ledger.put_back(offsets)
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:

@@ -84,8 +84,12 @@ class Ledger:
         return moved
 
     def settle(self, offsets: dict[TopicPartition, int]) -> None:
-        """The broker has taken these."""
-        self._committed.update(offsets)
+        """The broker has taken these. What was forgotten meanwhile may come back at another offset and be allowed once more."""
+        self._committed.update({tp: offset for tp, offset in offsets.items() if tp in self._positions})
+
+    def put_back(self, offsets: dict[TopicPartition, int]) -> None:
+        """The broker has not taken these: where nothing else is allowed meanwhile, they are tried again."""
+        self._pending = {tp: offset for tp, offset in offsets.items() if tp in self._positions} | self._pending
 
     def forget(self) -> None:
         """Partitions were handed out anew: what was allowed under the old assignment is worth nothing."""

@@ -15,7 +15,9 @@ import contextlib
 import logging
 import os
 import time
+from collections import Counter, deque
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, InvalidEvent
 from fleetlore.manifest import ADAPTER, DataRange, Place
+from fleetlore.offsets import end_offsets, observer
 from fleetlore.topics import tenant_of, topic
 from fleetlore.trajectory import Judgment
 from sinks.adapters import AdapterPublisher
@@ -44,7 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_MS = 200
-RECALLED_RECORDS = 2_000
+# Of a tenant: a fifth of them is held out, and fills that buffer of 400. Records were no bound, for one holds up to a hundred.
+RECALLED_SESSIONS = 2_000
 # Sessions offered to the learner ahead of its updates; the others wait where they cost nothing.
 OFFERED_UPDATES = 2
 MOST_WAITING = 1_024
@@ -174,26 +178,37 @@ class TrainerRole:
             log.info("tenant %s continues from adapter %d (%s)", tenant, running[1].ordinal, running[1].version[:12])
 
     async def _recall(self, consumer: AIOKafkaConsumer) -> None:
-        """Fill the buffers again with the sessions just before the committed offsets."""
-        committed = {partition: await consumer.committed(partition) for partition in consumer.assignment()}
-        until = {partition: offset for partition, offset in committed.items() if offset}
-        if not until:
+        """Fill the buffers again with the newest sessions before the committed offsets, as many of each partition."""
+        known = {partition: await consumer.committed(partition) for partition in consumer.assignment()}
+        committed = {partition: offset for partition, offset in known.items() if offset}
+        if not committed:
             return
-        reader = AIOKafkaConsumer(bootstrap_servers=self._settings.broker, enable_auto_commit=False)
-        await reader.start()
-        try:
-            reader.assign(list(until))
+        async with observer(self._settings.broker) as reader:
+            ends = await end_offsets(reader, committed)
+            # A log that was made anew is shorter than what was committed of the old one.
+            until = {partition: min(committed[partition], end) for partition, end in ends.items()}
+            partitions = Counter(partition.topic for partition in until)
+            newest: dict[TopicPartition, deque[tuple[Judgment, Place]]] = {}
             for partition, begin in (await reader.beginning_offsets(list(until))).items():
-                reader.seek(partition, max(begin, until[partition] - RECALLED_RECORDS))
+                share = max(1, RECALLED_SESSIONS // partitions[partition.topic])
+                newest[partition] = deque(maxlen=share)
+                # A record holds at least one session.
+                reader.seek(partition, max(begin, until[partition] - share))
             while unread := [p for p, end in until.items() if await reader.position(p) < end]:
                 for partition, records in (await reader.getmany(*unread, timeout_ms=POLL_MS)).items():
                     for record in records:
                         if record.offset < until[partition]:
-                            learner = self._learners[tenant_of(record.topic)]
-                            for number, judgment in judgments_of(record):
-                                learner.recall(judgment, Place(record.partition, record.offset, number))
-        finally:
-            await reader.stop()
+                            place = partial(Place, record.partition, record.offset)
+                            newest[partition] += [
+                                (judgment, place(number)) for number, judgment in judgments_of(record)
+                            ]
+        # On a thread, so that the consumer's heartbeats go on: a session takes a millisecond.
+        await asyncio.to_thread(self._put_back, newest)
+
+    def _put_back(self, newest: dict[TopicPartition, deque[tuple[Judgment, Place]]]) -> None:
+        for partition, sessions in sorted(newest.items()):
+            for judgment, place in sessions:
+                self._learners[tenant_of(partition.topic)].recall(judgment, place)
         for learner in self._learners.values():
             learner.recalled()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleetlore.config import Settings
 from fleetlore.events import Event
@@ -79,3 +81,10 @@ def table(accounts: Iterable[Account]) -> list[str]:
             f"| {equal} | {each.seconds:.0f} |"
         )
     return lines
+
+
+def put_table(page: Path, name: str, lines: Iterable[str]) -> None:
+    """Replace what stands on a page between `<!-- table: NAME -->` and `<!-- end -->`."""
+    table = "\n".join(["", *lines, ""])
+    mark = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    page.write_text(mark.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page.read_text()))

@@ -1,11 +1,12 @@
 """A slow Milvus pauses partitions and bounds memory: a million events through a worker that Milvus holds back.
 
-`pytest -m slow tests/streams/test_backpressure.py -s` prints the table.
+`CHAOS_PAGE=docs/chaos.md pytest -m slow tests/streams/test_backpressure.py -s` prints the table and writes it there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -24,6 +25,7 @@ from fleetlore.records import BATCH_HEADERS, MAX_EVENTS, encode_record
 from fleetlore.testing.proxy import Proxy
 from fleetlore.testing.world import rollouts
 from fleetlore.topics import topic
+from tests.chaos.accounting import put_table
 
 EVENTS = 1_000_000
 ROWS = 10  # of the table
@@ -119,9 +121,11 @@ async def test_memory_stays_flat_over_a_million_events(
         await asyncio.sleep(0.2)
     table.append((int(done), rss_bytes(worker) >> 20, int(now["fleetlore_paused_partitions"]), 0))
 
-    print("\n| events | RSS, MiB | partitions paused | lag, records |\n| ---: | ---: | ---: | ---: |")
-    for row in table:
-        print("| {:,} | {} | {} | {:,} |".format(*row))
+    lines = ["| events | RSS, MiB | partitions paused | lag, records |", "| ---: | ---: | ---: | ---: |"]
+    lines += ["| {:,} | {} | {} | {:,} |".format(*row) for row in table]
+    print("\n", "\n".join(lines), sep="")
+    if page := os.environ.get("CHAOS_PAGE"):
+        put_table(Path(page), "slow Milvus", lines)
     assert await pipeline.dead_letters() == []
     assert most_paused > 0, "Milvus was not slow enough"
     half = next(rss for events, rss, _, _ in table if events >= EVENTS / 2)

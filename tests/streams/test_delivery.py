@@ -496,6 +496,28 @@ def test_a_commit_that_failed_is_tried_again_with_the_next_allowance() -> None:
     assert ledger.take() == {PARTITION: 5}
 
 
+def test_a_commit_that_failed_is_tried_again_where_nothing_more_comes() -> None:
+    ledger, other = Ledger(), TopicPartition(PARTITION.topic, 99)
+    ledger.allow(PARTITION, 5, 5)
+    ledger.allow(other, 7, 7)
+    taken = ledger.take()
+    ledger.allow(other, 9, 9)
+    ledger.put_back(taken)
+    assert ledger.take() == {PARTITION: 5, other: 9}
+
+
+def test_an_answer_that_comes_after_a_rebalance_says_nothing_of_the_new_assignment() -> None:
+    ledger = Ledger()
+    ledger.allow(PARTITION, 5, 5)
+    taken = ledger.take()
+    ledger.forget()
+    ledger.settle(taken)
+    ledger.put_back(taken)
+    assert ledger.take() == {}
+    ledger.allow(PARTITION, 5, 5)
+    assert ledger.take() == {PARTITION: 5}
+
+
 def test_after_a_rebalance_nothing_of_the_old_assignment_is_committed() -> None:
     ledger = Ledger()
     ledger.allow(PARTITION, 5, 5)

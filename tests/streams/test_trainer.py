@@ -23,6 +23,7 @@ from fleetlore.config import Settings
 from fleetlore.encoder import shared_encoder
 from fleetlore.errors import ConfigError
 from fleetlore.network import load_base
+from fleetlore.offsets import observer
 from fleetlore.testing.broker import EmbeddedBroker, free_port
 from fleetlore.topics import topic
 from fleetlore.trajectory import Judgment
@@ -192,6 +193,27 @@ async def test_a_killed_trainer_continues_from_its_last_version(settings: Settin
     assert len({m["ordinal"] for m in listing.manifests}) == len(listing.manifests)
     versions = {m["version"] for m in listing.manifests}
     assert all(m["parent"] in versions for m in listing.manifests[1:])
+
+
+async def test_a_restart_recalls_the_newest_sessions_and_no_more(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten sessions a record, records on two partitions in turn; of one the committed offset lies behind the end of the log."""
+    monkeypatch.setattr("streams.trainer.RECALLED_SESSIONS", 30)
+    recalled: list[str] = []
+    monkeypatch.setattr(Learner, "recall", lambda self, judgment, place: recalled.append(judgment.trajectory.id))
+    judgments = world(settings, 100)
+    await send(settings, judgments)
+    name = topic(settings.tenants[0], "judgments")
+    async with observer(settings.broker, f"{settings.group}.trainer") as consumer:
+        places = {TopicPartition(name, 0): 4, TopicPartition(name, 1): 99}
+        consumer.assign(list(places))
+        await consumer.commit(places)
+    async with running(settings) as (metrics, _):
+        await until(lambda: value(metrics, "trainer_sessions_total") > 0 or len(recalled) >= 30)
+    ids = [judgment.trajectory.id for judgment in judgments]
+    # The records before offset 4 of the first partition end with sessions 60 to 69, those of the other with 90 to 99.
+    assert recalled == [*ids[45:50], *ids[60:70], *ids[75:80], *ids[90:100]]
 
 
 async def test_a_rollback_is_not_undone_by_the_candidate_that_was_on_its_way(settings: Settings) -> None:
