@@ -8,10 +8,10 @@ from models.episodes import Episode
 from models.replay_buffer import ReplayBuffer
 
 
-def episode(number: int, tool: str = "t", failed: bool = False) -> Episode:
+def episode(number: int, tool: str = "t", failed: bool = False, agent: str = "a") -> Episode:
     return Episode(
         key=f"{number:032x}",
-        agent="a",
+        agent=agent,
         vectors=np.zeros((3, 256), dtype=np.float16),
         failed=np.array([int(failed)], dtype=np.int8),
         contrast=("c",),
@@ -71,6 +71,19 @@ def test_a_flood_of_one_tool_does_not_wash_out_another() -> None:
     for start in range(0, 2000, 100):
         buffer.add(episode(100 + start + n, "common") for n in range(100))
     assert sum(e.tools == ("rare",) for e in buffer.all()) == 8
+
+
+def test_what_small_strata_leave_free_serves_the_others() -> None:
+    buffer = ReplayBuffer(100)
+    buffer.add(episode(n, f"rare-{n}") for n in range(10))
+    buffer.add(episode(100 + n, "common") for n in range(500))
+    assert len(buffer) == 100
+
+
+def test_who_sends_five_times_as_much_is_kept_no_more_often() -> None:
+    buffer, crowd = ReplayBuffer(40), [*"abcd", *["liar"] * 16]
+    buffer.add(episode(n, agent=crowd[n % len(crowd)]) for n in range(2000))
+    assert sum(e.agent == "liar" for e in buffer.all()) == 8
 
 
 def test_draws_hold_no_episode_twice_and_differ_by_seed() -> None:
