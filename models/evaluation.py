@@ -98,30 +98,42 @@ class Predictions:
 
 def predict(network: PolicyNetwork, episodes: Sequence[Episode]) -> Predictions:
     """Let the network foresee every labelled step of the episodes."""
-    probabilities: list[npt.NDArray[np.float64]] = []
-    failed: list[npt.NDArray[np.bool_]] = []
-    tools: list[str] = []
-    sessions: list[int] = []
-    domains: list[str] = []
-    numbers: dict[str, int] = {}
-    for start in range(0, len(episodes), CHUNK):
-        chunk = episodes[start : start + CHUNK]
-        batch = collate(chunk)
-        with torch.inference_mode():
-            answers = torch.sigmoid(network(batch.vectors).step[:, 1::2])
-        labelled = batch.failed != UNLABELLED
-        probabilities.append(answers[labelled].double().numpy())
-        failed.append(batch.failed[labelled].numpy() == 1)
-        for episode in chunk:
+    return Foresight(network).predict(episodes)
+
+
+class Foresight:
+    """What one network foresees, remembered: what runs is asked about the same held-out sessions for one candidate after the other."""
+
+    def __init__(self, network: PolicyNetwork) -> None:
+        self._network = network
+        self._known: dict[str, npt.NDArray[np.float64]] = {}
+
+    def predict(self, episodes: Sequence[Episode]) -> Predictions:
+        """As `predict`. Only these episodes are remembered then."""
+        self._known = {episode.key: self._known[episode.key] for episode in episodes if episode.key in self._known}
+        unknown = [episode for episode in episodes if episode.key not in self._known]
+        for start in range(0, len(unknown), CHUNK):
+            chunk = unknown[start : start + CHUNK]
+            with torch.inference_mode():
+                answers = torch.sigmoid(self._network(collate(chunk).vectors).step[:, 1::2]).double().numpy()
+            for row, episode in enumerate(chunk):
+                self._known[episode.key] = answers[row, : len(episode.failed)]
+        labelled = [episode.failed != UNLABELLED for episode in episodes]
+        tools: list[str] = []
+        sessions: list[int] = []
+        domains: list[str] = []
+        numbers: dict[str, int] = {}
+        for episode in episodes:
             mine = [tool for tool, label in zip(episode.tools, episode.failed, strict=True) if label != UNLABELLED]
             tools.extend(mine)
             # The windows of one session are one session: what they say is not independent. Numbered as they come.
             sessions.extend([numbers.setdefault(episode.session, len(numbers))] * len(mine))
             domains.extend([episode.domain] * len(mine))
-    return Predictions(
-        np.concatenate(probabilities or [np.zeros(0)]),
-        np.concatenate(failed or [np.zeros(0, dtype=np.bool_)]),
-        np.array(tools, dtype=np.str_),
-        np.array(sessions, dtype=np.int64),
-        np.array(domains, dtype=np.str_),
-    )
+        pairs = list(zip(episodes, labelled, strict=True))
+        return Predictions(
+            np.concatenate([self._known[episode.key][places] for episode, places in pairs] or [np.zeros(0)]),
+            np.concatenate([episode.failed[places] == 1 for episode, places in pairs] or [np.zeros(0, dtype=np.bool_)]),
+            np.array(tools, dtype=np.str_),
+            np.array(sessions, dtype=np.int64),
+            np.array(domains, dtype=np.str_),
+        )

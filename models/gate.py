@@ -9,7 +9,7 @@ than what runs replaces it with a chance of at most `false_promotions`, however 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor
 from fleetlore.errors import AdapterRefused
 from fleetlore.network import BLOCKS, LORA_TARGETS, PolicyNetwork, adapter_key, fold, probe_answers, read_adapter
 from models.episodes import Episode
-from models.evaluation import Predictions, predict
+from models.evaluation import Foresight, Predictions
 from models.evidence import log_wealth
 from models.prequential import Prequential
 
@@ -38,6 +38,8 @@ class GateConfig:
         smallest_spectral_bound: a change of a weight matrix up to this largest singular value always passes (healthy
             adapters stay under 6); above it, `spectral_factor` times the running version's is the bound.
         tool_steps, tool_auroc: what a tool must show to be one that the version may judge.
+        tool_auroc_lost: below it, on as many steps, it is one no longer. Held-out steps of a tool grow few as other tools come, and an AUROC
+            of a few steps wanders by .1 and more: what was shown once would be lost by chance.
     """
 
     minimum_steps: int = 60
@@ -53,6 +55,7 @@ class GateConfig:
     spectral_factor: float = 3.0
     tool_steps: int = 8
     tool_auroc: float = 0.75
+    tool_auroc_lost: float = 0.65
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class PromotionGate:
         self._base = base
         self._rank = rank
         self._scale = scale
+        self._foreseen: dict[bytes | None, Foresight] = {}
 
     def decide(
         self,
@@ -95,10 +99,12 @@ class PromotionGate:
         held_out: Sequence[Episode],
         probe_seed: int,
         evidence: Prequential | None = None,
+        judged: Collection[str] = (),
     ) -> GateReport:
         """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned from.
 
         evidence: of the candidate's course of learning; without it, there is none of a gain.
+        judged: tools that the running version may judge and whose rules are as they were: so may the candidate, unless it shows otherwise.
         """
         bars = self.config
         try:
@@ -114,12 +120,14 @@ class PromotionGate:
         if probe_answers(network, probe_seed) == probe_answers(self._base, probe_seed):
             return GateReport("no_effect", figures)
 
-        now = predict(network, held_out)
+        mine, known = self._foreseen.get(candidate) or Foresight(network), self.foresight(running)
+        self._foreseen = {candidate: mine, running: known}
+        now = mine.predict(held_out)
         figures |= {"held_out_steps": float(len(now.failed)), "held_out_failures": float(now.failed.sum())}
         working = len(now.failed) - int(now.failed.sum())
         if len(now.failed) < bars.minimum_steps or min(int(now.failed.sum()), working) < bars.minimum_failures:
             return GateReport("too_few", figures)
-        rival = predict(fold(self._base, before, self._scale) if before is not None else self._base, held_out)
+        rival = known.predict(held_out)
         for name, predictions in (("", now), ("running_", rival)):
             figures |= {
                 f"{name}auroc": predictions.auroc,
@@ -141,9 +149,18 @@ class PromotionGate:
         return GateReport(
             self._verdict(figures, running is not None),
             figures,
-            self._judged_tools(now),
+            self._judged_tools(now, judged),
             {name: (round(was, 4), round(is_, 4)) for name, (_, _, was, is_) in slices.items()},
         )
+
+    def foresight(self, version: bytes | None) -> Foresight:
+        """Of a version by its weights (None: the bare base). What runs is measured against many candidates, and what was
+        promoted runs next: neither reads the same sessions again."""
+        known = self._foreseen.get(version)
+        if known is not None:
+            return known
+        tensors = read_adapter(version, self._rank) if version is not None else None
+        return Foresight(fold(self._base, tensors, self._scale) if tensors is not None else self._base)
 
     @property
     def _needed(self) -> float:
@@ -190,14 +207,18 @@ class PromotionGate:
     def _harmed(self, drop: float, evidence: float) -> bool:
         return drop > self.config.recall_margin and evidence >= -math.log(self.config.harm)
 
-    def _judged_tools(self, predictions: Predictions) -> tuple[str, ...]:
-        judged = []
-        for tool, count in sorted(predictions.tool_counts.items()):
+    def _judged_tools(self, predictions: Predictions, before: Collection[str]) -> tuple[str, ...]:
+        judged = set(before)
+        for tool, count in predictions.tool_counts.items():
+            if count < self.config.tool_steps:
+                continue
             auroc = predictions.of_tool(tool).auroc
             # One outcome only: nothing to rank, so nothing speaks against its rate.
-            if count >= self.config.tool_steps and (math.isnan(auroc) or auroc >= self.config.tool_auroc):
-                judged.append(tool)
-        return tuple(judged)
+            if math.isnan(auroc) or auroc >= self.config.tool_auroc:
+                judged.add(tool)
+            elif auroc < self.config.tool_auroc_lost:
+                judged.discard(tool)
+        return tuple(sorted(judged))
 
 
 def spectral_norm(tensors: Mapping[str, Tensor], scale: float) -> float:

@@ -235,12 +235,12 @@ class Learner:
             self._evidence.observe(bets, mine, predictions.first(len(mine.failed)))
         agents = list({episode.session: episode.agent for episode in episodes}.values())
         changed = self._watch.observe(
-            Surprise(tool, probability > 0.5, agents[session], error)
-            for tool, probability, session, error in zip(
+            Surprise(tool, probability > 0.5, agents[session], probability - failed)
+            for tool, probability, session, failed in zip(
                 predictions.tools.tolist(),
                 predictions.probability.tolist(),
                 predictions.sessions.tolist(),
-                predictions.squared_error.tolist(),
+                predictions.failed.tolist(),
                 strict=True,
             )
         )
@@ -253,9 +253,9 @@ class Learner:
         return not any((episode.agent, tool) in self._doubted for tool in episode.tools)
 
     def _learn_what_is_usual(self) -> None:
-        if self._published_network is None:
+        if self.running is None:
             return
-        predictions = predict(self._published_network, self._held_out.all())
+        predictions = self._gate.foresight(self.running[0]).predict(self._held_out.all())
         usual = {}
         for tool in predictions.tool_counts:
             for warned in (True, False):
@@ -282,7 +282,8 @@ class Learner:
         weights = self._trainer.weights()
         held_out = [episode for episode in self._held_out.all() if self._believed(episode)]
         running = self.running[0] if self.running else None
-        report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._evidence)
+        judged = set(self.running[1].tools) - self._stale if self.running else ()
+        report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._evidence, judged)
         self._updates_since_candidate = 0
         if report.reason != "too_few":
             fruitless = report.reason == "no_gain" or (report.reason == "auroc" and running is None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -11,7 +12,7 @@ import torch
 from fleetlore.encoder import shared_encoder
 from fleetlore.network import PolicyNetwork, adapter_shapes, fold, load_base, read_adapter
 from fleetlore.testing.adapters import random_weights
-from models.episodes import Episode
+from models.episodes import Batch, Episode, collate
 from models.evaluation import predict
 from models.gate import GateConfig, PromotionGate, spectral_norm
 from models.prequential import Prequential
@@ -137,6 +138,36 @@ def test_a_tool_is_judged_only_with_evidence() -> None:
     tools = gate(tool_steps=1, tool_auroc=0.0).decide(learned(), None, held_out(), 1).tools
     assert set(gate(tool_steps=30).decide(learned(), None, held_out(), 1).tools) < set(tools)
     assert gate(tool_steps=10_000).decide(learned(), None, held_out(), 1).tools == ()
+
+
+def test_a_tool_that_was_judged_is_so_until_its_steps_speak_against_it() -> None:
+    few = gate(tool_steps=10_000).decide(learned(), None, held_out(), 1, judged=["shown-before"])
+    assert few.tools == ("shown-before",)
+    shown = gate(tool_steps=1).decide(learned(), None, held_out(), 1).tools
+    assert (
+        gate(tool_steps=1, tool_auroc=2, tool_auroc_lost=0.0).decide(learned(), None, held_out(), 1, judged=shown).tools
+        == shown
+    )
+    lost = (
+        gate(tool_steps=1, tool_auroc=2, tool_auroc_lost=2).decide(learned(), None, held_out(), 1, judged=shown).tools
+    )
+    assert set(lost) < set(shown)
+
+
+def test_what_runs_reads_held_out_sessions_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(episodes: Sequence[Episode]) -> Batch:
+        read.append(len(episodes))
+        return collate(episodes)
+
+    monkeypatch.setattr("models.evaluation.collate", counted)
+    ours, sessions = gate(), held_out()
+    first = ours.decide(learned(), None, sessions[:-5], 1)
+    assert sum(read) == 2 * (len(sessions) - 5)
+    ours.decide(learned(), None, sessions, 1)
+    assert sum(read) == 2 * len(sessions)
+    assert ours.decide(learned(), None, sessions[:-5], 1).figures == first.figures
 
 
 def test_the_spectral_norm_is_the_dense_one() -> None:
