@@ -100,7 +100,8 @@ class PrivateSteps(NamedTuple):
 class PrivacyLedger:
     """What the weights may tell of any one session, in the sense of (epsilon, delta) differential privacy, since the base.
 
-    spent: all steps as `PrivateSteps`, which epsilon is computed from; clip_norm: of what one session says in a step.
+    spent: the steps that took in the session they cost most, as `PrivateSteps`, which epsilon is computed from; clip_norm: of what one
+        session says in a step.
     """
 
     epsilon: float

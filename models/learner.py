@@ -7,7 +7,8 @@ give the same adapter, to the byte. What each update learned from is written dow
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -21,7 +22,7 @@ from models.evaluation import predict
 from models.gate import GateConfig, GateReport, PromotionGate
 from models.landmarks import familiar_goals, signatures_of
 from models.prequential import Prequential
-from models.private_update import PrivacyConfig, PrivateTrainer
+from models.private_update import PRIVATE_UPDATES, PrivacyConfig, PrivateTrainer
 from models.replay_buffer import ReplayBuffer
 from models.trainer import ContrastiveTrainer, Losses, TrainerConfig, version_of
 from models.trust import Surprise, TrustConfig, Watch
@@ -81,6 +82,10 @@ class Learner:
         self.tenant = tenant
         self.config = config or TrainerConfig()
         self.cadence = cadence or Cadence()
+        if privacy is not None:
+            self.config = replace(config or PRIVATE_UPDATES, replayed_sessions=0)
+            # The noise is that of a whole batch, however few sessions have to be heard above it.
+            self.cadence = replace(self.cadence, smallest_update=self.config.new_sessions)
         self.running: tuple[bytes, AdapterManifest] | None = None
         self._base = base
         self._encoder = encoder
@@ -99,6 +104,7 @@ class Learner:
         self._unlearned: deque[Episode] = deque(maxlen=4 * self.config.new_sessions)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._judged_by: OrderedDict[str, str] = OrderedDict()
+        self._learned: set[tuple[int, ...]] = set()
         self._updates = 0
         self._published_network: PolicyNetwork | None = None
         self._begin_version()
@@ -145,6 +151,11 @@ class Learner:
         self._begin_version()
         self._learn_what_is_usual()
 
+    def learned(self, versions: Iterable[AdapterManifest]) -> None:
+        """With privacy, after a start: nothing that a published version holds is learned again, for its ledger counts that once."""
+        if self._privacy is not None:
+            self._learned.update(place[:3] for version in versions for batch in version.batches for place in batch.new)
+
     def recall(self, judgment: Judgment, place: Place = NOWHERE) -> None:
         """Put a session that was learned before a restart back into the buffers, without learning it again."""
         for episode in self._admit(judgment, place):
@@ -164,6 +175,8 @@ class Learner:
             self._overheard.append(judgment)
             return False
         episodes = self._admit(judgment, place)
+        if place[:3] in self._learned:
+            return False
         held_out = [episode for episode in episodes if episode.held_out]
         self._held_out.add(held_out)
         self._unlearned.extend(held_out)

@@ -1,19 +1,21 @@
 """Updates with differential privacy: DP-SGD (Abadi et al. 2016) on the adapter's parameters, by Opacus.
 
-The unit is the session. Each step draws every session of the batch by itself with the chance `SAMPLE_RATE`, clips what each one says to
-`clip_norm` and adds Gaussian noise of `noise` × `clip_norm`. What one session says must depend on no other, so the contrast
-(which compares sessions), the distillation and the weights by agent are left out, and of a long session one window is learned.
-Neighbours are logs in which one session is replaced by one that says nothing: that it took place is not hidden, nor how many there were.
+The unit is the judged session. Each step takes every session of the batch, clips what each one says to `clip_norm` and adds Gaussian
+noise of `noise` × `clip_norm`. What one session says must depend on no other, so the contrast (which compares sessions), the
+distillation and the weights by agent are left out, and of a long session one window is learned. Neighbours are logs in which one
+session is replaced by one that says nothing: that it took place is not hidden, nor how many there were.
 
-Every step counts for every session, learned anew or rehearsed: the epsilon of the ledger is of the whole lineage since the base. It
-covers the weights, not the gate's figures, which are sums over held-out sessions. Noise and draws come from a seed that is kept
+Nothing is rehearsed: a session is in one update of a lineage and in no other, and what the others make of its outcome costs it nothing
+(parallel composition, McSherry 2009). So the epsilon of the ledger is that of the costliest update, however many there were. Rehearsal
+would cost every session every update, and what a buffer of strata draws depends on what single sessions say. Epsilon
+covers the weights, not the gate's figures, which are sums over held-out sessions. Noise comes from a seed that is kept
 nowhere (torch's generator, which is no cryptographic one), so such a version cannot be made again from the log.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +28,8 @@ from fleetlore.network import Base, Reading
 from models.episodes import UNLABELLED, Batch, Episode, collate
 from models.trainer import ContrastiveTrainer, Losses, TrainerConfig, real_steps
 
-SAMPLE_RATE = 0.25
+# One long step an update: more steps on the same sessions need more noise each, and hear no more above it.
+PRIVATE_UPDATES = TrainerConfig(learning_rate=1e-2, steps=1, replayed_sessions=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class PrivacyConfig:
     """
 
     noise: float = 1.0
-    clip_norm: float = 1.0
+    clip_norm: float = 0.3
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -58,16 +61,15 @@ class PrivateTrainer(ContrastiveTrainer):
         privacy: PrivacyConfig | None = None,
         seed: int | None = None,
     ) -> None:
-        """seed: of noise and draws, for tests alone: whoever knows it can take the noise away."""
-        super().__init__(base, config)
+        """seed: of the noise, for tests alone: whoever knows it can take it away."""
+        super().__init__(base, config or PRIVATE_UPDATES)
         try:
             from opacus.grad_sample import GradSampleModule
             from opacus.optimizers import DPOptimizer
         except ImportError as error:
             raise ModelUnavailable("privacy needs: pip install 'fleetlore[privacy]'") from error
         self.privacy = privacy or PrivacyConfig()
-        self._chance = torch.Generator().manual_seed(secrets.randbits(63) if seed is None else seed)
-        self._spent: list[PrivateSteps] = []
+        self._spent: tuple[PrivateSteps, ...] = ()
         self._hooked = GradSampleModule(self._model, batch_first=True, loss_reduction="sum")
         self._optimizer = DPOptimizer(
             torch.optim.AdamW(self._parameters, lr=self.config.learning_rate, weight_decay=0.0),
@@ -75,19 +77,16 @@ class PrivateTrainer(ContrastiveTrainer):
             max_grad_norm=self.privacy.clip_norm,
             expected_batch_size=1,
             loss_reduction="sum",
-            generator=self._chance,
+            generator=torch.Generator().manual_seed(secrets.randbits(63) if seed is None else seed),
         )
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """What was spent since the base."""
+        """What was spent of the one session that it cost most."""
         epsilon = epsilon_of(self._spent, self.privacy.delta)
-        return PrivacyLedger(
-            epsilon,
-            self.privacy.delta,
-            self.privacy.clip_norm,
-            tuple((s.noise, s.sample_rate, s.steps) for s in self._spent),
-        )
+        # Plain tuples: as they are read again.
+        spent = tuple((steps.noise, steps.sample_rate, steps.steps) for steps in self._spent)
+        return PrivacyLedger(epsilon, self.privacy.delta, self.privacy.clip_norm, spent)
 
     def take_over(self, ledger: PrivacyLedger | None) -> None:
         """Go on from what a published version has spent. Raises ConfigError for one that was made without privacy."""
@@ -96,45 +95,39 @@ class PrivateTrainer(ContrastiveTrainer):
                 "the version in service was made without privacy, and what it learned cannot be taken back: "
                 "revoke it, or switch FLEETLORE_PRIVACY_NOISE off"
             )
-        self._spent = [PrivateSteps(*each) for each in ledger.spent]
+        self._spent = tuple(PrivateSteps(*each) for each in ledger.spent)
 
     def update(
         self, new: Sequence[Episode], rehearsed: Sequence[Episode], stale: Collection[str] = frozenset()
     ) -> Losses:
-        """As many private steps as an update has. `stale` is not needed: no version teaches."""
+        """As many private steps as an update has. `stale` is not needed: no version teaches.
+
+        Raises ConfigError where something is rehearsed.
+        """
+        if rehearsed:
+            raise ConfigError("a private update rehearses nothing: the ledger counts one update for each session")
         # Of a session's windows the first one comes last, and is the one that stays.
-        windows = sorted([*rehearsed, *new], key=lambda episode: episode.key, reverse=True)
-        sessions = list({episode.session: episode for episode in windows}.values())
+        windows = sorted(new, key=lambda episode: episode.key, reverse=True)
+        batch = collate(list({episode.session: episode for episode in windows}.values()))
         self._hooked.train()
         totals = torch.zeros(2)
         for _ in range(self.config.steps):
-            drawn = torch.rand(len(sessions), generator=self._chance) < SAMPLE_RATE
-            # An empty draw must give a step of noise alone: that nobody was drawn is nobody's to know.
-            rows = torch.nonzero(drawn).flatten().tolist() or [0]
-            batch = collate([sessions[row] for row in rows])
             # Opacus reads gradients at the inputs of its layers, and warns at each step where there are none.
             step, session = session_losses(self._hooked(batch.vectors.requires_grad_()), batch)
-            losses = (step + session) * bool(drawn.any())
             self._optimizer.zero_grad()
             # Per session first, then summed: the mean of a batch would make one session's part depend on the others.
-            losses.sum().backward()  # type: ignore[no-untyped-call]
+            (step + session).sum().backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
             totals += torch.stack([step.mean(), session.mean()]).detach()
         self._optimizer.zero_grad()
         self._hooked.eval()
-        self._count(PrivateSteps(self.privacy.noise, SAMPLE_RATE, self.config.steps))
+        mine = (PrivateSteps(self.privacy.noise, 1.0, self.config.steps),)
+        self._spent = max(self._spent, mine, key=lambda spent: epsilon_of(spent, self.privacy.delta))
         step_mean, session_mean = (totals / self.config.steps).tolist()
         return Losses(step_mean, session_mean, 0.0, 0.0)
 
-    def _count(self, more: PrivateSteps) -> None:
-        last = self._spent[-1] if self._spent else None
-        if last is not None and (last.noise, last.sample_rate) == (more.noise, more.sample_rate):
-            self._spent[-1] = more._replace(steps=last.steps + more.steps)
-        else:
-            self._spent.append(more)
 
-
-def epsilon_of(spent: Iterable[PrivateSteps], delta: float) -> float:
+def epsilon_of(spent: Sequence[PrivateSteps], delta: float) -> float:
     """Epsilon of the subsampled Gaussian mechanism, by Renyi's divergence (Mironov, Talwar and Zhang 2019); 0 of nothing."""
     from opacus.accountants import RDPAccountant
 

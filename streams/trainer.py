@@ -168,6 +168,7 @@ class TrainerRole:
         """Continue from what the channel points to."""
         published = await self._publisher.published(tenant)
         self._ordinals[tenant] = max((m.ordinal for m in published.versions.values()), default=0)
+        self._learners[tenant].learned(published.versions.values())
         running = published.complete()
         if published.canary is not None and running is not None:
             # Who counted its sessions is gone, and a canary that nobody watches must not go on.

@@ -7,13 +7,13 @@ import torch
 
 from fleetlore.encoder import shared_encoder
 from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
-from fleetlore.manifest import PrivateSteps, SigningKey, public_keys, verify_manifest
+from fleetlore.manifest import Place, PrivateSteps, SigningKey, public_keys, verify_manifest
 from fleetlore.network import load_base, read_adapter
 from fleetlore.testing.adapters import manifest_for
 from models.episodes import Episode, collate
 from models.learner import Cadence, Learner
 from models.pretrain import world_episodes, world_judgments
-from models.private_update import SAMPLE_RATE, PrivacyConfig, PrivateTrainer, epsilon_of, session_losses
+from models.private_update import PrivacyConfig, PrivateTrainer, epsilon_of, session_losses
 from models.remaking import remake
 from models.trainer import TrainerConfig
 
@@ -55,15 +55,34 @@ def test_no_session_says_more_than_the_clip_norm() -> None:
 def test_updates_change_the_adapter_and_the_ledger_alone() -> None:
     private, before = trainer(), load_base().network.state_dict()["step_head.weight"].clone()
     untrained = private.weights()
-    losses = private.update(episodes(12), episodes(8, seed=5))
+    losses = private.update(episodes(12), [])
     assert losses.contrast == losses.distillation == 0 and losses.step > 0
     changed, first = read_adapter(private.weights(), 8), read_adapter(untrained, 8)
     assert all(not torch.equal(changed[name], first[name]) for name in changed)
     assert torch.equal(load_base().network.state_dict()["step_head.weight"], before)
-    assert private.ledger.spent == (PrivateSteps(1.0, SAMPLE_RATE, 2),)
-    once = private.ledger.epsilon
+    assert private.ledger.spent == (PrivateSteps(1.0, 1.0, 2),) and private.ledger.epsilon > 0
+
+
+def test_other_sessions_cost_a_session_nothing() -> None:
+    private = trainer()
     private.update(episodes(12), [])
-    assert private.ledger.spent == (PrivateSteps(1.0, SAMPLE_RATE, 4),) and private.ledger.epsilon > once > 0
+    once = private.ledger
+    private.update(episodes(12, seed=5), [])
+    assert private.ledger == once
+    with pytest.raises(ConfigError, match="rehearses nothing"):
+        private.update(episodes(12, seed=6), episodes(2))
+
+
+def test_of_updates_that_cost_differently_the_costliest_counts() -> None:
+    dear, cheap = trainer(noise=1.0), trainer(noise=2.0)
+    dear.update(episodes(4), [])
+    cheap.take_over(dear.ledger)
+    cheap.update(episodes(4, seed=5), [])
+    assert cheap.ledger == dear.ledger
+    cheap.update(episodes(4, seed=6), [])
+    dear.take_over(trainer(noise=2.0).ledger)
+    dear.update(episodes(4, seed=6), [])
+    assert cheap.ledger == dear.ledger
 
 
 def test_noise_is_secret_unless_a_seed_is_given() -> None:
@@ -73,13 +92,6 @@ def test_noise_is_secret_unless_a_seed_is_given() -> None:
         private.update(episodes(12), [])
         made.append(private.weights())
     assert made[0] == made[1] and len({*made[1:]}) == 3
-
-
-def test_an_empty_draw_is_a_step_of_noise() -> None:
-    private = trainer()
-    untrained = private.weights()
-    private.update([], episodes(1))  # drawn one time in four; seed 1 does not draw it in both steps
-    assert private.weights() != untrained and private.ledger.spent[0][2] == 2
 
 
 def test_epsilon_is_that_of_the_literature() -> None:
@@ -113,6 +125,29 @@ def test_a_private_version_says_so_and_holds_nothing_of_single_sessions() -> Non
     assert again.privacy == manifest.privacy  # nothing was learned since
     with pytest.raises(ConfigError, match="without privacy"):
         learner.resume(weights, manifest_for(weights, "default"))
+
+
+def test_what_a_version_holds_is_not_learned_again_after_a_restart() -> None:
+    judgments = list(world_judgments(72, 60))
+
+    def started(privacy: PrivacyConfig | None) -> Learner:
+        config = TrainerConfig(steps=1)
+        return Learner("default", load_base(), shared_encoder(), config, Cadence(), privacy=privacy)
+
+    def offered(learner: Learner) -> int:
+        return sum(learner.offer(judgment, 0.0, Place(0, number, 0)) for number, judgment in enumerate(judgments))
+
+    first = started(PrivacyConfig())
+    offered(first)
+    while first.update_due(0.0):
+        first.update(0.0)
+    manifest = first.manifest(first.candidate(), 1, (), 0.0)
+    assert all(not batch.rehearsed for batch in manifest.batches)
+    learned = {Place(*place)[:3] for batch in manifest.batches for place in batch.new}
+    second, plain = started(PrivacyConfig()), started(None)
+    for learner in (second, plain):
+        learner.learned([manifest])
+    assert offered(plain) - offered(second) == len(learned) >= 32
 
 
 def _pem() -> bytes:
