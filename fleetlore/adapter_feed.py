@@ -25,7 +25,9 @@ FETCH_WAIT_MS = 200  # some brokers answer a waiting fetch late: a rollback must
 METADATA_AGE_MS = 5_000
 LONGEST_BACKOFF_SECONDS = 10.0
 STOP_SECONDS = 5.0
+ACK_BACKOFF_SECONDS = 1.0
 KEPT_VERSIONS = 64
+GIVEN_AT_ONCE = 16  # agents that take a record before the loop may do something else: ~2 ms
 TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
@@ -51,6 +53,7 @@ class AdapterFeed:
         self._giving = asyncio.Lock()
         self._acks: deque[tuple[bytes, bytes]] = deque(maxlen=10_000)
         self._task: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
         self.caught_up = asyncio.Event()
 
     async def join(self, follower: Follower) -> None:
@@ -70,15 +73,17 @@ class AdapterFeed:
             if follower in some:
                 some.remove(follower)
         if not self._members and self._task is not None:
-            task, self._task = self._task, None
+            tasks = [task for task in (self._task, self._sending) if task is not None]
+            self._task = self._sending = None
             self.caught_up.clear()
             self._kept = {name: {} for name in TOPICS}
-            task.cancel()
+            for task in tasks:
+                task.cancel()
             # A consumer on a broker that hangs may take its time to stop; an agent's exit must not wait for that.
-            await asyncio.wait([task], timeout=STOP_SECONDS)
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     def ack(self, agent: str, document: dict[str, object]) -> None:
-        """Send what an agent did with a version, after all agents have got it."""
+        """Send what an agent did with a version, once all agents have been given the record."""
         self._acks.append((agent.encode(), orjson.dumps(document)))
 
     async def _follow(self) -> None:
@@ -117,7 +122,9 @@ class AdapterFeed:
                     positions = [await consumer.position(partition) >= end for partition, end in ends.items()]
                     if positions and all(positions):
                         self.caught_up.set()
-                await self._send_acks()
+                # Beside the records: after a revocation the pointer to what takes its place must not wait for a producer.
+                if self._acks and (self._sending is None or self._sending.done()):
+                    self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
         finally:
             await consumer.stop()
 
@@ -132,23 +139,24 @@ class AdapterFeed:
                 len(kept) > KEPT_VERSIONS and name != "adapters.pointers"
             ):  # revocations are among those, and hold for ever
                 del kept[next(iter(kept))]
-        for follower in list(self._followers):
+        for number, follower in enumerate(list(self._followers), 1):
             await follower.take(name, key, value)
-            await asyncio.sleep(0)  # a thousand agents in one go would keep their loop from their actions
+            if number % GIVEN_AT_ONCE == 0:
+                await asyncio.sleep(0)  # a thousand agents in one go would keep their loop from their actions
 
     async def _send_acks(self) -> None:
-        if not self._acks:
-            return
         # A producer for the moment: acks are rare, and a standing connection is not.
         producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, acks="all")
+        some = list(self._acks)
+        self._acks.clear()
         try:
             await producer.start()
-            while self._acks:
-                some = list(self._acks)
-                name = topic(self._tenant, "adapters.acks")
-                await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
-                for _ in some:
-                    self._acks.popleft()
+            name = topic(self._tenant, "adapters.acks")
+            await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
+        except (KafkaError, OSError) as error:
+            log.info("acks of adapters not sent, next try in %.1f s: %s", ACK_BACKOFF_SECONDS, error)
+            self._acks.extendleft(reversed(some))
+            await asyncio.sleep(ACK_BACKOFF_SECONDS)
         finally:
             await producer.stop()
 

@@ -98,6 +98,7 @@ class MemoryItem:
         cause: of a recovery that was counted over names: id of what it helps against (`fleetlore.patterns.cause_of`).
         remedy: the call that helped, `{"tool": str, "arguments": value}`; of one counted over names also `"open"`, the arguments
             that differ with what it is about, or `"change"`, [name of the argument, value that failed, value instead].
+            Of a failure that takes what was prepared (`models.losses`), whose `pattern` is its kind, it is `{"again": True}`.
         support: how many distinct sessions back it; `agents`: how many distinct agents.
         against: how many distinct sessions contradict it.
         superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept for

@@ -316,6 +316,11 @@ def _batch(entry: dict[str, Any]) -> TrainedBatch:
 def verify_pointer(data: bytes, trusted: PublicKeys) -> AdapterPointer:
     """The pointer in `data` if a trusted key signed it. Raises AdapterRefused."""
     _verify(data, trusted)
+    return _pointer(data)
+
+
+@lru_cache(maxsize=64)
+def _pointer(data: bytes) -> AdapterPointer:
     body = orjson.loads(data)
     try:
         pointer = AdapterPointer(**{name: body[name] for name in AdapterPointer.__dataclass_fields__ if name in body})
@@ -343,7 +348,7 @@ def verify_revocation(data: bytes, trusted: PublicKeys) -> Revocation:
 
 def signed_by(data: bytes) -> str:
     """Id of the key that a document names; say nothing of whether it is its signature."""
-    return str(orjson.loads(data)["key_id"])
+    return _heading(data)[0]
 
 
 def in_cohort(agent: str, share: float) -> bool:

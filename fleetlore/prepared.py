@@ -90,17 +90,16 @@ class Prepared:
         )
 
     def _is_needed(self, item: MemoryItem, sessions: float, lost: int) -> bool:
-        met = self._met.get(item.cause or "", ())
+        # What was before a loss is as if it had not been, but for what was done then: that was of use.
+        met = [place for place in self._met.get(item.cause or "", ()) if place > lost]
         worked = _last(self._worked.get(item.tool, ()))
-        done = self._done(item)
-        if done and done[-1] <= lost and worked <= lost and _is_sure(item):
-            return True
+        before = self._done(item)
+        done = [place for place in before if place > lost]
         if met:
-            if self._in_vain(met, done, item.tool):
-                return False
-            return met[-1] > worked
-        tried = item.support + item.against
-        return worked == NEVER and not done and _is_sure(item) and tried >= LIKELY * sessions
+            return met[-1] > worked and not self._in_vain(met, done, item.tool)
+        if done or worked > lost or not _is_sure(item):
+            return False
+        return bool(before) or item.support + item.against >= LIKELY * sessions
 
     def _in_vain(self, met: list[int], done: list[int], tool: str) -> bool:
         """Whether the error came again after the remedy, with no call of the tool that worked between the two."""

@@ -93,6 +93,7 @@ def _candidate(judgment: Judgment, failed: Step, kind: str, gone: int, kept: int
         content=f"After this error {gone} of {gone + kept} preparations that had helped were gone, and calls failed as before them.",
         when=error,
         pattern=kind,
+        remedy={"again": True},
         version=VERSION,
     )
 

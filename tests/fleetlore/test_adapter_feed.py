@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 
 from fleetlore import adapter_feed
 from fleetlore.adapter_feed import AdapterFeed, feed_of
@@ -79,6 +80,45 @@ async def test_the_last_one_ends_it_and_the_next_one_begins_anew(feed: AdapterFe
     await feed.join(one)
     assert feed._task is not None
     await feed.leave(one)
+
+
+class Producer:
+    """Fails as often as it is told to, then keeps what it is sent."""
+
+    failures = 0
+    sent: list[tuple[bytes, bytes]]
+
+    def __init__(self, **settings: object) -> None:
+        pass
+
+    async def start(self) -> None:
+        if Producer.failures > 0:
+            Producer.failures -= 1
+            raise KafkaConnectionError("nobody there")
+
+    async def send(self, name: str, value: bytes, key: bytes) -> asyncio.Future[None]:
+        Producer.sent.append((key, value))
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def stop(self) -> None:
+        pass
+
+
+async def test_acks_that_could_not_be_sent_are_sent_later_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter_feed, "AIOKafkaProducer", Producer)
+    monkeypatch.setattr(adapter_feed, "ACK_BACKOFF_SECONDS", 0.0)
+    Producer.failures, Producer.sent = 1, []
+    feed = AdapterFeed("nowhere:1", "acme")
+    for number in range(3):
+        feed.ack("a", {"number": number})
+    await feed._send_acks()
+    assert Producer.sent == []
+    feed.ack("a", {"number": 3})
+    await feed._send_acks()
+    assert Producer.sent == [(b"a", b'{"number":%d}' % number) for number in range(4)]
+    assert not feed._acks
 
 
 async def test_agents_of_one_loop_and_tenant_share_a_feed() -> None:

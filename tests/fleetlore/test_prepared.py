@@ -110,6 +110,22 @@ def test_after_a_failure_that_takes_what_was_prepared_it_is_said_before_the_erro
     assert told(lore, prepared) == []
 
 
+def test_after_such_a_failure_a_tool_is_as_if_it_had_not_been_called() -> None:
+    lore = index(SYNC, replace(item("restart", "", {}, pattern="a restart", tool=""), cause=None, remedy=None))
+    prepared = Prepared()
+    prepared.took_place("book", BOOK, None)
+    assert told(lore, prepared) == []
+    prepared.met("a restart")
+    assert told(lore, prepared) == ["sync"]
+    in_vain = Prepared()
+    in_vain.took_place("book", BOOK, LOCKED)
+    in_vain.took_place("sync", {"range": "month"}, None)
+    in_vain.took_place("book", BOOK, LOCKED)
+    assert told(lore, in_vain) == []
+    in_vain.met("a restart")
+    assert told(lore, in_vain) == ["sync"]
+
+
 def test_what_worked_after_such_a_failure_is_not_prepared_again() -> None:
     lore = index(SYNC, replace(item("restart", "", {}, pattern="a restart", tool=""), cause=None, remedy=None))
     prepared = Prepared()

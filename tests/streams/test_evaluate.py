@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import typer
@@ -59,6 +60,36 @@ async def test_what_other_sessions_recovered_from_is_advised_before_the_call() -
     notes = memory.recall(situation()).notes
     told = [told for note in notes for story in stories(note.text) for told in story]
     assert ("pull", True) in {(each.tool, each.worked) for each in told}
+
+
+async def test_what_a_restart_takes_is_learned_and_advised_before_the_error_comes_back() -> None:
+    commit, configure = Call("commit", {}), Call("configure", {})
+    restart = Reply("", "HostRestarted", "host ci-9 was restarted at 03:12:44: its sessions are gone")
+    prepare = (
+        (PUSH, REJECTED),
+        (PULL, OK),
+        (PUSH, OK),
+        (commit, Reply("", "2", "who are you")),
+        (configure, OK),
+        (commit, OK),
+    )
+    memory = FleetText()
+    for number in range(3):
+        steps = (*prepare, (Call("mail", {}), restart), *prepare)
+        await memory.learn(replace(recorded(f"s{number}"), steps=steps))
+    await memory.begin(situation())
+
+    def needed() -> bool:
+        told = [told for note in memory.recall(situation()).notes for story in stories(note.text) for told in story]
+        return ("pull", True) in {(each.tool, each.worked) for each in told}
+
+    for call, reply in prepare:
+        await memory.act(call, Answers(reply))
+    assert not needed()
+    await memory.act(Call("mail", {}), Answers(restart))
+    assert needed()
+    await memory.act(PULL, Answers(OK))
+    assert not needed()
 
 
 async def test_a_session_of_the_arm_itself_teaches_the_fleet_when_it_has_ended() -> None:
