@@ -32,5 +32,9 @@ def test_single() -> None:
     assert quick("single").peers == {"bare Faust agent": 100.0}
 
 
+def test_backfill() -> None:
+    assert quick("backfill").unit == "× real time"
+
+
 def test_scale() -> None:
     assert [part.name for part in quick("scale").also] == ["cost_by_events", "cost_by_open_sessions"]
