@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,7 +67,8 @@ class Child:
                 await process.wait()
         except TimeoutError:
             log.warning("%s did not end within %.0f s and is killed", self.name, STOP_SECONDS)
-            process.kill()
+            # Its session has no other members than the guard and the role, which would outlive a guard that is killed alone.
+            os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     def failure(self, code: int) -> StackError:
