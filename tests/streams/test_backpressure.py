@@ -28,7 +28,7 @@ from fleetlore.topics import topic
 from tests.chaos.accounting import put_table
 
 EVENTS = 1_000_000
-ROWS = 10  # of the table
+ROWS = 25  # of the table
 PARTITIONS = 2
 DELAY_SECONDS = 0.02  # for each 64 KiB on their way to Milvus
 SESSIONS = 300  # that are different; the others repeat what these did under other names
