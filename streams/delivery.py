@@ -142,9 +142,8 @@ class Delivery:
             sinks.append(self._write(stage, effects))
         await asyncio.gather(*sinks)
         if effects.acknowledged is not None:
-            await self._written(
-                stage
-            )  # what was written first must not arrive last, and a slow store holds the stage up
+            # What was written first must not arrive last, and a slow store holds the stage up.
+            await self._written(stage)
             self._behind[stage.name] = asyncio.create_task(self._write(stage, effects))
         if not batch:
             await self._written(stage)
@@ -171,7 +170,6 @@ class Delivery:
     async def _write(self, stage: Stage, effects: Effects) -> None:
         refused = await asyncio.gather(*(self._upsert(stage, name, rows) for name, rows in effects.rows.items()))
         await self._bury(stage, [letter for each in refused for letter in each])
-
         if effects.acknowledged is not None:
             effects.acknowledged()
             self._allow(stage, ())
