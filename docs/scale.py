@@ -39,20 +39,20 @@ MEASURED: dict[str, tuple[float, str, str]] = {
     "adapter": (150_000, "bytes", "trainer: weights of a version of an adapter"),
     "packing": (4.7, "×", "volumes: what zstd takes off records of 64"),
     "cpu_agents": (
-        136,
+        152,
         "µs per event",
         "immunity, 5,000 events/s: agents with emitter, replica, a question before each call",
     ),
-    "cpu_broker": (71, "µs per event", "immunity, 5,000 events/s: the embedded broker"),
-    "cpu_worker": (145, "µs per event", "immunity, 5,000 events/s: a worker with all stages"),
-    "cpu_milvus": (30, "µs per event", "immunity, 5,000 events/s: Milvus Lite"),
+    "cpu_broker": (47, "µs per event", "immunity, 5,000 events/s: the embedded broker"),
+    "cpu_worker": (143, "µs per event", "immunity, 5,000 events/s: a worker with all stages"),
+    "cpu_milvus": (26, "µs per event", "immunity, 5,000 events/s: Milvus Lite"),
     "cpu_stages": (
         57,
         "µs per event",
         "ingest: the stages `sessions` and `judgments` alone, to judgments, what they teach, and rows",
     ),
     "cpu_record": (237, "µs per record", "single: what Faust takes for a record, whatever it holds"),
-    "cpu_row": (102, "µs per row", "milvus: CPU of Milvus Lite, batches of 1,000"),
+    "cpu_row": (105, "µs per row", "milvus: CPU of Milvus Lite, batches of 1,000"),
 }
 ASSUMED: dict[str, tuple[float, str, str]] = {
     "agents": (1_000_000, "", "the question"),
