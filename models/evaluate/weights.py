@@ -7,7 +7,6 @@ candidate stands before the gate, and a version that passes is checked and swapp
 from __future__ import annotations
 
 import copy
-import time
 
 from fleetlore.encoder import StaticEncoder
 from fleetlore.manifest import DataRange
@@ -29,14 +28,12 @@ class Weights(Memory):
 
     Attributes:
         updates: made so far; `versions`: that passed the gate.
-        learn_seconds: CPU time of all updates and gates, which is the trainer's and not the agent's.
     """
 
     def __init__(self, base: Base, encoder: StaticEncoder, pace_seconds: float = EASY_SECONDS) -> None:
         self.policy = Policy(base, encoder)
         self.updates = 0
         self.versions = 0
-        self.learn_seconds = 0.0
         self._learner = Learner(TENANT, base, encoder)
         self._pace_seconds = pace_seconds
         self._now = 0.0
@@ -52,7 +49,6 @@ class Weights(Memory):
         return Recall(risks=self.policy.score(situation.steps, situation.goal, calls))
 
     async def learn(self, recorded: Recorded) -> None:
-        began = time.process_time()
         self._now += self._pace_seconds
         self._learner.offer(recorded.judgment(), self._now)
         while self._learner.update_due(self._now):
@@ -60,7 +56,6 @@ class Weights(Memory):
             self.updates += 1
         if self._learner.candidate_due(self._now):
             self._stand_candidate()
-        self.learn_seconds += time.process_time() - began
 
     def _stand_candidate(self) -> None:
         candidate = self._learner.candidate()
