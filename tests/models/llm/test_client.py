@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -229,8 +229,8 @@ async def test_questions_that_are_asked_together_do_not_overdraw_the_budget(endp
 
 
 def test_a_url_without_a_model_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="FLEETLORE_LLM_MODEL"):
-        Client(Settings(llm_url="http://x/v1"), Answers(":memory:"))
+    with closing(Answers(":memory:")) as answers, pytest.raises(ConfigError, match="FLEETLORE_LLM_MODEL"):
+        Client(Settings(llm_url="http://x/v1"), answers)
     (tmp_path / "notes.txt").write_text("these are no answers, and there is enough of it to see that\n" * 100)
     with pytest.raises(ConfigError, match=r"notes\.txt"):
         Answers(tmp_path / "notes.txt")
