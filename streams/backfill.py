@@ -21,6 +21,7 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from math import inf
 from types import TracebackType
 from typing import Any
 
@@ -64,7 +65,7 @@ class BackfillReport:
     """What a run did.
 
     Attributes:
-        event_seconds: from the first batch's newest event to the last one's, by their own time.
+        event_seconds: from the oldest event to the newest, by their own time.
     """
 
     name: str
@@ -197,7 +198,7 @@ class Backfill:
     async def fill(self) -> BackfillReport:
         """Work in all events up to the end that the topics have now."""
         clock = SystemClock()
-        started, events, dead_letters, first, last = clock.monotonic(), 0, 0, 0.0, 0.0
+        started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
         done: Offsets = {}
         async for batch in self._batches():
             effects = await self._chain.run(batch)
@@ -206,7 +207,7 @@ class Backfill:
             done = await self._committable()
             events += effects.processed
             dead_letters += len(effects.dead_letters)
-            first, last = first or effects.newest, max(last, effects.newest)
+            oldest, newest = min(oldest, effects.oldest), max(newest, effects.newest)
         await self._chain.settle()
         await self._commit(done)
         return BackfillReport(
@@ -214,7 +215,7 @@ class Backfill:
             events=events,
             dead_letters=dead_letters,
             seconds=round(clock.monotonic() - started, 3),
-            event_seconds=round(last - first, 3),
+            event_seconds=round(max(0.0, newest - oldest), 3),
         )
 
     async def take_facts(self) -> None:

@@ -176,6 +176,8 @@ class SessionsStage(Stage):
             partition.newest_time = time
         if time > effects.newest:
             effects.newest = time
+        if time < effects.oldest:
+            effects.oldest = time
         if session.news:
             news[id(session)] = session
         if new or key in partition.headless:

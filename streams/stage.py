@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -68,6 +69,7 @@ class Effects:
         dead_letters: what could not be processed.
         processed: how many events (or values of a later topic) the batch held, bad ones left out.
         newest: event time of the newest of them, in seconds since the Unix epoch; 0 where there is none.
+        oldest: of the oldest event, of the first stage; infinity where there is none.
         acknowledged: to be called once the rows are. Where it is given, the next batches do not wait for them, and the stage
             itself says by `committable` what must not be committed until then.
     """
@@ -77,6 +79,7 @@ class Effects:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     processed: int = 0
     newest: float = 0.0
+    oldest: float = inf
     acknowledged: Callable[[], None] | None = None
 
 
