@@ -44,8 +44,6 @@ _REQUEST_TIMEOUT_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.1
 _LAST_BACKOFF_SECONDS = 2.0
 _STOP_SECONDS = 1.0
-
-
 _KNOWN_SESSIONS = 4096
 
 _Entry = tuple[int, str, bytes, bytes]  # number in the order of `emit`, session, the event in two parts

@@ -235,9 +235,8 @@ class Policy:
 
     def _reader(self, weights: bytes, manifest: AdapterManifest) -> Reader:
         key = self._key(manifest)
-        reader = _folded.get(
-            key
-        )  # before the lock: who is on an event loop must not wait for another version's folding
+        # Before the lock: who is on an event loop must not wait for another version's folding.
+        reader = _folded.get(key)
         if reader is not None:
             return reader
         with _FOLDING:

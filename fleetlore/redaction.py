@@ -44,9 +44,8 @@ class _Rule(NamedTuple):
     # characters are what many texts are searched for at once, so these should be rare
     pattern: re.Pattern[str]
     replace: Replace
-    named: re.Pattern[str] | None = (
-        None  # without a match of this in a folded text there is none; found nine times faster
-    )
+    # Without a match of this in a folded text there is none; found nine times faster.
+    named: re.Pattern[str] | None = None
 
 
 def _mask(kind: str) -> str:
