@@ -8,23 +8,15 @@ import orjson
 import pytest
 
 from benchmarks.judges import Matrix, ask, main
-from fleetlore.trajectory import Trajectory, Verdict
-
-
-def trajectory(ending: str) -> Trajectory:
-    fields = {"tenant": "t", "session": "s", "agent": "a", "task": "", "goal": "", "started": 0.0, "ended": 0.0}
-    return Trajectory(**fields, ending=ending, reward=1.0)  # type: ignore[arg-type]
-
-
-def verdict(label: str | None) -> Verdict | None:
-    return label and Verdict(label=label, probability=0.9, source="rules", version="v")  # type: ignore[arg-type,return-value]
+from fleetlore.testing.sessions import trajectory, verdict
+from fleetlore.trajectory import Trajectory
 
 
 def test_a_matrix_counts_what_was_said_against_what_was_true() -> None:
     cases = (
         [("failure", "failure")] * 3 + [("failure", "success")] + [("success", "success")] * 4 + [(None, "failure")] * 2
     )
-    matrix = Matrix.of((trajectory(truth), verdict(said)) for said, truth in cases)
+    matrix = Matrix.of((trajectory(ending=truth, reward=1.0), said and verdict(said)) for said, truth in cases)
     assert matrix == (3, 1, 4, 0, 2)
     assert matrix.kappa == pytest.approx((7 / 8 - 0.5) / 0.5)
     assert math.isnan(Matrix(3, 0, 0, 0, 1).kappa)
@@ -33,7 +25,7 @@ def test_a_matrix_counts_what_was_said_against_what_was_true() -> None:
 
 def test_no_judge_sees_the_reward() -> None:
     seen: list[Trajectory] = []
-    [(whole, said)] = ask(lambda each: seen.append(each), [trajectory("success")])
+    [(whole, said)] = ask(lambda each: seen.append(each), [trajectory(ending="success", reward=1.0)])
     assert (whole.ending, said) == ("success", None)
     assert (seen[0].ending, seen[0].reward) == ("unknown", None)
 

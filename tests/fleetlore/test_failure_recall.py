@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.failure_recall import EXAMPLES, FailureRecall, MetFailure, failures_of
-from fleetlore.patterns import failure_of
-from fleetlore.trajectory import Step, Trajectory
+from fleetlore.testing.sessions import call, trajectory
+from fleetlore.trajectory import Step
 
 
 class WordVectors:
@@ -126,31 +126,18 @@ def test_what_is_known_depends_on_the_set_alone(failures: list[MetFailure], chan
 
 
 def test_a_session_asks_once_for_each_failure_and_never_for_one_that_passes() -> None:
-    def step(number: int, error: str | None, role: str = "tool", text: str = "") -> Step:
-        if role != "tool":
-            return Step(sequence=number, role=role, result=text)
-        failure = failure_of("sql", "SELECT 1", None, error) if error else None
-        return Step(
-            sequence=number,
-            role="tool",
-            tool="sql",
-            arguments="SELECT 1",
-            error_message=error,
-            family=failure.family if failure else None,
-            pattern=failure.class_ if failure else None,
-            transient=failure.transient if failure else False,
-        )
+    def failed(error: str) -> Step:
+        return call("sql", "SELECT 1", error=error)
 
-    steps = (
-        step(0, None, "user", "my goal is secret"),
-        step(1, None, "assistant", "thinking aloud"),
-        step(2, "no such table: 'x'"),
-        step(3, "no such table: 'x'"),
-        step(4, "HTTP 503 Service Unavailable"),
-        step(5, "no such column: 'y'"),
-    )
-    session = Trajectory(
-        tenant="t", session="s", agent="ann", task="cook", goal="g", started=0, ended=0, ending="unknown", steps=steps
+    session = trajectory(
+        Step(sequence=0, role="user", result="my goal is secret"),
+        Step(sequence=1, role="assistant", result="thinking aloud"),
+        failed("no such table: 'x'"),
+        failed("no such table: 'x'"),
+        failed("HTTP 503 Service Unavailable"),
+        failed("no such column: 'y'"),
+        agent="ann",
+        task="cook",
     )
     first, second = failures_of(session)
     assert first.context == ("thinking aloud",)

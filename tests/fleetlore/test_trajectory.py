@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fleetlore.testing import sessions
 from fleetlore.trajectory import (
     DIGEST_STEPS,
     DIGEST_TEXT,
@@ -165,16 +166,6 @@ def test_calls_are_the_steps_of_tools_and_a_call_with_a_pattern_failed() -> None
     good = Step(sequence=0, role="tool", tool="bash")
     bad = Step(sequence=1, role="tool", tool="bash", pattern="p" * 32)
     said = Step(sequence=2, role="user", result="hello")
-    trajectory = Trajectory(
-        tenant="t",
-        session="s",
-        agent="a",
-        task="",
-        goal="",
-        started=0,
-        ended=0,
-        ending="unknown",
-        steps=(good, bad, said),
-    )
+    trajectory = sessions.trajectory(good, bad, said)
     assert trajectory.calls == (good, bad)
     assert [step.failed for step in trajectory.calls] == [False, True]

@@ -4,19 +4,14 @@ import random
 
 import pytest
 
-from fleetlore.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.testing.sessions import call, judgment
+from fleetlore.trajectory import Judgment, Label, Step
 from models.canary import CanaryTrial
 
 
-def session(number: int, version: str | None, label: str) -> Judgment:
-    steps = (Step(sequence=1, role="tool", tool="t", adapter=version), Step(sequence=2, role="user", result="thanks"))
-    trajectory = Trajectory(
-        tenant="t", session=f"s{number}", agent="a", task="", goal="", started=0, ended=0, ending="unknown", steps=steps
-    )
-    return Judgment(
-        trajectory=trajectory,
-        verdict=Verdict(label=label, probability=float(label == "success"), source="reward", version="1"),  # type: ignore[arg-type]
-    )
+def session(number: int, version: str | None, label: Label) -> Judgment:
+    thanks = Step(sequence=0, role="user", result="thanks")
+    return judgment(call("t", adapter=version), thanks, label=label, session=f"s{number}")
 
 
 def trial(canary: float, stable: float, sessions: int, seed: int) -> str:

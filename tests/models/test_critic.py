@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from safetensors.numpy import load, save
 
 from fleetlore.errors import ConfigError
+from fleetlore.testing import sessions
 from fleetlore.trajectory import Feedback, Step, Trajectory
 from models.critic import CONFIDENCE, Critic, Record
 from models.critic_features import features
@@ -23,29 +24,13 @@ SMOKE = Path(__file__).parents[3] / "shared" / "data" / "smoke"
 
 
 def call(tool: str, arguments: str, result: str, failed: bool = False) -> Step:
-    return Step(
-        sequence=0,
-        role="tool",
-        tool=tool,
-        arguments=arguments,
-        result=result,
-        error_message=result if failed else None,
-        pattern="p" if failed else None,
-    )
+    return sessions.call(tool, arguments, result, error=result if failed else None)
 
 
 def session(name: str, agent: str, task: str, steps: list[Step], failed: bool | None = None) -> Trajectory:
-    return Trajectory(
-        tenant="t",
-        session=name,
-        agent=agent,
-        task=task,
-        goal=f"report the {task} of last month",
-        started=0.0,
-        ended=1.0,
-        ending={True: "failure", False: "success", None: "unknown"}[failed],  # type: ignore[arg-type]
-        steps=tuple(step if step.sequence else replace(step, sequence=n + 1) for n, step in enumerate(steps)),
-    )
+    ending = {True: "failure", False: "success", None: "unknown"}[failed]
+    goal = f"report the {task} of last month"
+    return sessions.trajectory(*steps, session=name, agent=agent, task=task, goal=goal, ending=ending)
 
 
 def world(sessions: int, seed: int, agents: str = "abcdefghi") -> tuple[list[Trajectory], list[bool]]:

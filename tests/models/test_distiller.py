@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,41 +8,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fleetlore.lore import MemoryItem
-from fleetlore.patterns import call_id, failure_of
-from fleetlore.trajectory import Feedback, Judgment, Step, Trajectory, Verdict
+from fleetlore.testing import sessions
+from fleetlore.testing.sessions import call
+from fleetlore.trajectory import Feedback, Judgment, Label, Step
 from models.candidate import Candidate
 from models.distiller import distil
 from models.item_state import ItemState
 
 
-def call(tool: str, arguments: str, result: str = "ok", error: str | None = None) -> Step:
-    failure = failure_of(tool, arguments, None, error) if error else None
-    return Step(
-        sequence=0,
-        role="tool",
-        tool=tool,
-        arguments=arguments,
-        result="" if error else result,
-        error_message=error,
-        call=call_id(tool, arguments),
-        pattern=failure.class_ if failure else None,
-        transient=bool(failure and failure.transient),
-    )
-
-
-def judgment(*steps: Step, label: Literal["success", "failure", "abstained"] = "abstained", **fields: Any) -> Judgment:
-    values: dict[str, Any] = {
-        "session": "s1",
-        "agent": "a1",
-        "task": "",
-        "goal": "count the cars",
-        "ended": 5.0,
-    } | fields
-    probability = {"success": 1.0, "failure": 0.0, "abstained": 0.5}[label]
-    return Judgment(
-        trajectory=Trajectory(tenant="default", started=0.0, ending="unknown", steps=steps, **values),
-        verdict=Verdict(label=label, probability=probability, source="none", version="1"),
-    )
+def judgment(*steps: Step, label: Label = "abstained", **fields: Any) -> Judgment:
+    values: dict[str, Any] = {"session": "s1", "agent": "a1", "goal": "count the cars", "ended": 5.0}
+    return sessions.judgment(*steps, label=label, source="none", **(values | fields))
 
 
 def items(*judgments: Judgment) -> list[MemoryItem]:

@@ -5,39 +5,26 @@ import pytest
 
 from fleetlore.encoder import shared_encoder
 from fleetlore.network import MAX_STEPS
-from fleetlore.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.testing import sessions
+from fleetlore.testing.sessions import call
+from fleetlore.trajectory import Judgment, Step
 from models.episodes import UNLABELLED, collate, episodes_of
 
 
 def judgment(steps: int, session: str = "s", failed: tuple[int, ...] = (), transient: tuple[int, ...] = ()) -> Judgment:
-    made = tuple(
-        Step(
-            sequence=n,
-            role="tool",
-            tool=f"tool-{n % 2}",
-            arguments=f'{{"n": {n}}}',
+    calls = [
+        call(
+            f"tool-{n % 2}",
+            f'{{"n": {n}}}',
             error_type="E" if n in failed else None,
             family="fam" if n in failed else None,
             pattern="cls" if n in failed else None,
             transient=n in transient,
         )
         for n in range(steps)
-    )
-    message = Step(sequence=99, role="user", result="hello")
-    trajectory = Trajectory(
-        tenant="t",
-        session=session,
-        agent="a",
-        task="",
-        goal="g",
-        started=0,
-        ended=1,
-        ending="failure",
-        steps=(message, *made),
-    )
-    return Judgment(
-        trajectory=trajectory, verdict=Verdict(label="failure", probability=0.0, source="reward", version="1")
-    )
+    ]
+    message = Step(sequence=0, role="user", result="hello")
+    return sessions.judgment(message, *calls, label="failure", session=session, ending="failure")
 
 
 def test_a_session_becomes_goal_actions_and_outcomes() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,35 +11,22 @@ from msgspec.structs import replace
 
 from fleetlore.lore import HALF_LIFE_SECONDS
 from fleetlore.sample import stable_hash
-from fleetlore.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.testing.sessions import judgment
+from fleetlore.trajectory import Step
 from models.candidate import Candidate
 from models.distiller import distil
 from models.item_state import EXAMPLES, SAMPLED_SESSIONS, ItemState
 from models.junk import is_junk
 from models.utility import ARM_SESSIONS, Evidence
+from tests import candidates
 
 MAX_FIELD_BYTES = 65_535  # of Milvus
 
 
-def candidate(session: str, rank: int = 0, **changes: object) -> Candidate:
-    base = Candidate(
-        item_id="i",
-        tenant="default",
-        kind="strategy",
-        side="success",
-        session=session,
-        agent=f"agent of {session[:1]}",
-        seen=float(rank),
-        revision=(1, 0.0),
-        rank=(rank,),
-        title="title",
-        description="description",
-        content=f"content of {session}",
-        when="when",
-        task="t",
-        calls=(f"call of {session}",),
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+def candidate(session: str, rank: int = 0, **changes: Any) -> Candidate:
+    values: dict[str, Any] = {"kind": "strategy", "side": "success", "seen": float(rank), "rank": (rank,), "task": "t"}
+    values |= {"agent": f"agent of {session[:1]}", "content": f"content of {session}", "calls": (f"call of {session}",)}
+    return candidates.candidate(session, **(values | changes))
 
 
 # Either many sessions that are judged once (as nearly all are), or few that are judged again and again.
@@ -191,24 +179,15 @@ def test_a_state_fits_its_field_of_the_store_at_its_fullest() -> None:
     for number in range(SAMPLED_SESSIONS + 20):
         failed = number % 2 == 0
         steps = tuple(replace(step, pattern=f"{n}" if failed else None, error_type="E") for n in range(32))
-        judged = Judgment(
-            trajectory=Trajectory(
-                tenant="default",
-                session=f"{number}" * 10,
-                agent=wide * 80,
-                task=wide * 256,
-                goal=wide * 600,
-                started=0.0,
-                ended=1.7e9 + number / 7,
-                ending="failure",
-                steps=steps,
-            ),
-            verdict=Verdict(
-                label="failure" if failed else "success",
-                probability=0.0 if failed else 1.0,
-                source="reward",
-                version="1",
-            ),
+        judged = judgment(
+            *steps,
+            label="failure" if failed else "success",
+            session=f"{number}" * 10,
+            agent=wide * 80,
+            task=wide * 256,
+            goal=wide * 600,
+            ended=1.7e9 + number / 7,
+            ending="failure",
         )
         (strategy,) = [each for each in distil(judged) if each.kind == "strategy"]
         merged.merge(strategy)

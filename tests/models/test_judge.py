@@ -5,24 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fleetlore.patterns import call_id, failure_of
+from fleetlore.testing import sessions
 from fleetlore.trajectory import Feedback, Step, Trajectory
 from models.judge import FeedbackJudge, JudgeChain, RewardJudge, RulesJudge
 
 
 def call(arguments: str, result: str = "", error: str | None = None, tool: str = "sql") -> Step:
-    failure = failure_of(tool, arguments, None, error) if error else None
-    return Step(
-        sequence=0,
-        role="tool",
-        tool=tool,
-        arguments=arguments,
-        result=result,
-        error_message=error,
-        call=call_id(tool, arguments),
-        pattern=failure.class_ if failure else None,
-        transient=bool(failure and failure.transient),
-    )
+    return sessions.call(tool, arguments, result, error=error)
 
 
 def says(text: str, role: str = "assistant") -> Step:
@@ -30,8 +19,7 @@ def says(text: str, role: str = "assistant") -> Step:
 
 
 def session(*steps: Step, **fields: Any) -> Trajectory:
-    values: dict[str, Any] = {"ending": "unknown", "task": "t", "goal": "g", "started": 0.0, "ended": 1.0}
-    return Trajectory(tenant="default", session="s", agent="a", steps=steps, **(values | fields))
+    return sessions.trajectory(*steps, **({"task": "t"} | fields))
 
 
 FAILED = call("SELECT 1", error="no such table")

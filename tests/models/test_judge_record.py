@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.trajectory import Feedback, Step, Trajectory, Verdict
+from fleetlore.testing import sessions
+from fleetlore.trajectory import Feedback, Trajectory, Verdict
 from models.judge_record import FEWEST_CASES, SAMPLED_CASES, Case, JudgeRecord, cases_of, tool_family
 
 SUCCESS, FAILURE = "success", "failure"
@@ -77,17 +78,9 @@ def test_who_is_surely_wrong_too_often_is_not_heard_on_that_claim_alone(right: i
 
 
 def trajectory(feedback: Literal["success", "failure"] | None = None, tools: str = "sql sql bash") -> Trajectory:
-    return Trajectory(
-        tenant="t",
-        session="s",
-        agent="a",
-        task="",
-        goal="",
-        started=0.0,
-        ended=1.0,
-        ending="unknown",
+    return sessions.trajectory(
+        *(sessions.call(tool) for tool in tools.split()),
         events=4,
-        steps=tuple(Step(sequence=n, role="tool", tool=tool) for n, tool in enumerate(tools.split())),
         feedback=feedback and Feedback(session="s", label=feedback, time=5.0, by="b"),
     )
 

@@ -6,7 +6,8 @@ from itertools import permutations
 
 from fleetlore.lore import MemoryItem
 from fleetlore.patterns import failure_of, kind_of
-from fleetlore.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.testing import sessions
+from fleetlore.trajectory import Judgment, Step
 from models.candidate import Candidate
 from models.distiller import distil
 from models.item_state import ItemState
@@ -15,18 +16,7 @@ RESTARTED = "host ci-9 was restarted at 03:12:44: its sessions and all temporary
 
 
 def call(tool: str, error: str | None = None) -> Step:
-    failure = failure_of(tool, "{}", "1", error) if error else None
-    return Step(
-        sequence=0,
-        role="tool",
-        tool=tool,
-        arguments="{}",
-        result="" if error else "ok",
-        error_type="1" if error else None,
-        error_message=error,
-        pattern=failure.class_ if failure else None,
-        transient=bool(failure and failure.transient),
-    )
+    return sessions.call(tool, error=error, error_type="1")
 
 
 def prepared(number: int) -> list[Step]:
@@ -35,20 +25,7 @@ def prepared(number: int) -> list[Step]:
 
 
 def session(id: str, *steps: Step) -> Judgment:
-    return Judgment(
-        trajectory=Trajectory(
-            tenant="default",
-            session=id,
-            agent="a",
-            task="",
-            goal="g",
-            started=0.0,
-            ended=5.0,
-            ending="unknown",
-            steps=steps,
-        ),
-        verdict=Verdict(label="abstained", probability=0.5, source="none", version="1"),
-    )
+    return sessions.judgment(*steps, label="abstained", session=id, ended=5.0)
 
 
 def restarted(id: str) -> Judgment:

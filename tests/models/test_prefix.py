@@ -4,24 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.testing.sessions import call, trajectory
 from fleetlore.trajectory import Feedback, Step, Trajectory
 from models.prefix import first_calls, first_steps
 
 
 def session(roles: str) -> Trajectory:
     """`t` is a tool step, `m` a message."""
-    steps = tuple(Step(sequence=n, role="tool" if role == "t" else "user", tool="x") for n, role in enumerate(roles))
-    return Trajectory(
-        tenant="t",
-        session="s",
-        agent="a",
+    return trajectory(
+        *(call("x") if role == "t" else Step(sequence=0, role="user") for role in roles),
         task="k",
-        goal="g",
         started=1.0,
         ended=9.0,
         ending="failure",
         reward=0.0,
-        steps=steps,
         events=99,
         feedback=Feedback(session="s", label="failure", time=1.0, by="x"),
     )

@@ -6,7 +6,8 @@ from itertools import permutations
 
 from fleetlore.lore import MemoryItem
 from fleetlore.patterns import cause_of, failure_of
-from fleetlore.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.testing import sessions
+from fleetlore.trajectory import Judgment, Step
 from models.candidate import Candidate
 from models.distiller import distil
 from models.item_state import ItemState
@@ -14,18 +15,7 @@ from models.junk import is_junk
 
 
 def call(tool: str, arguments: str, error: str | None = None, kind: str = "1") -> Step:
-    failure = failure_of(tool, arguments, kind, error) if error else None
-    return Step(
-        sequence=0,
-        role="tool",
-        tool=tool,
-        arguments=arguments,
-        result="" if error else "ok",
-        error_type=kind if error else None,
-        error_message=error,
-        pattern=failure.class_ if failure else None,
-        transient=bool(failure and failure.transient),
-    )
+    return sessions.call(tool, arguments, error=error, error_type=kind)
 
 
 def locked(calendar: str, length: int = 30) -> Step:
@@ -42,19 +32,8 @@ SYNC, PING = call("sync", '{"range":"month"}'), call("ping", '{"host":"main"}')
 
 
 def judgment(session: str, *steps: Step) -> Judgment:
-    return Judgment(
-        trajectory=Trajectory(
-            tenant="default",
-            session=session,
-            agent=f"agent of {session}",
-            task="",
-            goal="book",
-            started=0.0,
-            ended=5.0,
-            ending="unknown",
-            steps=steps,
-        ),
-        verdict=Verdict(label="abstained", probability=0.5, source="none", version="1"),
+    return sessions.judgment(
+        *steps, label="abstained", session=session, agent=f"agent of {session}", goal="book", ended=5.0
     )
 
 

@@ -4,46 +4,26 @@ from itertools import permutations
 from random import Random
 
 from fleetlore.lore import MemoryItem
-from fleetlore.patterns import call_id, failure_of
-from fleetlore.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.testing import sessions
+from fleetlore.trajectory import Judgment, Step
 from models.distiller import distil
 from models.item_state import ItemState
 
 
 def call(arguments: str, result: str = "ok", error: str | None = None) -> Step:
-    failure = failure_of("sql", arguments, None, error) if error else None
-    return Step(
-        sequence=0,
-        role="tool",
-        tool="sql",
-        arguments=arguments,
-        result="" if error else result,
-        error_message=error,
-        call=call_id("sql", arguments),
-        pattern=failure.class_ if failure else None,
-    )
+    return sessions.call("sql", arguments, result, error=error)
 
 
 def attempt(number: int, good: bool, *steps: Step, group: str = "g", probability: float | None = None) -> Judgment:
-    return Judgment(
-        trajectory=Trajectory(
-            tenant="t",
-            session=f"s{number}",
-            agent=f"a{number}",
-            task="",
-            goal="count the cars",
-            started=0,
-            ended=9,
-            ending="unknown",
-            steps=steps,
-            group=group,
-        ),
-        verdict=Verdict(
-            label="success" if good else "failure",
-            probability=float(good) if probability is None else probability,
-            source="reward",
-            version="1",
-        ),
+    return sessions.judgment(
+        *steps,
+        label="success" if good else "failure",
+        probability=probability,
+        session=f"s{number}",
+        agent=f"a{number}",
+        goal="count the cars",
+        ended=9,
+        group=group,
     )
 
 

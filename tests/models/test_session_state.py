@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.testing import sessions
 from fleetlore.trajectory import DIGEST_BYTES, Feedback, Step, Trajectory, Verdict
 from models.candidate import Candidate
 from models.llm.opinion import Note, Notes, Opinion
 from models.session_state import MAX_TAUGHT, SessionState
+from tests.candidates import candidate
 
 MILVUS_FIELD_BYTES = 65_535
 SURE = Verdict(label="success", probability=0.95, source="feedback", version="f")
@@ -17,9 +19,7 @@ UNSURE = Verdict(label="success", probability=0.75, source="llm", version="l")
 
 
 def trajectory(events: int = 3, feedback: Feedback | None = None, **changes: Any) -> Trajectory:
-    values: dict[str, Any] = {"session": "s", "agent": "a", "task": "t", "goal": "g", "ending": "unknown"}
-    values |= {"tenant": "t", "started": 0.0, "ended": 1.0, "events": events, "feedback": feedback}
-    return Trajectory(**(values | changes))
+    return sessions.trajectory(*changes.pop("steps", ()), events=events, feedback=feedback, **changes)
 
 
 def feedback(label: Literal["success", "failure"], time: float) -> Feedback:
@@ -32,21 +32,7 @@ def opinion(events: int, label: Literal["success", "failure"] = "success") -> Op
 
 
 def taught(item: str) -> Candidate:
-    return Candidate(
-        item_id=item,
-        tenant="t",
-        kind="lesson",
-        side="failure",
-        session="s",
-        agent="a",
-        seen=1.0,
-        revision=(3, 0.0),
-        rank=(0,),
-        title="t",
-        description="",
-        content="",
-        when="",
-    )
+    return candidate(item_id=item, revision=(3, 0.0))
 
 
 VALUES = st.one_of(

@@ -7,30 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.holdout import withheld
-from fleetlore.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.testing.sessions import call, judgment
+from fleetlore.trajectory import Judgment, Step
 from models.utility import ARM_SESSIONS, LEAST_SESSIONS, Evidence, Trials, difference, utility_evidence
 
 
 def judged(probability: float = 1.0, *steps: Step) -> Judgment:
-    return Judgment(
-        trajectory=Trajectory(
-            tenant="default",
-            session="s",
-            agent="a",
-            task="",
-            goal="",
-            started=0.0,
-            ended=1.0,
-            ending="unknown",
-            steps=steps,
-            events=4,
-        ),
-        verdict=Verdict(label="success", probability=probability, source="reward", version="1"),
-    )
+    return judgment(*steps, probability=probability, events=4)
 
 
 def step(advice: tuple[str, ...] = (), withheld: tuple[str, ...] = ()) -> Step:
-    return Step(sequence=0, role="tool", tool="t", advice=advice, withheld=withheld)
+    return call("t", advice=advice, withheld=withheld)
 
 
 def test_the_difference_of_two_rates_is_newcombes() -> None:

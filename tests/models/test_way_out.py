@@ -2,26 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from fleetlore.patterns import call_id, failure_of
-from fleetlore.trajectory import Judgment, Label, Step, Trajectory, Verdict
+from fleetlore.testing import sessions
+from fleetlore.trajectory import Judgment, Label, Step
 from models.distiller import distil
 
 LOOP = "0" * 32
 
 
 def call(arguments: str, result: str = "same", error: str | None = None, loop: str | None = None) -> Step:
-    failure = failure_of("bash", arguments, None, error) if error else None
-    return Step(
-        sequence=0,
-        role="tool",
-        tool="bash",
-        arguments=arguments,
-        result="" if error else result,
-        error_message=error,
-        call=call_id("bash", arguments),
-        pattern=failure.class_ if failure else None,
-        loop=loop,
-    )
+    return sessions.call("bash", arguments, result, error=error, loop=loop)
 
 
 ROUND, STUCK = call("cat log"), call("cat log", loop=LOOP)
@@ -29,12 +18,8 @@ OTHER = call("tail -n 3 log", "done")
 
 
 def judgment(*steps: Step, label: Label = "success") -> Judgment:
-    return Judgment(
-        trajectory=Trajectory(
-            tenant="t", session="s", agent="a", task="", goal="g", started=0, ended=9, ending="unknown", steps=steps
-        ),
-        verdict=Verdict(label=label, probability=1.0 if label == "success" else 0.0, source="reward", version="1"),
-    )
+    probability = 1.0 if label == "success" else 0.0
+    return sessions.judgment(*steps, label=label, probability=probability, ended=9)
 
 
 def test_the_call_after_the_loop_is_the_way_out() -> None:

@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 
 from models.candidate import Candidate
 from models.item_state import ItemState
+from tests import candidates
 
 
 def candidate(session: str, side: Any, events: int, kind: Any = "lesson") -> Candidate:
-    return Candidate(
-        item_id="i",
-        tenant="t",
+    return candidates.candidate(
+        session,
         kind=kind,
         side=side,
-        session=session,
         agent=f"agent of {session}",
-        seen=1.0,
         revision=(events, 0.0),
         rank=() if side == "withdrawn" else (len(session),),
         title=f"title of {session}",

@@ -9,18 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.manifest import Place
-from fleetlore.trajectory import Judgment, Trajectory, Verdict
+from fleetlore.testing.sessions import judgment
 from streams.backlog import Backlog, Budget, Waiting
 
 MOST = 12
-SURE = Verdict(label="success", probability=1.0, source="reward", version="1")
 
 
 def waiting(agent: str, number: int) -> Waiting:
-    trajectory = Trajectory(
-        tenant="t", session=f"s{number}", agent=agent, task="", goal="", started=0.0, ended=1.0, ending="success"
-    )
-    return Waiting(Judgment(trajectory=trajectory, verdict=SURE), Place(0, number, 0))
+    return Waiting(judgment(session=f"s{number}", agent=agent, ending="success"), Place(0, number, 0))
 
 
 def filled(agents: list[str]) -> tuple[Backlog, int]:

@@ -9,6 +9,7 @@ import pytest
 from fleetlore import events as ev
 from fleetlore.encoder import shared_encoder
 from fleetlore.events import Event
+from fleetlore.testing import sessions
 from fleetlore.testing.long_world import FORBIDDEN, SHORTCUT, LongWorld
 from fleetlore.testing.world import Call, Reply
 from fleetlore.trajectory import Feedback, Trajectory
@@ -89,18 +90,7 @@ def test_distiller_and_trainer_see_a_failure() -> None:
 
 @pytest.mark.parametrize("feedback", [None, Feedback(session="s", label="success", time=9.0, by="user")])
 def test_a_guard_outranks_reward_and_feedback(feedback: Feedback | None) -> None:
-    trajectory = Trajectory(
-        tenant="default",
-        session="s",
-        agent="a",
-        task="t",
-        goal="g",
-        started=0.0,
-        ended=1.0,
-        ending="success",
-        reward=1.0,
-        feedback=feedback,
-    )
+    trajectory = sessions.trajectory(task="t", ending="success", reward=1.0, feedback=feedback)
     chain = JudgeChain()
     assert chain.judge(trajectory).label == "success"
     verdict = chain.judge(Trajectory.from_json(replaced(trajectory, guard="refund-unchecked").to_json()))

@@ -9,12 +9,12 @@ import pytest
 
 from fleetlore.testing.clock import FakeClock
 from fleetlore.topics import topic
-from models.candidate import Candidate
 from models.item_state import ItemState
 from sinks.metrics import Metrics
 from streams import merging
 from streams.items import WRITE_SECONDS, ItemsStage
 from streams.stage import Effects, Record, TopicPartition
+from tests.candidates import candidate
 
 HERE = TopicPartition(topic("acme", "candidates"), 0)
 
@@ -35,22 +35,8 @@ class Empty:
 
 
 def record(offset: int, session: str) -> Record:
-    candidate = Candidate(
-        item_id="i",
-        tenant="acme",
-        kind="lesson",
-        side="failure",
-        session=session,
-        agent="a",
-        seen=1.0,
-        revision=(1, 0.0),
-        rank=(0,),
-        title="title",
-        description="description",
-        content="content",
-        when="when",
-    )
-    return Record(HERE.topic, HERE.partition, offset, None, candidate.to_json(), {})
+    value = candidate(session, tenant="acme").to_json()
+    return Record(HERE.topic, HERE.partition, offset, None, value, {})
 
 
 def sessions(effects: Effects) -> int:

@@ -10,7 +10,8 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.trajectory import Step, Trajectory
+from fleetlore.testing.sessions import call, trajectory
+from fleetlore.trajectory import Trajectory
 from models.critic import Critic
 from sinks.metrics import Metrics
 from streams.app import judge_chain, language_model
@@ -18,22 +19,13 @@ from streams.app import judge_chain, language_model
 
 def session(number: int) -> Trajectory:
     failed = number % 2
-    steps = tuple(
-        Step(
-            sequence=n, role="tool", tool="sql", arguments=f"SELECT {n}", result=("wrong " if failed else "right ") * 3
-        )
-        for n in range(3)
-    )
-    return Trajectory(
-        tenant="t",
+    result = ("wrong " if failed else "right ") * 3
+    return trajectory(
+        *(call("sql", f"SELECT {n}", result) for n in range(3)),
         session=f"s{number}",
         agent=f"a{number % 5}",
         task=f"t{number % 7}",
         goal="count",
-        started=0.0,
-        ended=1.0,
-        ending="unknown",
-        steps=steps,
     )
 
 

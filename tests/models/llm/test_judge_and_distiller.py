@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.config import Settings
+from fleetlore.testing import sessions
 from fleetlore.testing.model_endpoint import ModelEndpoint
-from fleetlore.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.trajectory import Judgment, Trajectory
 from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE
 from models.item_state import ItemState
 from models.llm.answers import Answers
@@ -30,12 +31,9 @@ NOTE = {"title": "Name the branch", "description": "Helps.", "content": "Call gi
 
 
 def trajectory(*texts: str, **changes: Any) -> Trajectory:
-    steps = [
-        Step(sequence=n, role="tool", tool="git", arguments=f"push {n}", result=text) for n, text in enumerate(texts)
-    ]
-    values: dict[str, Any] = {"session": "s", "agent": "agent-7", "task": "task-9", "goal": "push it", "reward": 0.5}
-    values |= {"ending": "unknown", "events": 4}
-    return Trajectory(tenant="t", started=0.0, ended=1.0, steps=tuple(steps), **(values | changes))
+    steps = [sessions.call("git", f"push {n}", text) for n, text in enumerate(texts)]
+    values: dict[str, Any] = {"agent": "agent-7", "task": "task-9", "goal": "push it", "reward": 0.5, "events": 4}
+    return sessions.trajectory(*steps, **(values | changes))
 
 
 @pytest.fixture
@@ -125,8 +123,7 @@ def test_a_recording_does_not_say_how_it_was_judged_or_who_ran_it() -> None:
 
 
 def judged(label: Any = "success") -> Judgment:
-    verdict = Verdict(label=label, probability=1.0 if label == "success" else 0.0, source="reward", version="reward-1")
-    return Judgment(trajectory=trajectory("done"), verdict=verdict)
+    return Judgment(trajectory=trajectory("done"), verdict=sessions.verdict(label))
 
 
 @pytest.mark.parametrize("label", ["success", "failure"])

@@ -1,0 +1,79 @@
+"""Sessions for tests of whatever reads them (a judge, a critic, a distiller): a call, a session or its judgment in one line.
+
+Not in `fleetlore.testing` itself: a trajectory needs msgspec, of the extra `[server]`, and an agent's tests do without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from fleetlore.patterns import call_id, failure_of
+from fleetlore.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
+
+PROBABILITIES: dict[Label, float] = {"success": 1.0, "failure": 0.0, "abstained": 0.5}
+
+
+def call(
+    tool: str,
+    arguments: str = "{}",
+    result: str = "ok",
+    error: str | None = None,
+    *,
+    error_type: str | None = None,
+    **fields: Any,
+) -> Step:
+    """A call that ended, with the ids that the pipeline gives it; it returned nothing where there is an `error`.
+
+    fields: other fields of `Step`.
+    """
+    made = Step(
+        sequence=0,
+        role="tool",
+        tool=tool,
+        arguments=arguments,
+        result="" if error else result,
+        error_message=error,
+        call=call_id(tool, arguments),
+    )
+    if error:
+        failure = failure_of(tool, arguments, error_type, error)
+        made = replace(
+            made,
+            error_type=failure.error_class,
+            family=failure.family,
+            pattern=failure.class_,
+            exact=failure.exact,
+            transient=failure.transient,
+        )
+    return replace(made, **fields)
+
+
+def trajectory(*steps: Step, **fields: Any) -> Trajectory:
+    """A session of these steps, numbered in their order, whose end nobody told; `fields` are those of `Trajectory`."""
+    made = Trajectory(
+        tenant="default",
+        session="s",
+        agent="a",
+        task="",
+        goal="g",
+        started=0.0,
+        ended=1.0,
+        ending="unknown",
+        steps=tuple(replace(step, sequence=number) for number, step in enumerate(steps)),
+    )
+    return replace(made, **fields)
+
+
+def judgment(
+    *steps: Step, label: Label = "success", probability: float | None = None, source: Source = "reward", **fields: Any
+) -> Judgment:
+    """A session and what is said of it, for sure unless a `probability` is given; `fields` are those of `Trajectory`."""
+    return Judgment(trajectory=trajectory(*steps, **fields), verdict=verdict(label, probability, source))
+
+
+def verdict(label: Label, probability: float | None = None, source: Source = "reward") -> Verdict:
+    """As sure as can be, unless a probability is given."""
+    sure = PROBABILITIES[label] if probability is None else probability
+    return Verdict(label=label, probability=sure, source=source, version="1")

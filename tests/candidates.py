@@ -1,0 +1,29 @@
+"""A session's contribution to a memory item, in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from models.candidate import Candidate
+
+
+def candidate(session: str = "s", **changes: Any) -> Candidate:
+    """To a lesson that the session backs; `changes` are other fields of `Candidate`."""
+    made = Candidate(
+        item_id="i",
+        tenant="default",
+        kind="lesson",
+        side="failure",
+        session=session,
+        agent="a",
+        seen=1.0,
+        revision=(1, 0.0),
+        rank=(0,),
+        title="title",
+        description="description",
+        content="content",
+        when="when",
+    )
+    return replace(made, **changes)
