@@ -8,20 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from fleetlore.adapter_listing import AdapterListing, read_adapters
-from fleetlore.cli_output import (
-    Broker,
-    Column,
-    Data,
-    Json,
-    Tenant,
-    Timeout,
-    ask,
-    connection,
-    moment,
-    print_json,
-    print_table,
-    safe,
-)
+from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, connection
+from fleetlore.cli_output import Column, ask, moment, print_json, print_table, safe
 
 SHORT = 12
 MOST_NAMES = 20

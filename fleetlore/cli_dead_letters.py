@@ -12,21 +12,8 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from fleetlore.cli_output import (
-    Broker,
-    Column,
-    Data,
-    Json,
-    Tenant,
-    Timeout,
-    ask,
-    connection,
-    moment,
-    print_json,
-    print_table,
-    safe,
-    safe_lines,
-)
+from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, connection
+from fleetlore.cli_output import Column, ask, moment, print_json, print_table, safe, safe_lines
 from fleetlore.dead_letter_log import read_letters, record_at
 from fleetlore.dead_letters import Letter, Mark, read_letter
 from fleetlore.offsets import observer

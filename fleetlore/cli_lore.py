@@ -8,21 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fleetlore.cli_output import (
-    Broker,
-    Column,
-    Data,
-    Json,
-    Tenant,
-    Timeout,
-    ask,
-    connection,
-    moment,
-    print_json,
-    print_table,
-    safe,
-    safe_lines,
-)
+from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, connection
+from fleetlore.cli_output import Column, ask, moment, print_json, print_table, safe, safe_lines
 from fleetlore.health import DEGRADED_RULE, Window
 from fleetlore.health import health as health_of
 from fleetlore.hints import worth_showing

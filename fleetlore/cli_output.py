@@ -1,4 +1,4 @@
-"""What all commands print with, and the options they share.
+"""What all commands print and write with.
 
 On a terminal a table is drawn by rich; elsewhere it is plain aligned text that nothing cuts, so that `grep` and `awk` see all
 of it; with `--json` it is one JSON document in ASCII. Texts that agents wrote are made safe first: an error message must not
@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -24,9 +25,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.topics import check_tenant
 
 T = TypeVar("T")
 
@@ -101,44 +100,19 @@ def print_json(document: Any) -> None:
     typer.echo(json.dumps(document))
 
 
-def _broker(value: str | None) -> str | None:
-    for server in (value or "").split(",") if value is not None else ():
-        host, colon, port = server.strip().rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
-            raise typer.BadParameter(f"{server!r} is not HOST:PORT")
-    return value
-
-
-def _tenant(value: str) -> str:
-    try:
-        return check_tenant(value)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-Broker = Annotated[
-    str | None,
-    typer.Option(
-        "--broker", metavar="HOST:PORT", help="Kafka bootstrap servers; FLEETLORE_BROKER otherwise.", callback=_broker
-    ),
-]
-Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Folder of a stack started with `fleetlore up --data DIR`.")
-]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose lore.", callback=_tenant)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the broker.")
-]
-
-
-def connection(broker: str | None, data: Path | None) -> Settings:
-    """Settings for the world that the options name: `--broker` over the stack in `--data` over the environment.
+def write_file(file: Path, data: bytes) -> None:
+    """Whole or not at all: a process that starts meanwhile reads the old file or the new one, never half of it.
 
     Raises:
-        ConfigError: no stack has run on the folder, or a variable is malformed.
+        ConfigError: the file cannot be written.
     """
-    return Settings.from_env(broker=broker) if data is None else Settings.from_data_dir(data, broker=broker)
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        unfinished.write_bytes(data)
+        os.replace(unfinished, file)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise ConfigError(f"{file} cannot be written: {error}") from None
 
 
 def ask(question: Coroutine[Any, Any, T]) -> T:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli_app import group
-from fleetlore.cli_output import Broker, Column, Data, Json, ask, connection, print_json, print_table
+from fleetlore.cli_options import Broker, Data, Json, connection
+from fleetlore.cli_output import Column, ask, print_json, print_table
 from fleetlore.config import Settings
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ DIFFERENCES_REMAIN = 3
 
 def register(app: typer.Typer) -> None:
     """Add the command to the group `topics` (entry point `topics.apply`)."""
-    group(app, "topics").command("apply")(apply)
+    topics = group(app, "topics")
+    topics.info.help = "The topics of a broker."
+    topics.command("apply")(apply)
 
 
 def apply(

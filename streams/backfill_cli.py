@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from fleetlore.cli_app import group
-from fleetlore.cli_output import Broker, Column, Data, Json, ask, print_json, print_table
+from fleetlore.cli_options import Broker, Data, Json, Milvus, connection
+from fleetlore.cli_output import Column, ask, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Milvus = Annotated[str | None, typer.Option("--milvus", metavar="URL", help="Milvus; FLEETLORE_MILVUS otherwise.")]
 Name = Annotated[str, typer.Argument(help="Of the generation: up to 32 of a-z, 0-9 and '_'.")]
 
 
@@ -53,7 +52,7 @@ def run(
     start = None
     if from_time is not None or from_offset is not None:
         start = Start(time=None if from_time is None else _seconds(from_time), offset=from_offset)
-    report = ask(run_backfill(_settings(broker, milvus, data), name, start)).to_dict()
+    report = ask(run_backfill(connection(broker, data, milvus), name, start)).to_dict()
     if as_json:
         print_json(report)
     else:
@@ -67,7 +66,7 @@ def switch(name: Name, broker: Broker = None, milvus: Milvus = None, data: Data 
     """Make a generation the live one: for readers, for workers and, on the lore topics, for agents."""
     from streams.backfill import switch as make_the_switch
 
-    ask(make_the_switch(_settings(broker, milvus, data), name))
+    ask(make_the_switch(connection(broker, data, milvus), name))
     typer.echo(f"{name} is live.")
 
 
@@ -75,7 +74,7 @@ def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) ->
     """List the generations and which of them is live."""
     from sinks.generations import list_generations
 
-    found = ask(_on_milvus(_settings(None, milvus, data), list_generations))
+    found = ask(_on_milvus(connection(None, data, milvus), list_generations))
     if as_json:
         print_json([{"name": name, "live": live} for name, live in found.items()])
     else:
@@ -86,14 +85,8 @@ def drop(name: Name, milvus: Milvus = None, data: Data = None) -> None:
     """Drop a generation that is not live, with all its rows."""
     from sinks.generations import drop_generation
 
-    ask(_on_milvus(_settings(None, milvus, data), lambda client: drop_generation(client, name)))
+    ask(_on_milvus(connection(None, data, milvus), lambda client: drop_generation(client, name)))
     typer.echo(f"{name} is dropped.")
-
-
-def _settings(broker: str | None, milvus: str | None, data: Path | None) -> Settings:
-    if data is None:
-        return Settings.from_env(broker=broker, milvus=milvus)
-    return Settings.from_data_dir(data, broker=broker, milvus=milvus)
 
 
 async def _on_milvus(settings: Settings, work: Callable[[MilvusClient], T]) -> T:

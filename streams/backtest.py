@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli_output import Column, Json, print_json, print_table
+from fleetlore.cli_options import Json
+from fleetlore.cli_output import Column, print_json, print_table
 from fleetlore.config import Settings
 
 if TYPE_CHECKING:

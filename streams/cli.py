@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import orjson
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fleetlore.cli_options import Broker, Data, Json, Milvus
+from fleetlore.cli_output import print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.topics import DEFAULT_TENANT
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 # How long a replay waits for a first adapter version.
 ADAPTER_SECONDS = 30.0
 
-Broker = Annotated[str | None, typer.Option(help="Kafka bootstrap servers.", show_default="FLEETLORE_BROKER")]
-Milvus = Annotated[str | None, typer.Option(help="Address of Milvus.", show_default="FLEETLORE_MILVUS")]
 Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="A tenant to serve; repeat for more.")]
 MetricsPort = Annotated[
     int | None, typer.Option(min=0, max=65_535, help="Port of the metrics endpoint; 0 for a free one.")
@@ -96,13 +95,13 @@ def register_replay(app: typer.Typer) -> None:
         folder: Annotated[
             Path, typer.Argument(help="Folder with trajectories.jsonl and steps.jsonl, or of such folders.")
         ],
-        data: Annotated[Path | None, typer.Option(help="Folder of a running stack (`fleetlore up`).")] = None,
+        data: Data = None,
         broker: Broker = None,
         milvus: Milvus = None,
         tenant: Annotated[str, typer.Option(help="Whose events they shall be.")] = "default",
         seed: Annotated[int, typer.Option(help="Of the interleaving of agents.")] = 0,
         timeout: Annotated[float, typer.Option(min=1, help="Seconds for the pipeline to work everything in.")] = 600,
-        json: Annotated[bool, typer.Option("--json", help="One JSON object as the last line.")] = False,
+        json: Json = False,
     ) -> None:
         """Stream logged runs through the pipeline and report. Without --data or --broker it starts a stack of its own."""
         from streams.trajectories import read_sessions
@@ -114,7 +113,7 @@ def register_replay(app: typer.Typer) -> None:
         sessions = read_sessions(folder)
         report = asyncio.run(_replay(sessions, data, broker, milvus, tenant, seed, timeout))
         if json:
-            typer.echo(orjson.dumps(report.to_dict()).decode())
+            print_json(report.to_dict())
         else:
             _show(report)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleetlore.cli_app import group
-from fleetlore.cli_output import Column, Json, print_json, print_table
+from fleetlore.cli_options import Json, Logs
+from fleetlore.cli_output import Column, print_json, print_table, write_file
 from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ def _group() -> None:
 
 
 def fit(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Logged sessions with their outcomes: trajectories.jsonl, steps.jsonl."),
-    ],
+    folder: Logs,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the critic is written.")],
     seed: Annotated[int, typer.Option(help="Of the parts that its calibration leaves out.")] = 0,
     as_json: Json = False,
@@ -56,15 +53,7 @@ def fit(
     ended = [each for each in trajectories if each.ending in ("success", "failure")]
     typer.echo(f"fitting on the {len(ended):,} whose end is known", err=True)
     critic = Critic.fit(ended, [each.ending == "failure" for each in ended], seed)
-    data = critic.to_bytes()
-    # A worker that starts meanwhile reads the old critic or the new one, never half of it.
-    unfinished = out.with_name(f"{out.name}.unfinished")
-    try:
-        unfinished.write_bytes(data)
-        os.replace(unfinished, out)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise ConfigError(f"the critic cannot be written to {out}: {error}") from None
+    write_file(out, critic.to_bytes())
     _report(critic, out, len(ended), as_json)
 
 

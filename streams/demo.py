@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fleetlore.cli_output import Column, Json, print_json, print_table
+from fleetlore.cli_options import Json
+from fleetlore.cli_output import Column, print_json, print_table
 
 
 def register(app: typer.Typer) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli_output import Column, Json, print_json, print_table
+from fleetlore.cli_options import Json
+from fleetlore.cli_output import Column, print_json, print_table
 from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:

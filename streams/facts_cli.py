@@ -9,26 +9,15 @@ from typing import Annotated
 import typer
 
 from fleetlore.cli_app import group
-from fleetlore.cli_output import (
-    Broker,
-    Column,
-    Data,
-    Json,
-    Tenant,
-    Timeout,
-    ask,
-    connection,
-    print_json,
-    print_table,
-)
+from fleetlore.cli_options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
+from fleetlore.cli_output import Column, ask, print_json, print_table
 from fleetlore.replica import LoreReplica
-
-Milvus = Annotated[str | None, typer.Option(help="Address of Milvus.", show_default="FLEETLORE_MILVUS")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group `facts`."""
     facts = group(app, "facts")
+    facts.info.help = "What the fleet is told about its tools and environments, from documents."
     facts.command("load")(load)
     facts.command("list")(list_)
     facts.command("forget")(forget)
@@ -55,7 +44,7 @@ def load(
     if source and len(files) > 1:
         raise typer.BadParameter("only one document at a time can be given a name", param_hint="--source")
     found = [fact for file in files for fact in read_facts(file, tenant, tool, source)]
-    settings = connection(broker, data).with_(**({"milvus": milvus} if milvus else {}))
+    settings = connection(broker, data, milvus)
     new, gone = ask(load_facts(settings, tenant, found))
     if json:
         print_json({"tenant": tenant, "facts": len(found), "new": new, "forgotten": gone})
@@ -106,7 +95,7 @@ def forget(
 
     if not ids and not source:
         raise typer.BadParameter("name facts, or a document with --source")
-    settings = connection(broker, data).with_(**({"milvus": milvus} if milvus else {}))
+    settings = connection(broker, data, milvus)
     gone = ask(forget_facts(settings, tenant, frozenset(ids or ()), source))
     if json:
         print_json({"tenant": tenant, "forgotten": [fact.id for fact in gone]})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from fleetlore.cli_output import Column, Data, Json, Tenant, ask, connection, print_json, print_table, safe
+from fleetlore.cli_options import Data, Json, Milvus, Tenant, connection
+from fleetlore.cli_output import Column, ask, print_json, print_table, safe
 from fleetlore.config import Settings
 from fleetlore.lore import wilson
 from models.judge_record import JudgeRecord
@@ -19,16 +20,13 @@ def register(app: typer.Typer) -> None:
 
 
 def judges(
-    milvus: Annotated[
-        str | None, typer.Option("--milvus", metavar="URL", help="Milvus; FLEETLORE_MILVUS otherwise.")
-    ] = None,
+    milvus: Milvus = None,
     data: Data = None,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """How often each judge was right, by tools: as feedback and rewards have contradicted it."""
-    settings = connection(None, data)
-    rows = tally(ask(_read(settings if milvus is None else settings.with_(milvus=milvus), tenant)))
+    rows = tally(ask(_read(connection(None, data, milvus), tenant)))
     if json:
         print_json({"tenant": tenant, "judges": rows})
         return

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fleetlore.cli_output import Json, print_json
+from fleetlore.cli_options import Json
+from fleetlore.cli_output import print_json
 from fleetlore.errors import ConfigError
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fleetlore.cli_output import Json, print_json
+from fleetlore.cli_options import Json, Logs
+from fleetlore.cli_output import print_json, write_file
 from fleetlore.errors import ConfigError
 
 PASSES = 5
@@ -21,10 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def pretrain(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Logged sessions with their outcomes: trajectories.jsonl, steps.jsonl."),
-    ],
+    folder: Logs,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the base is written; its card beside it.")],
     seed: Annotated[int, typer.Option(help="Of the batches.")] = 0,
     passes: Annotated[int, typer.Option(min=1, max=100, help="How often each session is learned from.")] = PASSES,
@@ -53,8 +50,8 @@ def pretrain(
     typer.echo(f"learning, {passes} passes over them", err=True)
     shipped, encoder = load_base(), shared_encoder()
     made = own_base(trajectories, encoder, shipped, passes=passes, seed=seed)
-    _write(card, own_card(made, shipped, encoder).encode())
-    _write(out, made.data)
+    write_file(card, own_card(made, shipped, encoder).encode())
+    write_file(out, made.data)
     if as_json:
         print_json({"file": str(out), "card": str(card), **made.to_dict()})
         return
@@ -62,14 +59,3 @@ def pretrain(
         f"{made.sha256[:12]} ({made.size_bytes:,} bytes), learned from {made.sessions:,} sessions, is in {out}. On "
         f"{made.held_out_sessions:,} held-out sessions: AUROC {made.auroc}, of the base that ships {made.shipped_auroc}."
     )
-
-
-def _write(file: Path, data: bytes) -> None:
-    # A trainer that starts meanwhile reads the old base or the new one, never half of it.
-    unfinished = file.with_name(f"{file.name}.unfinished")
-    try:
-        unfinished.write_bytes(data)
-        os.replace(unfinished, file)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise ConfigError(f"{file} cannot be written: {error}") from None

@@ -9,7 +9,8 @@ import typer
 
 from fleetlore.cli_app import group
 from fleetlore.cli_dead_letters import Reason, Topic, place, source_topic
-from fleetlore.cli_output import Broker, Data, Json, Tenant, ask, connection, print_json, safe
+from fleetlore.cli_options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli_output import ask, print_json, safe
 
 if TYPE_CHECKING:
     from sinks.redrive import Redriven

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from fleetlore.cli_app import group
-from fleetlore.cli_output import Broker, Data, Json, Tenant, ask, connection, print_json
+from fleetlore.cli_options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli_output import ask, print_json
 from fleetlore.config import Settings
 
 if TYPE_CHECKING:

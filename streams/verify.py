@@ -11,7 +11,8 @@ import typer
 
 from fleetlore.adapter_listing import read_to_end
 from fleetlore.cli_app import group
-from fleetlore.cli_output import Broker, Data, Json, Tenant, Timeout, ask, connection, print_json
+from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, connection
+from fleetlore.cli_output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.topics import topic

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from fleetlore import cli_output
-from fleetlore.cli_output import Column, connection, moment, print_table, safe, safe_lines
+from fleetlore import cli_options
+from fleetlore.cli_options import connection
+from fleetlore.cli_output import Column, moment, print_table, safe, safe_lines
 from fleetlore.errors import ConfigError
 
 COLUMNS = [Column("TOOL"), Column("CALLS", "right"), Column("ERROR", fold=True)]
@@ -66,8 +67,8 @@ def test_the_connection_is_that_of_the_stack_unless_a_broker_is_named(
 def test_a_wrong_address_or_tenant_is_wrong_usage() -> None:
     for bad in ("", "host", "host:", ":9092", "host:x", "host:0", "host:70000", "a:1,b"):
         with pytest.raises(typer.BadParameter):
-            cli_output._broker(bad)
-    assert cli_output._broker("a:1, b:2") == "a:1, b:2"
-    assert cli_output._broker("[::1]:9092") == "[::1]:9092"
+            cli_options._broker(bad)
+    assert cli_options._broker("a:1, b:2") == "a:1, b:2"
+    assert cli_options._broker("[::1]:9092") == "[::1]:9092"
     with pytest.raises(typer.BadParameter):
-        cli_output._tenant("a.b")
+        cli_options._tenant("a.b")
