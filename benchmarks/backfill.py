@@ -17,7 +17,6 @@ from benchmarks.milvus import milvus_server
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, events_of, pack, publish, sessions
 from fleetlore.config import Settings
-from fleetlore.encoder import shared_encoder
 from fleetlore.events import Event
 from fleetlore.testing.broker import EmbeddedBroker
 from sinks.metrics import Metrics
@@ -80,7 +79,7 @@ def run(quick: bool) -> Report:
 
 async def _live(settings: Settings) -> Knowledge:
     """What the live collections hold; they are created where they are missing."""
-    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("benchmark"))
+    store = MilvusStore.from_settings(settings, Metrics("benchmark"))
     try:
         await store.open()
         return await read_knowledge(store, TENANT)

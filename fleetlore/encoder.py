@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,26 @@ TEXTS_AT_ONCE = 16  # their words always fit: one that is no digit has two chara
 _WORDS = re.compile("▁*[^▁0-9]+|[0-9]|▁+")
 
 Vectors = npt.NDArray[np.float32]
+
+
+class Encoder(Protocol):
+    """What makes vectors of texts. Vectors of two encoders cannot be compared, so name and hash are kept with them.
+
+    Attributes:
+        name: of the model.
+        sha256: hex digest over all that decides what a vector means.
+        dimensions: of a vector.
+    """
+
+    name: str
+    dimensions: int
+
+    @property
+    def sha256(self) -> str: ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of `texts`: float32 (n, dimensions), rows of length 1; an empty text is the zero row."""
+        ...
 
 
 class StaticEncoder:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pymilvus import DataType, MilvusClient, MilvusException
 
-from fleetlore.encoder import StaticEncoder
+from fleetlore.encoder import Encoder
 from fleetlore.errors import ConfigError
 
 FIRST_GENERATION = "main"
@@ -48,7 +48,7 @@ def generation_name(collection: str, generation: str) -> str:
     return f"{collection}_{generation}"
 
 
-def create_collections(client: MilvusClient, encoder: StaticEncoder, generation: str | None) -> bool:
+def create_collections(client: MilvusClient, encoder: Encoder, generation: str | None) -> bool:
     """Create the collections of a generation that are missing, or of the live one (None); return whether any was.
 
     Raises:

@@ -20,7 +20,8 @@ from grpc import RpcError, StatusCode
 from pymilvus import DataType, MilvusClient, MilvusException
 from pymilvus.exceptions import DataNotMatchException, ParamError
 
-from fleetlore.encoder import StaticEncoder
+from fleetlore.config import Settings
+from fleetlore.encoder import Encoder, shared_encoder
 from fleetlore.errors import RowRefused, StoreUnavailable
 from sinks.generations import COLLECTIONS, create_collections, generation_name
 from sinks.metrics import Metrics
@@ -64,9 +65,7 @@ class MilvusStore:
     Every method raises `StoreUnavailable` where Milvus does not answer or refuses for a reason that may pass.
     """
 
-    def __init__(
-        self, uri: str, token: str, encoder: StaticEncoder, metrics: Metrics, generation: str | None = None
-    ) -> None:
+    def __init__(self, uri: str, token: str, encoder: Encoder, metrics: Metrics, generation: str | None = None) -> None:
         self._uri, self._token = uri, token
         self._encoder = encoder
         self._metrics = metrics
@@ -74,6 +73,11 @@ class MilvusStore:
         self._client: MilvusClient | None = None
         self._schemas: dict[str, dict[str, Any]] = {}
         self._resolved: dict[str, tuple[float, str]] = {}
+
+    @classmethod
+    def from_settings(cls, settings: Settings, metrics: Metrics, generation: str | None = None) -> MilvusStore:
+        """The store that the settings name, with the encoder that all of its vectors are made with."""
+        return cls(settings.milvus, settings.milvus_token, shared_encoder(), metrics, generation)
 
     async def open(self) -> bool:
         """Connect, and create the collections that are missing; return whether any was.

@@ -12,7 +12,6 @@ import faust
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.encoder import shared_encoder
 from fleetlore.errors import ConfigError, FleetloreError, StoreUnavailable
 from fleetlore.lore import HALF_LIFE_SECONDS
 from fleetlore.topics import topic
@@ -126,7 +125,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._health = health
         self._ledger = Ledger()
         clock = SystemClock()
-        self._store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), metrics)
+        self._store = MilvusStore.from_settings(settings, metrics)
         self._outbox = Outbox(settings.broker)
         breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
         self._delivery = Delivery(self._store, self._outbox, metrics, clock, self._ledger, breaker=breaker)

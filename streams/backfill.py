@@ -29,7 +29,6 @@ from aiokafka import TopicPartition
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.encoder import shared_encoder
 from fleetlore.errors import ConfigError
 from fleetlore.offsets import end_offsets, observer, partitions_of
 from fleetlore.topics import PREFIX, topic
@@ -135,7 +134,7 @@ class Backfill:
         self.tenants: tuple[str, ...] = ()
         self._settings = settings
         metrics = Metrics("backfill")
-        self.store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), metrics, name)
+        self.store = MilvusStore.from_settings(settings, metrics, name)
         self._model = language_model(settings, metrics)
         stages = pipeline(
             self.store,
@@ -220,7 +219,7 @@ class Backfill:
 
     async def take_facts(self) -> None:
         """Copy what came from documents and not from events, as late as can be: what is loaded after it is lost."""
-        live = MilvusStore(self._settings.milvus, self._settings.milvus_token, shared_encoder(), Metrics("backfill"))
+        live = MilvusStore.from_settings(self._settings, Metrics("backfill"))
         try:
             await carry_over(live, self.store, {*self.tenants, *self._settings.tenants})
         finally:

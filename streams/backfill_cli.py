@@ -90,11 +90,10 @@ def drop(name: Name, milvus: Milvus = None, data: Data = None) -> None:
 
 
 async def _on_milvus(settings: Settings, work: Callable[[MilvusClient], T]) -> T:
-    from fleetlore.encoder import shared_encoder
     from sinks.metrics import Metrics
     from sinks.milvus import MilvusStore
 
-    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("backfill"))
+    store = MilvusStore.from_settings(settings, Metrics("backfill"))
     try:
         return await store.on_client(work)
     finally:

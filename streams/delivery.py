@@ -18,7 +18,7 @@ import orjson
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.dead_letters import ROW_REFUSED, Posted
-from fleetlore.errors import BreakerTripped, BrokerUnavailable, RowRefused, StoreUnavailable
+from fleetlore.errors import BreakerTripped, BrokerUnavailable, ConfigError, RowRefused, StoreUnavailable
 from fleetlore.topics import tenant_of
 from sinks.metrics import Metrics
 from streams.breaker import Breaker
@@ -120,6 +120,7 @@ class Delivery:
         self._budget_seconds = budget_seconds
         self._breaker = breaker or Breaker()
         self._newest: dict[tuple[str, str], Record] = {}
+        self._readers: dict[str, str] = {}  # by topic: the stage that reads it
         self._behind: dict[str, asyncio.Task[None]] = {}  # by stage: rows that its next batches do not wait for
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
@@ -131,7 +132,10 @@ class Delivery:
         Raises:
             StoreUnavailable, BrokerUnavailable: an outage lasted longer than the budget; nothing may be committed.
             BreakerTripped: a whole stream is being refused; nothing may be committed.
+            ConfigError: another stage reads the same topic, and a commit of either would skip what the other has not done.
         """
+        if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
+            raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
         started = self._clock.monotonic()
         self._newest |= {(stage.name, tenant_of(record.topic)): record for record in batch}
         effects = await self._retried(lambda: stage.process(batch), stage.name)

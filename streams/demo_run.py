@@ -14,7 +14,6 @@ from rich.progress import Progress
 
 from fleetlore.adapter_listing import read_adapters
 from fleetlore.config import Settings
-from fleetlore.encoder import shared_encoder
 from fleetlore.errors import StackError
 from fleetlore.lore import PATTERN_LEVELS
 from fleetlore.topics import DEFAULT_TENANT
@@ -116,7 +115,7 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
 
 
 async def _knowledge(settings: Settings) -> Knowledge:
-    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("demo"))
+    store = MilvusStore.from_settings(settings, Metrics("demo"))
     try:
         return await read_knowledge(store, DEFAULT_TENANT)
     finally:

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from fleetlore.config import Settings
-from fleetlore.encoder import shared_encoder
 from fleetlore.lore import MemoryItem
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
@@ -27,7 +26,7 @@ async def load_facts(settings: Settings, tenant: str, facts: Sequence[MemoryItem
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; load them again.
     """
-    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("facts"))
+    store = MilvusStore.from_settings(settings, Metrics("facts"))
     try:
         await store.open()
         known = await known_facts(store, tenant)
@@ -46,7 +45,7 @@ async def forget_facts(settings: Settings, tenant: str, ids: Collection[str], so
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; forget them again.
     """
-    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("facts"))
+    store = MilvusStore.from_settings(settings, Metrics("facts"))
     try:
         await store.open()
         gone = [

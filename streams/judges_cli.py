@@ -87,12 +87,11 @@ def tally(records: Iterable[JudgeRecord]) -> list[dict[str, Any]]:
 
 
 async def _read(settings: Settings, tenant: str) -> list[JudgeRecord]:
-    from fleetlore.encoder import shared_encoder
     from sinks.metrics import Metrics
     from sinks.milvus import MilvusStore
     from streams.judge_records import LABEL
 
-    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("judges"))
+    store = MilvusStore.from_settings(settings, Metrics("judges"))
     try:
         return [
             JudgeRecord.from_json(row["state"]) async for row in store.rows("judgments", tenant, "state", label=LABEL)

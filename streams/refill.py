@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterable
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.encoder import shared_encoder
 from fleetlore.errors import StoreUnavailable
 from fleetlore.offsets import end_offsets, observer, partitions_of
 from fleetlore.topics import tenant_of, topic
@@ -38,7 +37,7 @@ async def refill(settings: Settings) -> int:
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
-    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("refill"))
+    store = MilvusStore.from_settings(settings, Metrics("refill"))
     try:
         await _open(store)
         count = await republish(settings, store, passes=1)

@@ -13,7 +13,6 @@ from fleetlore.adapter_listing import read_adapters
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.emitter import Emitter
-from fleetlore.encoder import shared_encoder
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.events import Event
 from sinks.metrics import Metrics
@@ -113,7 +112,7 @@ async def replay(
     sent = await _send(interleave(sessions, tenant, seed, clock.now()), settings, tenant, timeout_seconds, progress)
     await wait_drained(settings, tenant, timeout_seconds)
     seconds = clock.monotonic() - started
-    store = MilvusStore(settings.milvus, settings.milvus_token, shared_encoder(), Metrics("replay"))
+    store = MilvusStore.from_settings(settings, Metrics("replay"))
     try:
         knowledge = await read_knowledge(store, tenant)
     finally:

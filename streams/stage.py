@@ -88,7 +88,7 @@ class Stage(Protocol):
 
     Attributes:
         name: of the stage, as in metrics.
-        reads: the topic it reads, without tenant.
+        reads: the topic it reads, without tenant; a topic has one reader, because how far it is committed is kept once.
     """
 
     name: str

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from fleetlore.dead_letters import Posted
-from fleetlore.errors import BreakerTripped, BrokerUnavailable, RowRefused, StoreUnavailable
+from fleetlore.errors import BreakerTripped, BrokerUnavailable, ConfigError, RowRefused, StoreUnavailable
 from fleetlore.testing.clock import FakeClock
 from sinks.metrics import Metrics
 from streams.breaker import Breaker
@@ -122,6 +122,15 @@ async def test_offsets_are_allowed_only_after_every_sink(world: World, delivery:
     assert world.happened[4:] == ["allow"]
     assert ledger.take() == {PARTITION: 5}
     assert ledger.positions() == {PARTITION: 5}
+
+
+async def test_a_second_reader_of_a_topic_is_refused(world: World, delivery: Delivery, ledger: Ledger) -> None:
+    await delivery.run(world, [record(0)])
+    other = World()
+    other.name = "other"
+    with pytest.raises(ConfigError, match="'other'"):
+        await delivery.run(other, [record(0), record(1)])
+    assert other.happened == [] and ledger.take() == {PARTITION: 1}
 
 
 @pytest.mark.parametrize("sink", ["upsert", "deliver", "post"])
