@@ -17,6 +17,10 @@ PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "memory",
 RESULTS = Path(__file__).parent / "results"
 _TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
+# A page is read for what it says; of a longer table only the headline stands open.
+UNFOLDED_ROWS = 8
+FOLDED = "<details><summary>{rows} rows</summary>\n\n{table}\n</details>\n"
+
 Line = dict[str, str]
 
 
@@ -50,12 +54,12 @@ def _table(name: str, names: list[str], results: Path) -> str:
             f"**{head['name']}: {_figure(head)} {head['unit']}** against a bar of {shown(float(head['bar']))}: {verdict}; "
             f"{head['ratio']}.{note}\n"
         )
-        parts.append(
-            _markdown(
+        if rows:
+            table = _markdown(
                 ("", "figure", "unit", "note"),
                 [(line["name"], _figure(line), line["unit"], line["note"]) for line in rows],
             )
-        )
+            parts.append(table if len(rows) <= UNFOLDED_ROWS else FOLDED.format(rows=len(rows), table=table))
     return "\n".join(parts)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import page
@@ -31,6 +32,17 @@ def test_a_table_shows_what_was_measured_and_the_text_around_it_stays(tmp_path: 
     assert "| lag | 0.2 s | 0.5 | yes | 0.400 × bar |" in text
     assert "old" not in text and "\nbetween\n" in text and text.endswith("<!-- end -->\nafter\n")
     assert page.render(text, tmp_path) == text
+
+
+def test_a_long_table_is_folded_and_an_empty_one_is_left_out(tmp_path: Path) -> None:
+    long = replace(RATE, rows=tuple(Row(name=f"row {n}", figure=n, unit="s") for n in range(page.UNFOLDED_ROWS)))
+    long.write_csv(tmp_path, Row(name="machine", figure=2, unit="cores"))
+    text = page.render(TEXT, tmp_path)
+    folded = text[text.index("<details>") : text.index("</details>")]
+    assert folded.startswith(f"<details><summary>{len(long.rows) + 1} rows</summary>\n\n|  | figure |")
+    assert folded.count("| row ") == len(long.rows)
+    assert "**rate:" in text.partition("<details>")[0], "the headline stands open"
+    assert text.count("|  | figure |") == 1, "the report beside it has no rows"
 
 
 def test_what_was_not_measured_is_said_to_be_so(tmp_path: Path) -> None:
