@@ -16,7 +16,6 @@ these goes on as its rule asks (`may_hold_secret`), the parts of the event need 
 
 from __future__ import annotations
 
-import binascii
 import re
 from base64 import b64decode
 from collections import defaultdict
@@ -149,7 +148,7 @@ def _basic_credentials(rule: _Rule) -> _Rule:
     def replace(match: re.Match[str]) -> str:
         try:
             decoded = b64decode(match["secret"], validate=True)
-        except binascii.Error:
+        except ValueError:  # no base64; or a letter that is one only to a pattern that ignores case, as a long s
             return match[0]
         return rule.replace(match) if b":" in decoded else match[0]
 
@@ -187,10 +186,18 @@ _NAMED: tuple[_Rule, ...] = (
 # Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do not.
 # The second pattern is for a text with `--`: there a blank behind the word is enough (`--token x`).
 _SIGN = r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*(?:value)?(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*[:=]"""
+# Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` opened an event: 1 in 700 did, for 0.2 µs an
+# event. (An i may be one without a dot, or what is left of a capital one with it.)
+_KEY = "(?:api[_ -]?|(?:access|secret|private|encryption|signing|auth|license|account)[_-]?)".replace(
+    "i", "[i\u0131]\u0307?"
+)
+# Behind `basic` only what can be base64 by its length: "basic authentication" opened 1 event in 500.
+_BLANK = r"(?:\\u00[0-9a-f]{2}|\\[bfnrt]|\s)+"
+_BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]))"
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     word: (re.compile(name + sign), re.compile(f"{name}(?:{sign}| )"))
     for word, name, sign in (
-        ("key", "key", _SIGN),
+        ("key", f"{_KEY}key", _SIGN),
         ("token", "token", _SIGN),
         ("secret", "secret", _SIGN),
         ("pass", "pass(?:words?|wd|phrase|code)", _SIGN),
@@ -201,7 +208,7 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("auth", "auth", _SIGN),
         ("authoriza", "authorization", _SIGN),  # a JSON key that makes a secret of its value
         ("bearer", "bearer", r"(?:\s|\\)"),
-        ("basic", "basic", r"(?:\s|\\)"),
+        ("basic", "basic", _BLANK + _BASE64),
     )
 }
 # What the patterns above find contains one of these, and which word that is; the short ones with what can follow, because a
@@ -280,9 +287,37 @@ def _redact(text: str) -> str:
         # A pattern that ignores case takes an i without a dot, or with one as a capital, for an i; folding does not.
         plain = "\u0131" not in folded and "i\u0307" not in folded
         for rule in _NAMED:
-            if not called.isdisjoint(rule.needles) and not (plain and rule.named and not rule.named.search(folded)):
+            if called.isdisjoint(rule.needles):
+                continue
+            if plain and rule.named:
+                text, folded = _sub_named(rule.pattern, rule.replace, rule.named, text, folded)
+            else:
                 text = rule.pattern.sub(rule.replace, text)
+                folded = _fold(text)
     return text
+
+
+def _sub_named(
+    pattern: re.Pattern[str], replace: Replace, named: re.Pattern[str], text: str, folded: str
+) -> tuple[str, str]:
+    """`pattern.sub` tried only where a name begins, for `folded` is `text` character by character; and the new text folded.
+
+    The pattern ignores case and tries fifteen names at each character, 0.3 ms for a kilobyte; `named` finds them nine times faster.
+    """
+    parts: list[str] = []
+    copied = start = 0
+    while found := named.search(folded, start):
+        match = pattern.match(text, found.start())
+        if match is None:
+            start = found.start() + 1
+            continue
+        start = match.end()
+        parts += text[copied : match.start()], replace(match)
+        copied = start
+    if not parts:
+        return text, folded
+    text = "".join(parts) + text[copied:]
+    return text, _fold(text)
 
 
 def _fold(text: str) -> str:

@@ -136,6 +136,7 @@ HARMLESS = [
     "Bearer authentication required",
     "basic authentication is disabled",
     "Basic usage: run the tool",
+    "basic \u212aelvin8s \u017follows",
     "https://example.com/a/b?page=2#top",
     "git@github.com:owner/repo.git",
     "ssh user@host:22",
@@ -253,7 +254,17 @@ said = st.lists(
         ]
         + list("\\\"' :=>-\n\t\x0b\x1c\x85\u2003@/")
         + [": ", "--", "-----", " -u", " -p", "\\\\", '\\"']
-        + ["hunter22", A[:16], "dXNlcjpwYXNz", "sid=" + A[:12], "the", "é😀", "x" * 600]
+        + [
+            "hunter22",
+            A[:16],
+            "dXNlcjpwYXNz",
+            "dXNlcjpwYXN\u017f",
+            "dXNlcjpwYXNzYQ==",
+            "sid=" + A[:12],
+            "the",
+            "é😀",
+            "x" * 600,
+        ]
     ),
     max_size=8,
 ).map("".join)
@@ -283,7 +294,16 @@ def test_no_secret_passes_unsuspected(name: str, text: str) -> None:
 
 
 def test_an_ordinary_mention_of_a_secret_costs_no_second_look() -> None:
-    for text in ("KeyError: 'x'", "PRIMARY KEY (id)", "12 passed", "keyboard", "a token was expected", "the secretary"):
+    for text in (
+        "KeyError: 'x'",
+        "PRIMARY KEY (id)",
+        "sorted(x, key=len)",
+        "Basic Authentication",
+        "12 passed",
+        "keyboard",
+        "a token was expected",
+        "the secretary",
+    ):
         assert not may_hold_secret([orjson.dumps(text)])
 
 
