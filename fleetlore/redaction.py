@@ -69,9 +69,10 @@ def _form(kind: str, needles: str, pattern: str, *, folded: bool = False) -> _Ru
 # --- values that are secret because of their name ---
 
 _PASSWORDS = r"passwords?|passwd|passphrase|passcode|pwd"
+_AUTH = "(?<![a-z])_?auth"
 _KEYS = (
     r"secret|token|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key|encryption[_-]?key|signing[_-]?key"
-    r"|auth[_-]?key|license[_-]?key|x-amz-signature|credentials?|creds|(?<![a-z])_?auth"
+    rf"|auth[_-]?key|license[_-]?key|x-amz-signature|credentials?|creds|{_AUTH}"
 )
 _VALUE = (
     r"""(?:"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
@@ -134,7 +135,8 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
     sign = r"""\\*["']?(?:\s{1,4}value)?\s{0,4}(?P<sign>=>|[:=])\s{0,4}"""
     assignment = re.compile(rf"(?<![/\\.])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
     option = re.compile(rf"--(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign> +)(?!-){_VALUE}", re.IGNORECASE)
-    named = re.compile(rf"(?:{names}){sign}")
+    # With a letter at the start of each name a search skips, six times faster, what none of them begins with.
+    named = re.compile(rf"(?:{names.replace(_AUTH, 'auth')}){sign}")
     words = tuple(needles.split("|"))
     return (
         _Rule(kind, words, assignment, replace, named),
@@ -272,17 +274,23 @@ def redact(text: str) -> str:
 
 
 def _redact(text: str) -> str:
-    if len(text) >= _SCANNED_CHARS and not _NEEDLES.find((text.encode("utf-8", "surrogatepass"),)):
-        return text
+    within: str | set[str] = text
+    words: Iterable[str] = _CALLED
+    if len(text) >= _SCANNED_CHARS:
+        found = _NEEDLES.find((text.encode("utf-8", "surrogatepass"),))
+        if not found:
+            return text
+        within = {needle.decode() for needle in found[0] if needle in _LOOKS}
+        words = {_WORDS[needle] for needle in found[0] if needle in _WORDS}
     for character, shape, rules in _FORMS:
         if character in text and (shape is None or shape.search(text)):
             for rule in rules:
                 for needle in rule.needles:
-                    if needle in text:
+                    if needle in within:
                         text = rule.pattern.sub(rule.replace, text)
                         break
-    folded = _fold(text)
-    called = _called(folded, _CALLED)
+    folded = _fold(text) if words else ""
+    called = _called(folded, words)
     if called:
         # A pattern that ignores case takes an i without a dot, or with one as a capital, for an i; folding does not.
         plain = "\u0131" not in folded and "i\u0307" not in folded
