@@ -101,6 +101,7 @@ class MemoryItem:
             Of a failure that takes what was prepared (`models.losses`), whose `pattern` is its kind, it is `{"again": True}`.
         support: how many distinct sessions back it; `agents`: how many distinct agents.
         against: how many distinct sessions contradict it.
+        shown: how many distinct sessions were shown it (`models.utility`; of many a sample is kept, and this is an estimate).
         superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept for
             whoever looks it up and recalled no more.
         sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
@@ -130,6 +131,7 @@ class MemoryItem:
     last_seen: float = 0.0
     version: str = ""
     against: int = 0
+    shown: int = 0
     superseded_by: str | None = None
     uplift: float | None = None
     uplift_low: float | None = None

@@ -1,9 +1,9 @@
 """What a session has met and prepared so far: which of the fleet's remedies it still needs.
 
 A remedy of an error's cause (`models.remedies`) is news to a session that has met the error and not yet done anything about it, and
-before the first such call, where a tenth of the sessions met it. It is none where the remedy was applied and the error has not come
-again, and where it was applied and the very next attempt met the error all the same. After a failure that takes what was prepared (a host
-that restarts) it is news again, before the error comes back.
+before the first such call, where a tenth of the sessions that were not told met it. It is none where the remedy was applied and the
+error has not come again, and where it was applied and the very next attempt met the error all the same. After a failure that takes what
+was prepared (a host that restarts) it is news again, before the error comes back.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from fleetlore.lore_index import LoreIndex
 from fleetlore.patterns import cause_of_class, tool_id
 
 NEVER = -1
-# Before a call that the session has not made yet: of the sessions that used the tool, so many met the error. Not more than this,
-# because who heeds the advice does not meet it: at 0.3 advice that was followed fell silent, and the errors came back.
+# Before a call that the session has not made yet: of the sessions that used the tool and were not told, so many met the error. Who was
+# told and heeded it does not meet it: among all sessions the share falls until the advice falls silent and the errors come back.
 LIKELY = 0.1
 # What helped in fewer sessions than this, or in less than this share of those that tried it, is not said before an error.
 SURE_SESSIONS = 2
@@ -99,7 +99,7 @@ class Prepared:
             return met[-1] > worked and not self._in_vain(met, done, item.tool)
         if done or worked > lost or not _is_sure(item):
             return False
-        return bool(before) or item.support + item.against >= LIKELY * sessions
+        return bool(before) or item.support + item.against >= LIKELY * (sessions - item.shown)
 
     def _in_vain(self, met: list[int], done: list[int], tool: str) -> bool:
         """Whether the error came again after the remedy, with no call of the tool that worked between the two."""

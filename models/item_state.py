@@ -159,6 +159,7 @@ class ItemState:
             last_seen=self.last_seen,
             version=best.version,
             against=round((len(counted) - len(backed)) * self.contributors.scale),
+            shown=self.trials.shown_sessions,
             superseded_by=superseded_by,
             uplift=uplift and uplift.estimate,
             uplift_low=uplift and uplift.low,

@@ -106,6 +106,11 @@ class Trials:
         return any([self.shown.merge(other.shown), self.withheld.merge(other.withheld)])
 
     @property
+    def shown_sessions(self) -> int:
+        """How many sessions were shown the item; an estimate where there are more than `ARM_SESSIONS`."""
+        return round(len(self.shown.kept) * self.shown.scale)
+
+    @property
     def uplift(self) -> Uplift | None:
         """None where an arm has fewer than `LEAST_SESSIONS` sessions."""
         with_it, without = (

@@ -73,7 +73,13 @@ class FleetAdviser:
     def advise(self, call: Call) -> Tip:
         advice = self._session.advise(call.tool, call.arguments)
         return Tip(
-            advice.risk or 0.0, tuple(remedy for item in advice.items if (remedy := _remedy(item.remedy)) is not None)
+            advice.risk or 0.0,
+            # A lesson's call is the one that did not help.
+            tuple(
+                helped
+                for item in advice.items
+                if item.kind == "recovery" and (helped := _remedy(item.remedy)) is not None
+            ),
         )
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:

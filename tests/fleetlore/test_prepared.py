@@ -54,6 +54,12 @@ def test_before_the_first_call_what_most_sessions_needed_is_said() -> None:
     assert told(index(SYNC, sessions=100), Prepared()) == []
 
 
+def test_sessions_that_were_told_and_heeded_it_do_not_silence_the_advice() -> None:
+    # Eight met the error, and the other 92 did not because they were told.
+    assert told(index(replace(SYNC, shown=92), sessions=100), Prepared()) == ["sync"]
+    assert told(index(replace(SYNC, shown=92), sessions=1000), Prepared()) == []
+
+
 def test_nothing_is_said_once_it_is_done_or_the_tool_has_worked() -> None:
     done, worked = Prepared(), Prepared()
     done.took_place("sync", {"range": "month"}, None)

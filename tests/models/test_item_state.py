@@ -247,4 +247,5 @@ def test_a_harmful_item_says_so() -> None:
     item = merged.to_item()
     assert item is not None and item.uplift == -1.0
     assert item.uplift_high is not None and item.uplift_high < 0
+    assert item.shown == sum(evidence(f"{number}").shown for number in range(100))
     assert is_junk(item) == "harmful"

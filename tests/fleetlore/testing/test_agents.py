@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -273,7 +274,8 @@ def recovery(remedy: dict[str, Any] | None) -> MemoryItem:
 
 
 async def test_the_fleets_advice_becomes_tips_and_every_call_is_reported() -> None:
-    items = (recovery({"tool": "login", "arguments": {"profile": "deploy"}}), recovery(None))
+    in_vain = replace(recovery({"tool": "login", "arguments": {"profile": "default"}}), kind="lesson")
+    items = (in_vain, recovery({"tool": "login", "arguments": {"profile": "deploy"}}), recovery(None))
     session: Any = FakeSession(Advice(items=items, risk=0.7))
     policy: Any = FakePolicy()
     adviser = FleetAdviser(session, "a goal", policy)
