@@ -40,6 +40,9 @@ _HEADERS = list(BATCH_HEADERS)  # the client insists on a list
 # because the agent's own work stands still for as long as it takes to mask and pack them, some two milliseconds.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
 _BATCH_EVENTS = 8 * MAX_EVENTS
+# With so many others an event has company enough. What a batch costs the agent's process, the broker and the worker hardly depends
+# on how many events it holds, and an embedded broker looks through all the batches of a partition whenever there is a new one.
+_COMPANY = 4 * MAX_EVENTS
 _REQUEST_TIMEOUT_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.1
 _LAST_BACKOFF_SECONDS = 2.0
@@ -75,7 +78,7 @@ class Emitter:
     Args:
         bootstrap: Kafka bootstrap servers.
         max_events, max_bytes: size of the buffer.
-        linger_seconds: how long an event may wait for others to share its record.
+        linger_seconds: how long an event may wait for others to share its batch.
 
     Attributes:
         sent: events that the broker has acknowledged.
@@ -89,7 +92,7 @@ class Emitter:
         *,
         max_events: int = 10_000,
         max_bytes: int = 64 * 1024 * 1024,
-        linger_seconds: float = 0.025,
+        linger_seconds: float = 0.1,
     ) -> None:
         self.sent = 0
         self.dropped = 0
@@ -144,7 +147,7 @@ class Emitter:
         entries.append((self._accepted, event.session, head, data))
         if len(entries) == 1:
             lane.wake.set()
-        if at_once:
+        if at_once or len(entries) == _COMPANY:
             lane.hurry.set()
         return True
 
@@ -264,7 +267,7 @@ class Emitter:
             lane.wake.set()
         while True:
             await lane.wake.wait()
-            if len(lane.entries) < MAX_EVENTS and not self._flushes:
+            if len(lane.entries) < _COMPANY and not self._flushes:
                 linger = asyncio.get_running_loop().call_later(self._linger_seconds, lane.hurry.set)
                 await lane.hurry.wait()
                 linger.cancel()
@@ -272,7 +275,7 @@ class Emitter:
             while lane.entries:
                 lane.hurry.clear()
                 await self._send_batch(producer, partition, lane)
-                if len(lane.entries) < MAX_EVENTS and not self._flushes:
+                if len(lane.entries) < _COMPANY and not self._flushes:
                     break
             if lane.entries:
                 lane.wake.set()

@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 from grpc import RpcError, StatusCode
@@ -33,7 +34,8 @@ MAX_IDS_PER_GET = 500
 TIMEOUT_SECONDS = 30.0
 ROWS_PER_PAGE = 1_000
 IDS_PER_PAGE = 16_000  # Milvus gives at most 16,384 rows a page
-RESOLVE_SECONDS = 1.0
+RESOLVE_SECONDS = 2.0
+REFRESH_SECONDS = 1.0
 DETAIL_CHARACTERS = 500
 
 # pymilvus pings every 10 s; a gRPC server allows one ping in 5 minutes on an idle connection and then closes it.
@@ -73,6 +75,7 @@ class MilvusStore:
         self._client: MilvusClient | None = None
         self._schemas: dict[str, dict[str, Any]] = {}
         self._resolved: dict[str, tuple[float, str]] = {}
+        self._asked: dict[str, asyncio.Task[tuple[float, str]]] = {}
 
     @classmethod
     def from_settings(cls, settings: Settings, metrics: Metrics, generation: str | None = None) -> MilvusStore:
@@ -88,6 +91,8 @@ class MilvusStore:
         return await self.on_client(lambda client: create_collections(client, self._encoder, self._generation))
 
     async def close(self) -> None:
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        self._asked.clear()
         if self._client is not None:
             await asyncio.to_thread(self._client.close)
             self._client = None
@@ -104,12 +109,25 @@ class MilvusStore:
         """
         if self._generation is not None:
             return generation_name(collection, self._generation)
-        now = time.monotonic()
-        known = self._resolved.get(collection)
-        if known is None or now - known[0] >= RESOLVE_SECONDS:
-            described = await self._call(lambda: self._open_client().describe_collection(collection))
-            known = self._resolved[collection] = now, described["collection_name"]
+        known, asked = self._resolved.get(collection), self._asked.get(collection)
+        if asked is not None and asked.done():
+            del self._asked[collection]
+            # Kept only here, for what was read under one name may not be written under another. An outage is found out below.
+            if asked.exception() is None:
+                known = self._resolved[collection] = asked.result()
+        age = inf if known is None else time.monotonic() - known[0]
+        if known is None or age >= RESOLVE_SECONDS:
+            known = self._resolved[collection] = await self._ask(collection)
+        elif age >= REFRESH_SECONDS and collection not in self._asked:
+            # Before it is too old: Milvus may be busy with a write, and behind this question waits a failure that is news.
+            self._asked[collection] = asyncio.create_task(self._ask(collection))
         return known[1]
+
+    async def _ask(self, collection: str) -> tuple[float, str]:
+        """Which collection the name stands for, and since when that is known."""
+        now = time.monotonic()
+        described = await self._call(lambda: self._open_client().describe_collection(collection))
+        return now, described["collection_name"]
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
         """Write rows; `text` of each is embedded into its vector. The last of several rows with one id wins.

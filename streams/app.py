@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 
 BUFFER_PLACES = 1024  # of 16 KiB, for each stage: see `streams.faust_seam.Buffer`
 BATCH_PLACES = 512
-LINGER_SECONDS = 0.01
 COMMIT_SECONDS = 0.25
 IDLE_SECONDS = 0.25
 LAG_SECONDS = 1.0
@@ -167,7 +166,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
 
         async def run(stream: Any) -> None:
-            async for events in faust_seam.batches(stream, BATCH_PLACES, LINGER_SECONDS):
+            async for events in faust_seam.batches(stream, BATCH_PLACES, stage.linger_seconds):
                 async with self._turns[stage.name]:
                     batch = faust_seam.current(self, events) if self._open else []
                     if batch:

@@ -171,14 +171,15 @@ async def batches(stream: Any, most_places: int, linger_seconds: float) -> Async
 
     `Stream.take_events` wakes up every `within` seconds whether or not anything came, which alone costs a tenth of a core
     for five agents, and lets a lone event wait for all of it. Here a stream that is idle costs nothing and its first event
-    waits for `linger_seconds`, so that events sent together are worked on together.
+    waits for `linger_seconds`, so that events sent together are worked on together; not where a whole batch is there already.
     """
     events = stream.events()
     queue = stream.channel.queue
     async for event in events:
         batch = [event]
         taken = places(event)
-        await asyncio.sleep(linger_seconds)
+        if taken + queue.qsize() < most_places:
+            await asyncio.sleep(linger_seconds)
         while taken < most_places and not queue.empty():
             event = await anext(events)
             batch.append(event)

@@ -51,6 +51,7 @@ class ItemsStage(Stage):
 
     name = "items"
     reads = "candidates"
+    linger_seconds = 0.2  # as of the stage before
 
     def __init__(
         self, store: Store, clock: Clock, metrics: Metrics, half_life_seconds: float = HALF_LIFE_SECONDS

@@ -75,6 +75,8 @@ class JudgmentsStage(Stage):
 
     name = "judgments"
     reads = "trajectories"
+    # Each batch is a query and a write of Milvus and a request of the broker, and a hint against a new failure waits for none of them.
+    linger_seconds = 0.2
 
     def __init__(self, store: Store, judge: JudgeChain, metrics: Metrics, model: LanguageModel | None = None) -> None:
         self._store = store

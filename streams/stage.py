@@ -89,10 +89,12 @@ class Stage(Protocol):
     Attributes:
         name: of the stage, as in metrics.
         reads: the topic it reads, without tenant; a topic has one reader, because how far it is committed is kept once.
+        linger_seconds: how long a record may wait for others to be worked on with it; short where somebody waits for what comes of it.
     """
 
     name: str
     reads: str
+    linger_seconds: float = 0.01
 
     @property
     def holds(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -70,6 +71,35 @@ async def test_a_writer_goes_on_where_it_read_until_it_looks_again(
     assert set(await writer.get("items", ["acme/1", "acme/late"], "body")) == {"acme/1"}
     assert await ids(reader) == {"acme/1"}
     for each in (writer, reader, new):
+        await each.close()
+
+
+async def test_a_writer_does_not_wait_for_a_busy_milvus_to_learn_of_a_switch(
+    own_milvus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.milvus.REFRESH_SECONDS", 0.0)
+    writer, new = store_of(own_milvus), store_of(own_milvus, "v2")
+    await writer.open()
+    await new.open()
+    assert await writer.resolve("items") == "items_main"
+    await writer.on_client(lambda client: make_live(client, "v2"))
+    busy = asyncio.Event()
+    answer = writer._ask
+
+    async def late(collection: str) -> tuple[float, str]:
+        await busy.wait()
+        return await answer(collection)
+
+    monkeypatch.setattr(writer, "_ask", late)
+    assert await writer.resolve("items") == "items_main"  # asks meanwhile
+    asked = writer._asked["items"]
+    assert await writer.resolve("items") == "items_main" and writer._asked["items"] is asked
+    busy.set()
+    await asked
+    await writer.upsert("items", [row("1")])  # it has not looked yet: what it read was of the old one
+    assert await writer.resolve("items") == "items_v2"
+    assert set(await writer.get("items", ["acme/1"], "body")) == set()
+    for each in (writer, new):
         await each.close()
 
 
