@@ -23,6 +23,7 @@ from sinks.milvus import row_id
 from streams.decode import Values
 from streams.held import Held, Key
 from streams.merging import MergedStates
+from streams.pieces import in_pieces
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
 
@@ -91,7 +92,7 @@ class ItemsStage(Stage):
                 change.public |= is_item
                 change.told = False
         if self._held.due(batch):
-            self._write(effects)
+            await self._write(effects)
         else:
             for key, before in was_item.items():
                 if waiting[key].state.is_item != before:
@@ -101,9 +102,9 @@ class ItemsStage(Stage):
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         return self._held.committable(tp, next_offset)
 
-    def _write(self, effects: Effects) -> None:
+    async def _write(self, effects: Effects) -> None:
         rows = effects.rows.setdefault("items", [])
-        for (tenant, id), change in self._held.waiting.items():
+        async for (tenant, id), change in in_pieces(self._held.waiting.items()):
             item = self._tell((tenant, id), change, effects)
             rows.append(_row(tenant, id, change.state, item))
         effects.acknowledged = self._held.written_behind()

@@ -30,6 +30,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.decode import Values
 from streams.judge_records import JudgeRecords, RecordKey
+from streams.pieces import in_pieces
 from streams.stage import Effects, Outgoing, Record, Stage
 from streams.store import Store
 
@@ -105,7 +106,7 @@ class JudgmentsStage(Stage):
             self._records.note(each.place, each.trajectory, each.state.said, each.before)
         # Before the sessions' own rows, which say that their case was made.
         effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
-        for each in sessions:
+        async for each in in_pieces(sessions):
             self._judge_session(each, effects)
         return effects
 

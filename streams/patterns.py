@@ -25,6 +25,7 @@ from streams.decode import Values
 from streams.held import Held, Key
 from streams.merging import MergedStates
 from streams.observation import Observation
+from streams.pieces import in_pieces
 from streams.stage import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.store import Store
 
@@ -76,7 +77,7 @@ class PatternsStage(Stage):
             if seen.last > effects.newest:
                 effects.newest = seen.last
         if self._held.due(batch):
-            self._write(effects)
+            await self._write(effects)
         else:
             effects.outgoing += (_outgoing(*key, state.to_pattern(key[0]).to_json()) for key, state in new.items())
         return effects
@@ -89,10 +90,10 @@ class PatternsStage(Stage):
         self._held.forget()
         self._newest_hours.clear()
 
-    def _write(self, effects: Effects) -> None:
+    async def _write(self, effects: Effects) -> None:
         rows = effects.rows.setdefault("patterns", [])
         seen: set[str] = set()
-        for (tenant, id), state in self._held.waiting.items():
+        async for (tenant, id), state in in_pieces(self._held.waiting.items()):
             pattern = state.to_pattern(tenant).to_json()
             effects.outgoing.append(_outgoing(tenant, id, pattern))
             rows.append(_row(tenant, state, pattern))

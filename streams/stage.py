@@ -94,7 +94,7 @@ class Stage(Protocol):
 
     name: str
     reads: str
-    linger_seconds: float = 0.01
+    linger_seconds: float = 0.003
 
     @property
     def holds(self) -> bool:
