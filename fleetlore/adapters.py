@@ -118,7 +118,12 @@ class AdapterSubscriber:
         try:
             self._inbox.take(name, key, value)
         except AdapterRefused as refusal:
-            self._refuse(refusal, key.decode(errors="replace")[:100])
+            what = key.decode(errors="replace")[:100]
+            self._refuse(refusal, what)
+            if (
+                self.refused[refusal.reason] == 1
+            ):  # who forges a thousand records must not make each agent write as many
+                self._ack(what, refusal.reason, 0.0, key=f"{self._agent}/refused")
         await self._stage()
 
     async def turn(self) -> None:
@@ -192,12 +197,13 @@ class AdapterSubscriber:
         self.refused[refusal.reason] += 1
         log.warning("adapter refused, %s stays: %s (%s)", self.version or "the base", refusal, what)
 
-    def _ack(self, version: str, result: str, load_seconds: float) -> None:
+    def _ack(self, version: str, result: str, load_seconds: float, key: str | None = None) -> None:
+        """Under a `key` of its own what is said does not take the place of which version the agent runs."""
         if self._feed is None:
             return
         pointer = self._inbox.pointer
         self._feed.ack(
-            self._agent,
+            key or self._agent,
             {
                 "agent": self._agent,
                 "version": version,

@@ -37,6 +37,7 @@ from sinks.metrics import Metrics
 from streams.backlog import Backlog, Budget, Waiting
 from streams.decode import split
 from streams.lifecycle import at_first_signal
+from streams.refusals import count_refusals
 
 if TYPE_CHECKING:
     from fleetlore.manifest import AdapterManifest
@@ -93,6 +94,7 @@ async def run_trainer(
     try:
         async with AdapterPublisher.from_settings(settings) as publisher:
             role = TrainerRole(settings, learners, publisher, metrics, health)
+            counting = asyncio.create_task(count_refusals(settings, learners, metrics), name="fleetlore-refusals")
             running, stopping = asyncio.create_task(role.run(stop)), asyncio.create_task(stop.wait())
             await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
             health.unready("broker", "stopping")
@@ -100,7 +102,8 @@ async def run_trainer(
                 await asyncio.wait_for(running, settings.drain_seconds)
             except TimeoutError:
                 log.warning("what was being learned did not end within %.0f s", settings.drain_seconds)
-            stopping.cancel()
+            for each in (stopping, counting):
+                each.cancel()
     finally:
         endpoint.close()
 

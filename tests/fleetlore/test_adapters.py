@@ -108,6 +108,18 @@ async def test_a_refused_version_is_counted_and_the_old_one_stays(subscriber: Ad
     assert acks(subscriber)[-1]["result"] == "foreign"
 
 
+async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(subscriber: AdapterSubscriber) -> None:
+    weights, manifest = version(1)
+    await deliver(subscriber, weights, manifest, 1)
+    for _ in range(3):
+        await subscriber.take("adapters.manifests", manifest.key, b"{}")
+    assert sum(subscriber.refused.values()) == 3
+    assert subscriber._feed is not None
+    assert [key for key, _ in subscriber._feed._acks] == [b"a1", b"a1/refused"]
+    told = acks(subscriber)[-1]
+    assert (told["agent"], told["version"]) == ("a1", manifest.key.decode()) and told["result"] in subscriber.refused
+
+
 async def test_a_refused_version_is_tried_once(subscriber: AdapterSubscriber) -> None:
     for _ in range(3):
         await deliver(subscriber, *version(2, base_sha256="0" * 64), 2)
