@@ -18,14 +18,13 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from itertools import accumulate, islice
-from operator import add
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from fleetlore.events import Event
-from fleetlore.outgoing import encode, mask, record
+from fleetlore.outgoing import Encoded, encode, mask, record
 from fleetlore.quiet import quiet_client_logs
 from fleetlore.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
 from fleetlore.topics import partition_for, topic
@@ -49,7 +48,7 @@ _LAST_BACKOFF_SECONDS = 2.0
 _STOP_SECONDS = 1.0
 _KNOWN_SESSIONS = 4096
 
-_Entry = tuple[int, str, bytes, bytes]  # number in the order of `emit`, session, the event in two parts
+_Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
 
 
 class _Lane:
@@ -63,13 +62,13 @@ class _Lane:
         self.hurry = asyncio.Event()  # set when it shall not wait for company
         self.limit = _BATCH_EVENTS  # halved where the broker finds a batch too large
 
-    def next_batch(self) -> tuple[list[bytes], list[int]]:
+    def next_batch(self) -> tuple[list[Encoded], list[int]]:
         """The oldest events, masked, as many as may share a batch, at least one; and their sizes in the buffer."""
-        _, _, heads, datas = zip(*islice(self.entries, self.limit), strict=True)
-        sizes = list(map(add, map(len, heads), map(len, datas)))
+        events = [event for _, _, event in islice(self.entries, self.limit)]
+        sizes = [event[0] for event in events]
         while len(sizes) > 1 and sum(sizes) > _BATCH_BYTES:
             del sizes[len(sizes) // 2 :]
-        return mask(heads[: len(sizes)], datas[: len(sizes)]), sizes
+        return mask(events[: len(sizes)]), sizes
 
 
 class Emitter:
@@ -134,17 +133,17 @@ class Emitter:
             self.dropped += 1
             return False
         try:
-            head, data = encode(event)
+            encoded = encode(event)
         except Exception as failure:  # a time that is no time, a name that is no text: never the agent's trouble
             self.dropped += 1
             log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
             return False
         self._accepted += 1
         self._waiting += 1
-        self._waiting_bytes += len(head) + len(data)
+        self._waiting_bytes += encoded[0]
         lane = self._lane_of.get(event.session) or self._lane(event.session)
         entries = lane.entries
-        entries.append((self._accepted, event.session, head, data))
+        entries.append((self._accepted, event.session, encoded))
         if len(entries) == 1:
             lane.wake.set()
         if at_once or len(entries) == _COMPANY:
@@ -325,12 +324,13 @@ async def _stop(producer: Any) -> None:
             await asyncio.wait_for(producer.client.close(), _STOP_SECONDS)
 
 
-def _records(events: list[bytes]) -> Iterator[tuple[int, bytes]]:
+def _records(events: list[Encoded]) -> Iterator[tuple[int, bytes]]:
     """Values of records that hold the events, each of at most 64 and 256 KiB, and how many each of them holds."""
     start = 0
     while start < len(events):
         some = events[start : start + MAX_EVENTS]
-        if sum(map(len, some)) + 2 * len(some) >= MAX_BYTES:  # with its closing brace, a comma or a bracket each
-            some = some[: max(1, bisect_left(list(accumulate(len(event) + 2 for event in some)), MAX_BYTES))]
+        sizes = [event[0] for event in some]
+        if sum(sizes) >= MAX_BYTES:
+            some = some[: max(1, bisect_left(list(accumulate(sizes)), MAX_BYTES))]
         yield len(some), record(some)
         start += len(some)

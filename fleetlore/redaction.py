@@ -251,7 +251,7 @@ def suspects(texts: Sequence[str]) -> list[int]:
 
 
 def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
-    """Indices, ascending, of the JSON texts of which `redact_value` might change what they were made from: one in 150.
+    """Indices, ascending, of the JSON texts of which `redact_value` might change what they were made from: one in 320.
 
     They have to be as `orjson` writes them, where all that need not be escaped stands for itself: no needle and no gate looks
     for a character that JSON escapes, so what opens it for a part opens it for the whole.

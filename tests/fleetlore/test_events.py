@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
 from typing import Any, get_args
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore import events as ev
 from fleetlore.errors import InvalidEvent
-from fleetlore.events import Event, Kind, cloudevent_head, event_id, parse_event, to_cloudevent
+from fleetlore.events import Event, Kind, event_id, parse_event, to_cloudevent
 
 NOW = 1_767_225_600.0
 
@@ -49,13 +48,6 @@ def test_an_event_reads_back_as_it_was_written(
     assert read._replace(time=0.0) == event._replace(time=0.0)
     assert read.time == pytest.approx(event.time, abs=1e-6)
     assert read.id == event.id
-    assert cloudevent_head(event) + orjson.dumps(event.data) + b"}" == orjson.dumps(to_cloudevent(event))
-
-
-@given(st.floats(0, 4e9))
-def test_a_time_is_written_as_datetime_writes_it(time: float) -> None:
-    event = Event("message", "acme", "a", "s", 0, time, {})
-    assert to_cloudevent(event)["time"] == datetime.fromtimestamp(time, UTC).isoformat()
 
 
 @pytest.mark.parametrize(
@@ -164,8 +156,7 @@ def test_harmless_characters_that_python_does_not_print_are_allowed_in_names() -
 def test_an_event_sent_twice_has_one_id() -> None:
     first, again = (Event("outcome", "acme", "a", "s", 3, time, {}) for time in (1.0, 2.0))
     assert first.id == again.id == event_id("acme", "a", "s", 3)
-    assert len(first.id) == 32
-    assert int(first.id, 16) >= 0
+    assert re.fullmatch("[0-9a-f]{32}-3", first.id)
 
 
 @given(st.lists(st.tuples(names, names, names, st.integers(0, 9)), min_size=2, max_size=8, unique=True))

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event, to_cloudevent
+from fleetlore.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event, Kind, to_cloudevent
 from fleetlore.outgoing import encode, encode_event, mask, record
 from fleetlore.records import MAX_BYTES
 from fleetlore.redaction import redact_value
@@ -23,7 +23,28 @@ def outcome(session: str, sequence: int, tenant: str = "default", **data: Any) -
 
 def masked(events: list[Event]) -> list[bytes]:
     """All of them at once, complete."""
-    return [value + b"}" for value in mask(*zip(*map(encode, events), strict=True))]
+    return [record([event])[1:-1] for event in mask([encode(event) for event in events])]
+
+
+kinds = st.sampled_from(get_args(Kind))
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=9)
+
+
+@given(
+    st.lists(st.tuples(kinds, names, names, names, st.integers(0, 2**63), st.floats(0, 4e9)), min_size=1, max_size=9)
+)
+def test_a_record_is_what_its_events_are_as_cloudevents(heads: list[tuple[Kind, str, str, str, int, float]]) -> None:
+    events = [Event(*head, {TOOL: "sql"}) for head in heads]
+    encoded = mask([encode(event) for event in events])
+    value = record(encoded)
+    assert value == b"[" + b",".join(orjson.dumps(to_cloudevent(event)) for event in events) + b"]"
+    assert len(value) < sum(event[0] for event in encoded)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -1.0, 1e12])
+def test_a_time_that_is_none_is_refused(time: float) -> None:
+    with pytest.raises(ValueError, match="between the years"):
+        encode(outcome("s", 1)._replace(time=time))
 
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=20) | st.lists(st.integers()) | st.floats(), max_size=5))
@@ -106,7 +127,7 @@ def test_many_at_once_are_masked_as_each_alone(values: list[Any]) -> None:
     events = [outcome("s", number, **{RESULT: value}) for number, value in enumerate(values)]
     expected = [orjson.dumps(to_cloudevent(event._replace(data=redact_value(event.data)))) for event in events]
     assert masked(events) == expected == [encode_event(event) for event in events]
-    assert record(mask(*zip(*map(encode, events), strict=True))) == b"[" + b",".join(expected) + b"]"
+    assert record(mask([encode(event) for event in events])) == b"[" + b",".join(expected) + b"]"
 
 
 @given(
@@ -124,10 +145,11 @@ def test_a_secret_is_found_wherever_it_lies_in_a_batch(place: int, secret: str) 
 def test_an_event_that_masks_make_too_large_is_cut() -> None:
     # Each mask is longer than what it hides.
     result = "password=abcd1\n" * ((MAX_BYTES - 1000) // 16)
-    head, data = encode(outcome("s", 1, **{RESULT: result}))
-    assert b"redacted" not in data
-    [value] = mask([head], [data])
-    assert len(value) + 3 <= MAX_BYTES
+    encoded = encode(outcome("s", 1, **{RESULT: result}))
+    assert b"redacted" not in encoded[-1]
+    masked = mask([encoded])
+    value = record(masked)
+    assert len(value) <= masked[0][0] < MAX_BYTES
     assert b"abcd1" not in value
     assert b"characters cut]" in value
 
