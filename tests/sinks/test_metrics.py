@@ -58,6 +58,15 @@ def test_no_metric_is_made_outside_the_catalogue() -> None:
     assert makers == {"sinks/metrics.py"}
 
 
+def test_every_metric_is_set_by_something() -> None:
+    """A line that nothing sets is a panel that stays empty and an alert that never fires."""
+    code = "".join(
+        path.read_text() for package in ("models", "sinks", "streams") for path in (ROOT / package).rglob("*.py")
+    )
+    unset = [name for name, spec in vars(Metrics).items() if spec in CATALOGUE and f".{name}(" not in code]
+    assert not unset
+
+
 def test_series_are_counted_apart_and_cached(metrics: Metrics) -> None:
     metrics.dead_letters("not_json").inc(3)
     metrics.dead_letters("missing_field").inc()
