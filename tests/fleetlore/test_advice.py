@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from fleetlore.advice import MAX_ITEMS, Advice, advise
 from fleetlore.holdout import withheld
-from fleetlore.lore import MemoryItem, Pattern
+from fleetlore.lore import Pattern
 from fleetlore.lore_index import LoreIndex
 from fleetlore.patterns import call_id, failure_of
+from fleetlore.testing.lore import memory_item
 
 NOW = 1_767_225_600.0
 TOOL, ARGUMENTS = "sql", {"query": "SELECT name FROM cars"}
@@ -48,10 +49,10 @@ def health(index: LoreIndex, failures: int, calls: int) -> None:
 
 
 def put(index: LoreIndex, id: str, kind: Any = "recovery", **fields: Any) -> None:
-    values: dict[str, Any] = {"title": id, "description": "d", "content": "use cars_data", "when": "w", "support": 3}
+    values: dict[str, Any] = {"content": "use cars_data", "support": 3}
     if kind != "strategy":
         values |= {"tool": TOOL, "pattern": FAILURE.class_, "call": CALL}
-    index.put_item(MemoryItem(id=id, tenant="default", kind=kind, **(values | fields)), NOW)
+    index.put_item(memory_item(id, kind=kind, **(values | fields)), NOW)
 
 
 def ask(index: LoreIndex, *call: Any, **given: Any) -> Advice:

@@ -13,6 +13,7 @@ from fleetlore import cli_app, cli_lore
 from fleetlore.health import health
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.testing.broker import EmbeddedBroker, free_port
+from fleetlore.testing.lore import memory_item
 from fleetlore.topics import topic
 
 RUNNER = CliRunner()
@@ -51,16 +52,7 @@ PATTERNS = [
 
 
 def item(id: str, **fields: Any) -> MemoryItem:
-    values: dict[str, Any] = {
-        "kind": "recovery",
-        "title": "title",
-        "description": "d",
-        "content": "c",
-        "when": "w",
-        "support": 1,
-        "agents": 1,
-    }
-    return MemoryItem(id=id, tenant="default", **(values | fields))
+    return memory_item(id, **({"title": "title", "agents": 1} | fields))
 
 
 ITEMS = [

@@ -13,10 +13,11 @@ import pytest
 import fleetlore
 from fleetlore import Budget, ConfigError, Fleet, events
 from fleetlore.events import Event
-from fleetlore.lore import MemoryItem, Pattern
+from fleetlore.lore import Pattern
 from fleetlore.patterns import call_id, failure_of
 from fleetlore.recalled import MARK
 from fleetlore.testing import EmbeddedBroker, FakeClock
+from fleetlore.testing.lore import memory_item
 
 CALL = ("sql", {"query": "SELECT 1"})
 
@@ -129,12 +130,9 @@ def teach(fleet: Fleet) -> tuple[str, str]:
         0.0,
     )  # fmt: skip
     index.put_item(
-        MemoryItem(
-            id="r", tenant="default", kind="recovery", title="t", description="d", content="c", when="w",
-            pattern=failure.class_, support=3, remedy={"tool": "sql", "arguments": {"query": "SELECT 2"}},
-        ),
+        memory_item("r", pattern=failure.class_, support=3, remedy={"tool": "sql", "arguments": {"query": "SELECT 2"}}),
         0.0,
-    )  # fmt: skip
+    )
     return failure.exact, "r"
 
 

@@ -10,6 +10,7 @@ from fleetlore.first_aid import first_aid
 from fleetlore.hints import WEATHER_SECONDS, hint_text, weather_weight, worth_showing
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.patterns import failure_of
+from fleetlore.testing.lore import memory_item
 
 NOW = 1_760_000_000.0
 
@@ -32,10 +33,9 @@ def tool(ended: int, failed: int) -> Pattern:
 
 
 def item(**fields: Any) -> MemoryItem:
-    values: dict[str, Any] = {"support": 6, "agents": 5, "last_seen": NOW - 60, "kind": "recovery"}
+    values: dict[str, Any] = {"support": 6, "agents": 5, "last_seen": NOW - 60}
     values["description"] = "pip got past this error once `-m` was added."
-    words = {name: name for name in ("id", "tenant", "title", "content", "when")}
-    return MemoryItem(**(words | values | fields))
+    return memory_item("id", **(values | fields))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.lore_index import KEPT, LoreIndex
+from fleetlore.testing.lore import memory_item
 
 
 def exact(id: str, **fields: Any) -> Pattern:
@@ -24,9 +25,7 @@ def exact(id: str, **fields: Any) -> Pattern:
 
 
 def recovery(id: str, **fields: Any) -> MemoryItem:
-    values: dict[str, Any] = {"kind": "recovery", "tool": "sql", "pattern": "class-1", "support": 1}
-    texts = {"title": id, "description": "d", "content": "c", "when": "w"}
-    return MemoryItem(id=id, tenant="default", **(values | texts | fields))
+    return memory_item(id, **({"tool": "sql", "pattern": "class-1"} | fields))
 
 
 def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:

@@ -10,6 +10,7 @@ from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.lore_index import LoreIndex
 from fleetlore.patterns import call_id, failure_of, tool_id
 from fleetlore.prepared import Prepared
+from fleetlore.testing.lore import memory_item
 
 BOOK = {"calendar": "stock", "length": 30}
 LOCKED, REFUSED = "cause of the lock", "cause of the refusal"
@@ -17,17 +18,13 @@ LOCKED, REFUSED = "cause of the lock", "cause of the refusal"
 
 def item(id: str, cause: str, remedy: dict[str, Any], **changes: Any) -> MemoryItem:
     fields: dict[str, Any] = {
-        "kind": "recovery",
-        "title": id,
-        "description": "",
         "content": f"Then: {id}",
-        "when": "",
         "tool": "book",
         "support": 8,
         "agents": 3,
         "sessions": ("s8", "s9"),
     }
-    return MemoryItem(id=id, tenant="default", cause=cause, remedy=remedy, **(fields | changes))
+    return memory_item(id, cause=cause, remedy=remedy, **(fields | changes))
 
 
 SYNC = item("sync", LOCKED, {"tool": "sync", "arguments": {"range": "month"}, "open": []})

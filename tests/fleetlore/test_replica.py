@@ -8,9 +8,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.lore import MemoryItem, Pattern
+from fleetlore.lore import Pattern
 from fleetlore.replica import LoreReplica
 from fleetlore.testing import EmbeddedBroker, FakeClock
+from fleetlore.testing.lore import memory_item
 from fleetlore.topics import topic
 
 
@@ -21,9 +22,7 @@ def pattern(id: str, failures: int = 1) -> bytes:
 
 
 def item(id: str) -> bytes:
-    return MemoryItem(
-        id=id, tenant="x", kind="recovery", title=id, description="d", content="c", when="w", pattern="class", support=1
-    ).to_json()
+    return memory_item(id, tenant="x", pattern="class").to_json()
 
 
 class Writer:

@@ -17,6 +17,7 @@ from fleetlore.lore import MemoryItem
 from fleetlore.testing.advisers import FleetAdviser, Journal, _remedy
 from fleetlore.testing.agents import Mind, Tip, attend, closest, repeated
 from fleetlore.testing.catalogue import DOMAINS
+from fleetlore.testing.lore import memory_item
 from fleetlore.testing.world import Call, Environment, Reply, Step, Task, World
 
 PUSH = [Call("push", {"branch": "fix-1", "force": value}) for value in (True, False)]
@@ -268,9 +269,7 @@ class FakePolicy:
 
 
 def recovery(remedy: dict[str, Any] | None) -> MemoryItem:
-    return MemoryItem(
-        id="1", tenant="default", kind="recovery", title="", description="", content="", when="", remedy=remedy
-    )
+    return memory_item("1", remedy=remedy)
 
 
 async def test_the_fleets_advice_becomes_tips_and_every_call_is_reported() -> None:

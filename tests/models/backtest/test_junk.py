@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.patterns import call_id, failure_of
+from fleetlore.testing.lore import memory_item
 from models.backtest.cases import Case
 from models.backtest.harm import MIN_SESSIONS, harmless_patterns
 from models.backtest.junk import harmless_warnings, junk_reasons
@@ -24,21 +25,9 @@ def sessions(make_case: MakeCase, met_failed: int, others_failed: int) -> list[C
 
 
 def item(id: str, **fields: object) -> MemoryItem:
-    return MemoryItem(
-        **{  # type: ignore[arg-type]
-            "id": id,
-            "tenant": "default",
-            "kind": "lesson",
-            "title": "sql: no such table: 'x'",
-            "description": "",
-            "content": f"Error: no such table: 'x'\nTried in vain: sql(SELECT {id})",
-            "when": "",
-            "tool": "sql",
-            "support": 1,
-            "sessions": ("m1",),
-            **fields,
-        }
-    )
+    values = {"kind": "lesson", "title": "sql: no such table: 'x'", "tool": "sql", "sessions": ("m1",)}
+    values["content"] = f"Error: no such table: 'x'\nTried in vain: sql(SELECT {id})"
+    return memory_item(id, **(values | fields))
 
 
 def test_a_pattern_is_harmless_where_its_sessions_end_no_worse(make_case: MakeCase) -> None:
