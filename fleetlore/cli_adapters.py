@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from fleetlore.adapter_listing import AdapterListing, read_adapters
-from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, connection
+from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, Version, connection
 from fleetlore.cli_output import Column, ask, moment, print_json, print_table, safe
 
 SHORT = 12
@@ -63,7 +63,7 @@ def list_(
 
 
 def show(
-    version: Annotated[str, typer.Argument(help="A version, or its first characters.")],
+    version: Version,
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",

@@ -42,6 +42,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Logs = Annotated[
     Path, typer.Argument(metavar="DIR", help="Logged sessions with their outcomes: trajectories.jsonl, steps.jsonl.")
 ]
+Version = Annotated[str, typer.Argument(help="A published version, or its first characters.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the broker.")
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from fleetlore.cli_app import group
-from fleetlore.cli_options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli_options import Broker, Data, Json, Tenant, Version, connection
 from fleetlore.cli_output import ask, print_json
 from fleetlore.config import Settings
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Version = Annotated[str, typer.Argument(help="A published version, or its first characters.")]
 Why = Annotated[str, typer.Option(help="Why; it is published with the decision.")]
 
 

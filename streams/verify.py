@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from fleetlore.adapter_listing import read_to_end
 from fleetlore.cli_app import group
-from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, connection
+from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, Version, connection
 from fleetlore.cli_output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    version: Annotated[str, typer.Argument(help="A published version, or its first characters.")],
+    version: Version,
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
