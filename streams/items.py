@@ -104,7 +104,7 @@ class ItemsStage(Stage):
 
     async def _write(self, effects: Effects) -> None:
         rows = effects.rows.setdefault("items", [])
-        async for (tenant, id), change in in_pieces(self._held.waiting.items()):
+        async for (tenant, id), change in in_pieces(list(self._held.waiting.items())):
             item = self._tell((tenant, id), change, effects)
             rows.append(_row(tenant, id, change.state, item))
         effects.acknowledged = self._held.written_behind()

@@ -106,8 +106,9 @@ class JudgmentsStage(Stage):
             self._records.note(each.place, each.trajectory, each.state.said, each.before)
         # Before the sessions' own rows, which say that their case was made.
         effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
-        async for each in in_pieces(sessions):
-            self._judge_session(each, effects)
+        heard = [self._records.heard(each.place, each.state.said) for each in sessions]
+        async for each, votes in in_pieces(list(zip(sessions, heard, strict=True))):
+            self._judge_session(each, votes, effects)
         return effects
 
     def forget(self) -> None:
@@ -162,10 +163,10 @@ class JudgmentsStage(Stage):
             }
         )
 
-    def _judge_session(self, session: Session, effects: Effects) -> None:
+    def _judge_session(self, session: Session, votes: tuple[Verdict, ...], effects: Effects) -> None:
         state, trajectory, tenant = session.state, session.trajectory, session.place[0]
         effects.newest = max(effects.newest, trajectory.ended)
-        verdict = self._judge.conclude(trajectory, self._records.heard(session.place, state.said))
+        verdict = self._judge.conclude(trajectory, votes)
         state.trajectory = digest = trajectory.digest()
         # Encoded once: it goes into the judgment and into the store.
         encoded = digest.to_json()

@@ -93,7 +93,7 @@ class PatternsStage(Stage):
     async def _write(self, effects: Effects) -> None:
         rows = effects.rows.setdefault("patterns", [])
         seen: set[str] = set()
-        async for (tenant, id), state in in_pieces(self._held.waiting.items()):
+        async for (tenant, id), state in in_pieces(list(self._held.waiting.items())):
             pattern = state.to_pattern(tenant).to_json()
             effects.outgoing.append(_outgoing(tenant, id, pattern))
             rows.append(_row(tenant, state, pattern))

@@ -6,7 +6,7 @@ A batch of judgments, or all patterns that are written at once, take 50 to 100 m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,8 +14,11 @@ T = TypeVar("T")
 PIECE = 16  # sessions to judge or states to write: some milliseconds
 
 
-async def in_pieces(values: Iterable[T]) -> AsyncIterator[T]:
-    """The values, and now and then a turn for the others in between. They must not change these values meanwhile."""
+async def in_pieces(values: Sequence[T]) -> AsyncIterator[T]:
+    """The values, and now and then a turn for the others in between.
+
+    A sequence of its own, because one of the others may be a rebalance, and then a stage forgets all that it holds.
+    """
     for number, value in enumerate(values, 1):
         yield value
         if number % PIECE == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from models.item_state import ItemState
 from sinks.metrics import Metrics
 from streams import merging
 from streams.items import WRITE_SECONDS, ItemsStage
+from streams.pieces import PIECE
 from streams.stage import Effects, Record, TopicPartition
 from tests.candidates import candidate
 
@@ -64,3 +66,17 @@ async def test_what_is_being_written_is_built_on_and_not_committed(monkeypatch: 
     last.acknowledged()
     assert stage.committable(HERE, 3) == 3
     assert not stage.holds
+
+
+async def test_a_rebalance_between_two_pieces_of_a_write_does_no_harm() -> None:
+    clock = FakeClock()
+    stage = ItemsStage(Empty(), clock, Metrics("worker"))
+    kinds = [candidate("s0", tenant="acme", item_id=f"item{number:028x}").to_json() for number in range(3 * PIECE)]
+    clock.advance(WRITE_SECONDS)
+    writing = asyncio.create_task(
+        stage.process([Record(HERE.topic, HERE.partition, offset, None, kind, {}) for offset, kind in enumerate(kinds)])
+    )
+    while not stage.holds:
+        await asyncio.sleep(0)
+    stage.forget()
+    assert len((await writing).rows["items"]) == 3 * PIECE
