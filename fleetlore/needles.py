@@ -38,10 +38,10 @@ class Needles:
     """
 
     def __init__(self, exact: Iterable[bytes], folded: Iterable[bytes] = ()) -> None:
-        self._exact = _by_ending(exact)
-        self._folded = _by_ending(needle.lower() for needle in folded)
-        places = [[bytes([byte]) for byte in gram] for gram in sorted(self._exact)]
-        places += [[bytes([byte, *bytes([byte]).swapcase()]) for byte in gram] for gram in sorted(self._folded)]
+        exact_endings = _by_ending(exact)
+        folded_endings = _by_ending(needle.lower() for needle in folded)
+        places = [[bytes([byte]) for byte in gram] for gram in sorted(exact_endings)]
+        places += [[bytes([byte, *bytes([byte]).swapcase()]) for byte in gram] for gram in sorted(folded_endings)]
         # Low byte: buckets in which the pair can be the first half; high byte: the second. Indexed as little-endian pairs.
         halves = np.zeros((256, 256), np.uint16)
         for number, place in enumerate(sorted(places, key=len)):
@@ -52,8 +52,12 @@ class Needles:
             halves[np.ix_(list(second), list(first))] |= np.uint16(1 << bucket)
             halves[np.ix_(list(fourth), list(third))] |= np.uint16(1 << bucket + _BUCKETS)
         self._halves = halves.reshape(-1)
-        endings = (*self._exact, *self._folded)
-        self._grams = {int.from_bytes(ending, "little") & _WITHOUT_CASE for ending in endings}
+        self._grams = {int.from_bytes(ending, "little") & _WITHOUT_CASE for ending in (*exact_endings, *folded_endings)}
+        # By their last four bytes in lower case: the needles, and whether each is found in upper and lower case.
+        self._ending: dict[bytes, list[tuple[bytes, bool]]] = {}
+        for endings, folds in ((exact_endings, False), (folded_endings, True)):
+            for ending, needles in endings.items():
+                self._ending.setdefault(ending.lower(), []).extend((needle, folds) for needle in needles)
 
     def find(self, texts: Sequence[bytes]) -> dict[int, set[bytes]]:
         """By index, ascending, the needles that a text contains (the folded ones in lower case); without texts that have none."""
@@ -71,10 +75,9 @@ class Needles:
         """The needles whose last four bytes, or the whole if shorter, begin here."""
         found = []
         for stop in (position + _GRAM, position + 3):
-            ending = joined[position:stop]
-            found += [needle for needle in self._exact.get(ending, ()) if joined.endswith(needle, 0, stop)]
-            for needle in self._folded.get(ending.lower(), ()):
-                if joined[max(0, stop - len(needle)) : stop].lower() == needle:
+            for needle, folded in self._ending.get(joined[position:stop].lower(), ()):
+                there = joined[max(0, stop - len(needle)) : stop]
+                if (there.lower() if folded else there) == needle:
                     found.append(needle)
         return found
 

@@ -214,13 +214,13 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     )
 }
 # What the patterns above find contains one of these, and which word that is; the short ones with what can follow, because a
-# `key` is in a `keyboard`. White space beyond ASCII begins with one of the last four bytes.
+# `key` is in a `keyboard`, and "initial" ends as `credential` does. White space beyond ASCII begins with one of the last four bytes.
 _AFTER_NAME = b"\\\"':= \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
 _MENTIONS: dict[bytes, str] = {
     **{word.encode(): word for word in ("token", "secret", "signat", "cookie", "authoriza", "bearer", "basic")},
     **dict.fromkeys((b"passw", b"passp", b"passc"), "pass"),
     **{word.encode() + bytes([after]): word for word in ("key", "pwd", "auth") for after in _AFTER_NAME},
-    **dict.fromkeys((b"credential", *(b"creds" + bytes([after]) for after in _AFTER_NAME)), "cred"),
+    **dict.fromkeys((b"credentia", *(b"creds" + bytes([after]) for after in _AFTER_NAME)), "cred"),
 }
 # A pattern that ignores case takes a long s for an s and a Kelvin sign for a k.
 _LOOKALIKES = {b"s"[0]: (b"s", "\u017f".encode()), b"k"[0]: (b"k", "\u212a".encode())}
