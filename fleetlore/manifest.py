@@ -81,7 +81,8 @@ class FailureSignature:
 class Familiar:
     """Goals that the version has learned from, as centres of clusters: base64 of 256 little-endian float16 each.
 
-    least: cosine to the nearest centre below which a goal is of another kind; 1 in 50 of those learned lie below it.
+    least: cosine to the nearest centre below which a goal is of another kind; 1 in 50 of those learned would lie below it, had their own
+        cluster not been learned.
     """
 
     centres: tuple[str, ...] = ()
@@ -126,6 +127,7 @@ class AdapterManifest:
         version: sha256 of the weights; `ordinal` counts versions for people.
         data, sessions, agents: what it learned from beyond its parent; `agents` is how many, never who.
         tools: those it may judge, by what it showed on held-out sessions; on any other tool the policy abstains.
+        vain_tools: those of which it may also say whether a call is made in vain.
         metrics: the gate's figures.
         created: Unix seconds.
         batches: the updates that made it of its parent, in order: with `training` (settings, seed) they give the same
@@ -163,6 +165,7 @@ class AdapterManifest:
     signatures: tuple[FailureSignature, ...] = ()
     familiar: Familiar = Familiar()
     privacy: PrivacyLedger | None = None
+    vain_tools: tuple[str, ...] = ()
     schema: int = SCHEMA
 
     @property
@@ -291,6 +294,7 @@ def _manifest(data: bytes) -> AdapterManifest:
         body["tensors"] = {name: tuple(shape) for name, shape in body["tensors"].items()}
         body["targets"] = tuple(body["targets"])
         body["tools"] = tuple(body["tools"])
+        body["vain_tools"] = tuple(body.get("vain_tools", ()))
         body["batches"] = tuple(_batch(entry) for entry in body.get("batches", ()))
         body["signatures"] = tuple(FailureSignature(**entry) for entry in body.get("signatures", ()))
         familiar = body.get("familiar", {})

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -90,6 +90,19 @@ class LoadedAdapter:
     sessions: Sessions
 
 
+class Outlook(NamedTuple):
+    """What is foreseen of a call.
+
+    Attributes:
+        fails: P(the call fails).
+        vain: P(it is made in vain: it fails, or works and helps nothing past the error that stands in the way); None where the version
+            has not shown that it can tell this of that tool.
+    """
+
+    fails: float
+    vain: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Risk:
     """A call that is likely to fail, and what it looks like.
@@ -139,6 +152,12 @@ class Policy:
         None where the policy abstains: the version in use has not learned that tool (on the bare base: any tool), or no goal
         of this kind. Never blocks on a network; ~1 ms for 8 candidates.
         """
+        return [None if found is None else found.fails for found in self.outlook(steps, goal, candidates)]
+
+    def outlook(
+        self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
+    ) -> list[Outlook | None]:
+        """As `score`, and whether the call would be made in vain. A choice is best made by ln(1 - fails) + ln(1 - vain)."""
         return [None if found is None else found[0] for found in self._read(self._current, steps, goal, candidates)]
 
     def risk(
@@ -155,23 +174,24 @@ class Policy:
         """
         current = self._current
         (found,) = self._read(current, steps, goal, [(tool, arguments)])
-        if current is None or found is None or found[0] <= 0.5:
+        if current is None or found is None or found[0].fails <= 0.5:
             return None
+        fails = found[0].fails
         mine = [place for place, known in enumerate(current.manifest.signatures) if known.tool == tool]
         if not mine:
-            return Risk(found[0])
+            return Risk(fails)
         likeness = current.signatures[mine] @ found[1]
         nearest = int(likeness.argmax())
         if likeness[nearest] < LEAST_LIKENESS:
-            return Risk(found[0])
+            return Risk(fails)
         pattern = current.manifest.signatures[mine[nearest]].pattern
-        return Risk(found[0], pattern, float(likeness[nearest]), hint(pattern))
+        return Risk(fails, pattern, float(likeness[nearest]), hint(pattern))
 
     def _read(
         self, current: LoadedAdapter | None, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
-    ) -> list[tuple[float, Vectors] | None]:
-        """P(fails) and signature of each candidate; None where the policy abstains."""
-        found: list[tuple[float, Vectors] | None] = [None] * len(candidates)
+    ) -> list[tuple[Outlook, Vectors] | None]:
+        """Outlook and signature of each candidate; None where the policy abstains."""
+        found: list[tuple[Outlook, Vectors] | None] = [None] * len(candidates)
         if current is None:
             return found
         asked = [index for index, (tool, _) in enumerate(candidates) if tool in current.manifest.tools]
@@ -183,11 +203,12 @@ class Policy:
         vectors = self.encoder.encode([texts[0], *fresh, *(action_text(*candidates[index]) for index in asked)])
         if len(current.centres) and float((current.centres @ vectors[0]).max()) < current.manifest.familiar.least:
             return found
-        prefix, risks, signatures = current.reader.read(prefix, vectors[1:], len(asked))
+        prefix, fails, vain, signatures = current.reader.read(prefix, vectors[1:], len(asked))
         if fresh:
             current.sessions.keep(texts, prefix)
         for place, index in enumerate(asked):
-            found[index] = risks[place], signatures[place]
+            known = candidates[index][0] in current.manifest.vain_tools
+            found[index] = Outlook(fails[place], vain[place] if known else None), signatures[place]
         return found
 
     def prepare(self, weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:

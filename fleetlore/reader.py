@@ -50,12 +50,14 @@ class Reader:
         self._places = _centred(weights["positions.weight"] + kinds + weights["project.bias"])
         self._project = _centred(weights["project.weight"].T) * np.float32(math.sqrt(TEXT_DIMENSIONS))
         self._blocks = [_Block(weights, f"blocks.{number}.") for number in range(BLOCKS)]
-        self._heads = _Affine(weights, "step_head", "signature_head", norm="last_norm")
+        self._heads = _Affine(weights, "step_head", "session_head", "signature_head", norm="last_norm")
 
-    def read(self, prefix: Prefix, vectors: Vectors, candidates: int) -> tuple[Prefix, list[float], Vectors]:
+    def read(
+        self, prefix: Prefix, vectors: Vectors, candidates: int
+    ) -> tuple[Prefix, list[float], list[float], Vectors]:
         """Read on in one pass: vectors (n + k, 256) are the n texts that came after `prefix` and k candidates for what comes next.
 
-        The session with those n texts, at most 33 in all, and P(fails) and signature (k, 64) of each candidate.
+        The session with those n texts, at most 33 in all, and P(fails), P(in vain) and signature (k, 64) of each candidate.
         """
         fresh = len(vectors) - candidates
         upto = len(prefix) + fresh
@@ -63,10 +65,11 @@ class Reader:
         if candidates:
             places = np.concatenate([places, np.broadcast_to(self._places[upto], (candidates, WIDTH))])
         after, rows = self._read(prefix, vectors, places, _hidden(fresh, candidates), candidates)
-        signatures = rows[:, 1:]
+        signatures = rows[:, 2:]
         lengths = np.sqrt(np.einsum("ij,ij->i", signatures, signatures))
-        chances: list[float] = _sigmoid(rows[:, 0]).tolist()
-        return after, chances, signatures / np.maximum(lengths, np.float32(1e-12))[:, None]
+        chances = _sigmoid(rows[:, :2])
+        fails, vain = chances[:, 0].tolist(), chances[:, 1].tolist()
+        return after, fails, vain, signatures / np.maximum(lengths, np.float32(1e-12))[:, None]
 
     def steps(self, vectors: Vectors) -> Vectors:
         """P(the step fails) at each text of a session, (n, 256)."""

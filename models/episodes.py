@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
@@ -17,6 +17,7 @@ from fleetlore.manifest import Place
 from fleetlore.network import MAX_STEPS, TEXT_DIMENSIONS
 from fleetlore.session_texts import session_texts
 from fleetlore.trajectory import Judgment, Step
+from models.hindsight import in_vain
 
 UNLABELLED = -1
 HELD_OUT_ONE_IN = 5
@@ -41,6 +42,7 @@ class Episode:
         domain: what kind of work it was: the first word of the task's name.
         patterns: per step, id of the failure's class; empty where it worked.
         place: where it lies on `judgments`.
+        vain: int8 (n): 1 the step was in vain, 0 it helped, -1 nobody knows (models.hindsight).
     """
 
     key: str
@@ -53,6 +55,7 @@ class Episode:
     domain: str = ""
     patterns: tuple[str, ...] = ()
     place: Place = NOWHERE
+    vain: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
 
     @property
     def session(self) -> str:
@@ -84,11 +87,14 @@ def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
     key = blake2b(f"{trajectory.tenant}\x1f{trajectory.id}".encode(), digest_size=16).hexdigest()
     word = _WORD.search(trajectory.task)
     episodes: list[Episode] = []
+    vain = np.array(in_vain(steps), dtype=np.int8)
     labelled_until = 0
     for start in range(0, max(1, len(steps) - MAX_STEPS // 2), MAX_STEPS // 2):
         window = steps[start : start + MAX_STEPS]
         failed = np.array([_label(step) for step in window], dtype=np.int8)
-        failed[: labelled_until - start] = UNLABELLED
+        mine = vain[start : start + MAX_STEPS].copy()
+        for labels in (failed, mine):
+            labels[: labelled_until - start] = UNLABELLED
         labelled_until = start + len(window)
         rows = [0, *range(1 + 2 * start, 1 + 2 * (start + len(window)))]
         episodes.append(
@@ -103,6 +109,7 @@ def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
                 domain=word.group().lower() if word else "",
                 patterns=tuple(step.pattern or "" for step in window),
                 place=place._replace(window=len(episodes)),
+                vain=mine,
             )
         )
     return episodes
@@ -117,7 +124,7 @@ def _label(step: Step) -> int:
 class Batch:
     """Episodes as tensors, padded to the right: b sessions, s steps, 1 + 2s tokens.
 
-    failed, contrast: (b, s), -1 where there is nothing to learn; session_failed: (b,); length: steps of each.
+    failed, contrast, vain: (b, s), -1 where there is nothing to learn; session_failed: (b,); length: steps of each.
     weight: (b,), of each step of a session; 1 where nothing else was said.
     """
 
@@ -127,6 +134,7 @@ class Batch:
     session_failed: Tensor
     length: Tensor
     weight: Tensor
+    vain: Tensor
 
 
 def collate(episodes: Sequence[Episode], weights: Sequence[float] | None = None) -> Batch:
@@ -136,9 +144,11 @@ def collate(episodes: Sequence[Episode], weights: Sequence[float] | None = None)
     vectors = np.zeros((len(episodes), 1 + 2 * longest, TEXT_DIMENSIONS), dtype=np.float32)
     failed = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
     contrast = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
+    vain = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
     for row, episode in enumerate(episodes):
         vectors[row, : len(episode.vectors)] = episode.vectors
         failed[row, : len(episode.failed)] = episode.failed
+        vain[row, : len(episode.vain)] = episode.vain
         contrast[row, : len(episode.failed)] = [classes[name] for name in episode.contrast]
     contrast[failed == UNLABELLED] = UNLABELLED
     return Batch(
@@ -148,4 +158,5 @@ def collate(episodes: Sequence[Episode], weights: Sequence[float] | None = None)
         session_failed=torch.tensor([float(episode.session_failed) for episode in episodes]),
         length=torch.tensor([len(episode.failed) for episode in episodes]),
         weight=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights), dtype=torch.float32),
+        vain=torch.from_numpy(vain),
     )

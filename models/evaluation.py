@@ -106,33 +106,48 @@ class Foresight:
 
     def __init__(self, network: PolicyNetwork) -> None:
         self._network = network
-        self._known: dict[str, npt.NDArray[np.float64]] = {}
+        self._known: dict[str, npt.NDArray[np.float64]] = {}  # (steps, 2): fails, in vain
 
     def predict(self, episodes: Sequence[Episode]) -> Predictions:
         """As `predict`. Only these episodes are remembered then."""
+        self._read(episodes)
+        return self._of([(episode, episode.failed, self._known[episode.key][:, 0]) for episode in episodes])
+
+    def predict_vain(self, episodes: Sequence[Episode]) -> Predictions:
+        """The same of P(in vain) where the rest of the session tells: `failed` of the result is that the call was in vain."""
+        self._read(episodes)
+        return self._of([(e, e.vain, self._known[e.key][:, 1]) for e in episodes if len(e.vain)])
+
+    def _read(self, episodes: Sequence[Episode]) -> None:
         self._known = {episode.key: self._known[episode.key] for episode in episodes if episode.key in self._known}
         unknown = [episode for episode in episodes if episode.key not in self._known]
         for start in range(0, len(unknown), CHUNK):
             chunk = unknown[start : start + CHUNK]
             with torch.inference_mode():
-                answers = torch.sigmoid(self._network(collate(chunk).vectors).step[:, 1::2]).double().numpy()
+                reading = self._network(collate(chunk).vectors)
+                logits = torch.stack([reading.step[:, 1::2], reading.session[:, 1::2]], dim=-1)
+                answers = torch.sigmoid(logits).double().numpy()
             for row, episode in enumerate(chunk):
                 self._known[episode.key] = answers[row, : len(episode.failed)]
-        labelled = [episode.failed != UNLABELLED for episode in episodes]
+
+    def _of(self, answered: Sequence[tuple[Episode, npt.NDArray[np.int8], npt.NDArray[np.float64]]]) -> Predictions:
         tools: list[str] = []
         sessions: list[int] = []
         domains: list[str] = []
         numbers: dict[str, int] = {}
-        for episode in episodes:
-            mine = [tool for tool, label in zip(episode.tools, episode.failed, strict=True) if label != UNLABELLED]
+        chances, outcomes = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)]
+        for episode, labels, answers in answered:
+            places = labels != UNLABELLED
+            chances.append(answers[places])
+            outcomes.append(labels[places] == 1)
+            mine = [tool for tool, label in zip(episode.tools, labels, strict=True) if label != UNLABELLED]
             tools.extend(mine)
             # The windows of one session are one session: what they say is not independent. Numbered as they come.
             sessions.extend([numbers.setdefault(episode.session, len(numbers))] * len(mine))
             domains.extend([episode.domain] * len(mine))
-        pairs = list(zip(episodes, labelled, strict=True))
         return Predictions(
-            np.concatenate([self._known[episode.key][places] for episode, places in pairs] or [np.zeros(0)]),
-            np.concatenate([episode.failed[places] == 1 for episode, places in pairs] or [np.zeros(0, dtype=np.bool_)]),
+            np.concatenate(chances),
+            np.concatenate(outcomes),
             np.array(tools, dtype=np.str_),
             np.array(sessions, dtype=np.int64),
             np.array(domains, dtype=np.str_),

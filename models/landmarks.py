@@ -39,7 +39,11 @@ def signatures_of(network: PolicyNetwork, episodes: Sequence[Episode]) -> tuple[
 
 
 def familiar_goals(episodes: Sequence[Episode]) -> Familiar:
-    """Centres of the goals' vectors by spherical k-means, begun with the goals that lie farthest apart."""
+    """Centres of the goals' vectors by spherical k-means, begun with the goals that lie farthest apart.
+
+    What is another kind of goal is told by leaving kinds out: how near would those that were learned be, had their own kind not been learned?
+    Distances to their own centres would say that of goals already seen in other words, and a new task of the same tools would be strange.
+    """
     goals = np.unique(np.array([episode.vectors[0] for episode in episodes], dtype=np.float32), axis=0)
     goals = goals[np.linalg.norm(goals, axis=1) > 0] if len(goals) else goals
     if not len(goals):
@@ -54,7 +58,10 @@ def familiar_goals(episodes: Sequence[Episode]) -> Familiar:
             _unit(list(goals[nearest == place])) if (nearest == place).any() else centre
             for place, centre in enumerate(centres)
         ]
-    least = float(np.quantile((goals @ np.array(centres).T).max(axis=1), UNFAMILIAR_SHARE))
+    likeness = goals @ np.array(centres).T
+    if len(centres) > 1:
+        likeness[np.arange(len(goals)), likeness.argmax(axis=1)] = -1.0
+    least = float(np.quantile(likeness.max(axis=1), UNFAMILIAR_SHARE))
     return Familiar(tuple(packed(centre) for centre in centres), round(least, 4))
 
 

@@ -295,8 +295,12 @@ class Learner:
         weights = self._trainer.weights()
         held_out = [episode for episode in self._held_out.all() if self._believed(episode)]
         running = self.running[0] if self.running else None
-        judged = set(self.running[1].tools) - self._stale if self.running else ()
-        report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._evidence, judged)
+        judged = (
+            [set(known) - self._stale for known in (self.running[1].tools, self.running[1].vain_tools)]
+            if self.running
+            else []
+        )
+        report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._evidence, *judged)
         self._updates_since_candidate = 0
         if report.reason != "too_few":
             fruitless = report.reason == "no_gain" or (report.reason == "auroc" and running is None)
@@ -333,6 +337,7 @@ class Learner:
             sessions=len(self._sessions),
             agents=len(self._agents),
             tools=candidate.report.tools,
+            vain_tools=() if private else candidate.report.vain_tools,
             metrics=candidate.report.figures,
             probe=Probe(PROBE_SEED, probe_answers(network, PROBE_SEED)),
             created=created,

@@ -1,6 +1,6 @@
 """Contrastive LoRA updates of the procedural memory over its frozen base.
 
-Loss: BCE on every step and on the session's end, a supervised contrast over *what went wrong with which tool* (Khosla et
+Loss: BCE on every step, on whether it was in vain (`models.hindsight`) and on the session's end, a supervised contrast over *what went wrong with which tool* (Khosla et
 al. 2020; plain success against failure makes worse signatures than no contrast at all), and on rehearsed sessions the
 squared distance to the published version's logits (Hinton et al. 2015), which is what keeps old tools known. Sessions
 weigh as `models.influence` says.
@@ -10,6 +10,7 @@ An update is a pure function of the adapter, the episodes and the seed: AdamW st
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,17 +30,20 @@ from models.influence import influences
 class TrainerConfig:
     """How to learn. `new_sessions` and `replayed_sessions` are the halves of a batch.
 
-    Each of the `steps` learns from `step_sessions` of the batch, half of them new: as good as steps on the whole batch
-    at half the rate, for a quarter of the time.
+    Each step learns from `step_sessions` windows of the batch, half of them new: as good as steps on the whole batch
+    at half the rate, for a quarter of the time. There are `steps` of them, and as many more as read `passes` times what long sessions have
+    beyond two windows: one of 120 steps has 14, of which seven steps would read one or two.
     """
 
     rank: int = 8
     alpha: int = 16
     learning_rate: float = 2e-3
     steps: int = 7
+    passes: int = 2
     new_sessions: int = 32
     replayed_sessions: int = 32
     step_sessions: int = 16
+    vain_weight: float = 1.0
     contrast_weight: float = 1.0
     distillation_weight: float = 0.1
     temperature: float = 0.1
@@ -50,15 +54,21 @@ class TrainerConfig:
     def scale(self) -> float:
         return self.alpha / self.rank
 
+    def steps_of(self, later: int) -> int:
+        """Steps of an update, `later` of whose new windows are not among the first two of their session."""
+        return self.steps + math.ceil(self.passes * later / max(1, self.step_sessions // 2))
+
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Means over the steps of one update."""
+    """Means over the steps of one update, and how many steps it had."""
 
     step: float
     session: float
     contrast: float
     distillation: float
+    vain: float
+    steps: int
 
 
 class ContrastiveTrainer:
@@ -111,18 +121,21 @@ class ContrastiveTrainer:
         episodes = [*fresh, *old]
         weights = influences(episodes)
         optimizer = torch.optim.AdamW(self._parameters, lr=self.config.learning_rate, weight_decay=0.0, fused=True)
-        totals = torch.zeros(4)
+        totals = torch.zeros(5)
         self._model.train()
-        for rows in self._rows(len(fresh), len(old)):
+        steps = self.config.steps_of(sum(episode.place.window >= 2 for episode in fresh))
+        for rows in self._rows(len(fresh), len(old), steps):
             part = [episodes[row] for row in rows]
             batch = collate(part, [weights[row] for row in rows])
             reading = self._model(batch.vectors)
             losses = batch_losses(reading, batch, self.config.temperature)
+            vain = vain_loss(reading, batch)
             taught = torch.tensor([row >= len(fresh) for row in rows]).unsqueeze(1) & _known_steps(part, batch, stale)
             distillation = self._distance(reading, batch, taught)
             loss = (
                 losses[0]
                 + losses[1]
+                + self.config.vain_weight * vain
                 + self.config.contrast_weight * losses[2]
                 + self.config.distillation_weight * distillation
             )
@@ -130,16 +143,16 @@ class ContrastiveTrainer:
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self._parameters, self.config.clip_norm)
             optimizer.step()
-            totals += torch.stack([*losses, distillation]).detach()
+            totals += torch.stack([*losses, distillation, vain]).detach()
         self._model.eval()
-        return Losses(*(totals / self.config.steps).tolist())
+        return Losses(*[*(totals / steps).tolist(), steps])
 
-    def _rows(self, fresh: int, old: int) -> Iterator[list[int]]:
+    def _rows(self, fresh: int, old: int, steps: int) -> Iterator[list[int]]:
         """Rows of the batch for each step: shuffled piles of new and of rehearsed ones, begun again when they are through."""
         chance = random.Random(f"{self.config.seed}/{fresh}/{old}")
         half = max(1, self.config.step_sessions // 2)
         piles: tuple[list[int], list[int]] = [], []
-        for _ in range(self.config.steps):
+        for _ in range(steps):
             rows: list[int] = []
             for pile, first, count in ((piles[0], 0, fresh), (piles[1], fresh, old)):
                 share = min(count, half if fresh and old else 2 * half)
@@ -156,8 +169,11 @@ class ContrastiveTrainer:
         with torch.inference_mode():
             known = self._teacher(batch.vectors[rows])
         step = (reading.step[rows, 1::2] - known.step[:, 1::2].clone())[taught[rows]]
-        session = (reading.session[rows, 2::2] - known.session[:, 2::2].clone())[taught[rows]]
-        distance: Tensor = step.square().mean() + session.square().mean()
+        # At actions the session's head says whether the call is in vain, at outcomes how the session ends.
+        vain, session = (
+            (reading.session[rows, first::2] - known.session[:, first::2].clone())[taught[rows]] for first in (1, 2)
+        )
+        distance: Tensor = step.square().mean() + vain.square().mean() + session.square().mean()
         return distance
 
 
@@ -185,6 +201,18 @@ def batch_losses(reading: Reading, batch: Batch, temperature: float) -> tuple[Te
         batch.weight.unsqueeze(1).expand_as(contrasted)[contrasted],
     )
     return step, session, contrast
+
+
+def vain_loss(reading: Reading, batch: Batch) -> Tensor:
+    """Of the calls of which the rest of the session tells whether they were in vain; 0 where the batch has none."""
+    known = batch.vain != UNLABELLED
+    if not bool(known.any()):
+        return torch.zeros(())
+    return functional.binary_cross_entropy_with_logits(
+        reading.session[:, 1::2][known],
+        batch.vain[known].float(),
+        weight=batch.weight.unsqueeze(1).expand_as(known)[known],
+    )
 
 
 def supervised_contrast(

@@ -99,7 +99,7 @@ class FleetBoth(Memory):
         await self.text.begin(situation)
 
     def recall(self, situation: Situation) -> Recall:
-        return Recall(self.text.recall(situation).notes, self.weights.recall(situation).risks)
+        return self.weights.recall(situation)._replace(notes=self.text.recall(situation).notes)
 
     async def act(self, call: Call, environment: Performs) -> Reply:
         return await self.text.act(call, environment)

@@ -244,9 +244,9 @@ class TrainerRole:
             began = self._clock.monotonic()
             # On a thread, so that the consumer's heartbeats go on.
             losses = await asyncio.to_thread(learner.update, began)
-            steps = learner.config.steps
-            self._metrics.trainer_updates().inc(steps)
-            self._metrics.trainer_step_duration().observe((self._clock.monotonic() - began) / steps)
+            if losses is not None:
+                self._metrics.trainer_updates().inc(losses.steps)
+                self._metrics.trainer_step_duration().observe((self._clock.monotonic() - began) / losses.steps)
             log.info("tenant %s: %s", tenant, losses or "nobody is believed who waited to be learned from")
         if tenant not in self._trials and learner.candidate_due(self._clock.monotonic()):
             candidate = await asyncio.to_thread(learner.candidate)

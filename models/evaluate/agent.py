@@ -9,7 +9,7 @@ The value of a candidate call c is
                                                        counted
     + TRUST × advised(c)                               what the texts say, −1..1 (models.evaluate.reading); the session's own log is
                                                        one of them, a story for each time it got on
-    + ln(1 − P(c fails))                               by the policy; what it abstains on counts as the mean of the others
+    + ln(1 − P(c fails)) + ln(1 − P(c is in vain))     by the policy; what it abstains on counts as the mean of the others
 
 and it takes the greatest, but for a slip (`SLIP` of the steps), when it takes any. With the policy's term alone the choice is
 made by weight × P(works): a policy cannot make an agent do what it deems pointless. Where the policy has overruled it `PATIENCE`
@@ -127,7 +127,8 @@ class Mind:
             return calls[int(_draw(self._luck, str(self._step), "which") * len(calls))]
         values = [own + told for own, told in zip(self._own_values(proposals), self.told(calls, recall), strict=True)]
         own = _greatest(values)
-        chosen = _greatest([value + term for value, term in zip(values, caution(recall.risks, calls), strict=True)])
+        terms = zip(values, caution(recall.risks, calls), caution(recall.vain, calls), strict=True)
+        chosen = _greatest([sum(each) for each in terms])
         self._overruled = self._overruled + 1 if chosen != own else 0
         if self._overruled > PATIENCE:
             self._overruled, chosen = 0, own
@@ -187,7 +188,7 @@ def _apart(calls: Sequence[Call]) -> list[tuple[str, ...]]:
 
 
 def caution(risks: Sequence[float | None], calls: Sequence[Call]) -> list[float]:
-    """ln(1 − P(fails)) of each candidate."""
+    """ln(1 − P) of each candidate, by P(fails) or by P(in vain)."""
     known = [risk for risk in risks if risk is not None]
     if not known:
         return [0.0] * len(calls)

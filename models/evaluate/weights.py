@@ -46,7 +46,11 @@ class Weights(Memory):
 
     def recall(self, situation: Situation) -> Recall:
         calls = [(call.tool, call.arguments) for call in situation.candidates]
-        return Recall(risks=self.policy.score(situation.steps, situation.goal, calls))
+        seen = self.policy.outlook(situation.steps, situation.goal, calls)
+        return Recall(
+            risks=[None if each is None else each.fails for each in seen],
+            vain=[None if each is None else each.vain for each in seen],
+        )
 
     async def learn(self, recorded: Recorded) -> None:
         self._now += self._pace_seconds

@@ -136,6 +136,17 @@ def test_it_abstains_on_goals_of_another_kind() -> None:
     assert policy.risk(STEPS, "translate the poem into Finnish", "shell", {"cmd": "rm"}) is None
 
 
+def test_it_says_what_is_in_vain_of_tools_that_the_version_has_shown_it_of() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    assert [None if seen is None else seen.vain for seen in policy.outlook(STEPS, "g", CANDIDATES)] == [None] * 3
+    policy.swap(*adapter(1, vain_tools=("shell",)))
+    seen = policy.outlook(STEPS, "g", CANDIDATES)
+    assert [None if each is None else each.fails for each in seen] == policy.score(STEPS, "g", CANDIDATES)
+    assert all(each is None or (each.vain is not None and 0 <= each.vain <= 1) for each in seen)
+    assert seen[0] is not None
+
+
 def likely_to_fail() -> tuple[Policy, dict[str, str]]:
     """A policy and arguments of a call that it holds for risky."""
     policy = Policy()

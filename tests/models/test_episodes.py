@@ -9,6 +9,7 @@ from fleetlore.testing import sessions
 from fleetlore.testing.sessions import call
 from fleetlore.trajectory import Judgment, Step
 from models.episodes import UNLABELLED, collate, episodes_of
+from models.hindsight import in_vain
 
 
 def judgment(steps: int, session: str = "s", failed: tuple[int, ...] = (), transient: tuple[int, ...] = ()) -> Judgment:
@@ -40,6 +41,14 @@ def test_a_transient_fault_is_no_label() -> None:
     (episode,) = episodes_of(judgment(3, failed=(1,), transient=(1,)), shared_encoder())
     assert episode.failed.tolist() == [0, UNLABELLED, 0]
     assert episode.stratum == ("tool-0", False)
+
+
+def test_whether_a_step_was_in_vain_is_a_label_in_one_window() -> None:
+    made = judgment(20, failed=(3, 9))
+    windows = episodes_of(made, shared_encoder())
+    labels = np.concatenate([window.vain[window.failed != UNLABELLED] for window in windows])
+    assert labels.tolist() == in_vain(made.trajectory.calls)
+    assert collate(windows).vain.shape == collate(windows).failed.shape
 
 
 def test_a_session_without_a_call_teaches_nothing() -> None:

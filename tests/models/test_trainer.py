@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from fleetlore.encoder import shared_encoder
 from fleetlore.errors import AdapterRefused
+from fleetlore.manifest import Place
 from fleetlore.network import base_to_bytes, load_base, read_adapter
 from fleetlore.testing.adapters import random_weights
 from models.episodes import Episode
@@ -72,6 +74,23 @@ def test_losses_fall() -> None:
         last = trainer.update(episodes(), [])
     assert last.step < 0.8 * first.step
     assert last.contrast < first.contrast
+
+
+def test_what_is_in_vain_is_learned() -> None:
+    trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=4))
+    first = trainer.update(episodes(), [])
+    for _ in range(4):
+        last = trainer.update(episodes(), [])
+    assert last.vain < 0.8 * first.vain
+
+
+def test_long_sessions_are_read_in_as_many_more_steps() -> None:
+    assert [TrainerConfig().steps_of(later) for later in (0, 1, 4, 384)] == [7, 8, 8, 103]
+    trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=2))
+    short = [episode for episode in episodes()[:12] if episode.place.window < 2]
+    assert trainer.update(short, []).steps == 2
+    long = [replace(episode, place=Place(0, 0, 0, window)) for window, episode in enumerate(short[:10])]
+    assert trainer.update(long, []).steps == 4
 
 
 def test_distillation_holds_rehearsed_sessions_to_the_published_version() -> None:

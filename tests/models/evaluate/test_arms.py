@@ -11,7 +11,7 @@ from fleetlore.encoder import shared_encoder
 from fleetlore.network import load_base
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.world import Call, Reply
-from models.evaluate.memory import LogOnly, Memory, NoMemory, Situation
+from models.evaluate.memory import LogOnly, Memory, NoMemory, Recall, Situation
 from models.evaluate.raw_episodes import STRIDE, WINDOW, RawEpisodes
 from models.evaluate.reading import stories
 from models.evaluate.reasoning_bank import MOST_ITEMS, ReasoningBank
@@ -47,7 +47,7 @@ def texts(memory: Memory, where: Situation) -> list[str]:
 async def test_arms_without_a_store_say_nothing() -> None:
     for memory in (NoMemory(), LogOnly()):
         await memory.learn(RECOVERED)
-        assert memory.recall(situation()) == ((), ())
+        assert memory.recall(situation()) == Recall()
     assert not NoMemory().keeps_log and LogOnly().keeps_log
 
 
