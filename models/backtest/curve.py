@@ -2,7 +2,7 @@
 
 Two kinds. P(the session fails) of the critic and of its rival, each fitted anew on the first sessions; and P(this call fails) of the
 procedural memory: the real learner and gate take in the training sessions one by one, as a busy fleet sends them, and the version in
-service is asked about the calls of the test sessions, beside the bare base. What costs: all fits together twice that of one fit on
+service is asked about the calls of the test sessions, beside the bare base. What costs: all fits together as much as one fit on
 all, and half a second of CPU for each 32 sessions learned online.
 """
 
@@ -38,10 +38,15 @@ def learning_curve(
     base: Base,
     encoder: StaticEncoder,
     *,
+    foreseen: BySlice,
+    baseline: BySlice,
     seed: int,
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
     """Figures by number of training sessions seen; None where too few were seen to say anything.
+
+    Args:
+        foreseen, baseline: of critic and rival that were fitted on all training sessions, the last point of the curve.
 
     Returns:
         sessions: the points of the curve; all lists below run along it. failure_auroc: by source, slice and model (critic, tfidf)
@@ -50,10 +55,12 @@ def learning_curve(
     """
     points = sorted({max(1, round(share * len(train))) for share in SHARES})
     curves: dict[str, list[BySlice | None]] = {"critic": [], "tfidf": []}
-    for seen in points:
+    for seen in points[:-1]:
         progress(f"learning curve: the first {seen:,} sessions")
         curves["critic"].append(_critic(train[:seen], test, slices, seed))
         curves["tfidf"].append(foresee(test, slices, fit_tfidf(train[:seen], seed))[0])
+    curves["critic"].append(foreseen)
+    curves["tfidf"].append(baseline)
     progress("learning curve: online updates")
     return {
         "sessions": points,

@@ -80,7 +80,9 @@ def backtest(
             learning_curve,  # brings torch and peft, seconds of a start that others need not wait for
         )
 
-        curve["learning_curve"] = learning_curve(train, test, slices, base, encoder, seed=seed, progress=progress)
+        curve["learning_curve"] = learning_curve(
+            train, test, slices, base, encoder, foreseen=foreseen, baseline=baseline, seed=seed, progress=progress
+        )
     return {
         "failure_auroc": foreseen,
         "priors": priors(train, test, slices),
