@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from fleetlore.errors import StackError
@@ -22,26 +21,15 @@ LOG_LINES = 5
 class Child:
     """A process that lives as long as the stack does.
 
-    Args:
-        niceness: how far it stands back where the cores are busy; 0 as its parent.
-
     Attributes:
         name: of the role; its output goes to `<name>.log`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        logs: Path,
-        environ: Mapping[str, str] | None = None,
-        niceness: int = 0,
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], logs: Path, environ: Mapping[str, str] | None = None) -> None:
         self.name = name
         self._command = tuple(command)
         self._log_file = logs / f"{name}.log"
         self._environ = {**os.environ, **(environ or {})}
-        self._niceness = niceness
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -57,7 +45,6 @@ class Child:
                 env=self._environ,
                 # Ctrl-C reaches the whole group of the terminal; the stack wants to end its children in order.
                 start_new_session=True,
-                preexec_fn=partial(os.nice, self._niceness) if self._niceness else None,
             )
 
     @property

@@ -37,8 +37,6 @@ RESTARTS = 100
 RESTART_SECONDS = 0.5
 # Joining a group takes half the session timeout on the embedded broker, so the first event would wait for it.
 SESSION_TIMEOUT_SECONDS = 6.0
-# Nobody waits for what Milvus and the trainer do, and both do it in bursts: on few cores a hint would wait behind them.
-BACKGROUND_NICENESS = 5
 
 
 class Stack:
@@ -112,12 +110,7 @@ class Stack:
         key = create_signing_key(self.settings.signing_key)
         self.settings = self.settings.with_(public_key=key.public_base64)
         broker = Child("broker", broker_command(self._ports["broker"]), logs)
-        milvus = Child(
-            "milvus",
-            _milvus_command(self.data / "milvus", self._ports["milvus"]),
-            logs,
-            niceness=BACKGROUND_NICENESS,
-        )
+        milvus = Child("milvus", _milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
         for child in (broker, milvus):
             await self._launch(child, restarts=0)
         await self._answering(broker)
@@ -132,7 +125,7 @@ class Stack:
         await refill(self.settings)
         await asyncio.gather(*(self._ready(name) for name in workers))
         if self._trainer:
-            await self._launch_role("trainer", "trainer", logs, BACKGROUND_NICENESS)
+            await self._launch_role("trainer", "trainer", logs)
         self._write_stack_file()
 
     async def stop(self) -> None:
@@ -150,11 +143,11 @@ class Stack:
             self._lock.close()
             self._lock = None
 
-    async def _launch_role(self, role: str, name: str, logs: Path, niceness: int = 0) -> None:
+    async def _launch_role(self, role: str, name: str, logs: Path) -> None:
         port = free_port()
         self.metrics[name] = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "fleetlore.cli", role, "--metrics-port", str(port)]
-        await self._launch(Child(name, command, logs, self._environ(), niceness), restarts=RESTARTS)
+        await self._launch(Child(name, command, logs, self._environ()), restarts=RESTARTS)
 
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()
