@@ -126,7 +126,7 @@ class SessionsStage(Stage):
             self._close_stale(partition, record.offset, effects)
         overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
         for partition in self._partitions.values():
-            self._close_torn(partition, overdue, effects)
+            await self._close_torn(partition, overdue, effects)
             await self._close_known(partition, effects)
         for session in news.values():
             # A failure cannot wait until the session ends; what went well can.
@@ -219,11 +219,14 @@ class SessionsStage(Stage):
         effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, trajectory.to_json()))
         self._metrics.sessions_closed(trajectory.ending).inc()
 
-    def _close_torn(self, partition: Partition, overdue: float, effects: Effects) -> None:
+    async def _close_torn(self, partition: Partition, overdue: float, effects: Effects) -> None:
         """Close the sessions that have waited long enough for what they lack: nothing has come since `overdue`."""
-        for key, arrived in list(partition.torn.items()):
-            if arrived <= overdue:
-                self._close(partition, key, partition.open[key], effects)
+        late = [key for key, arrived in partition.torn.items() if arrived <= overdue]
+        if late:
+            # What one lacks may lie behind a judgment: its beginning was sent twice, and a restart read it from the middle on.
+            await self._ask_about([partition.open[key] for key in late])
+        for key in late:
+            self._close(partition, key, partition.open[key], effects)
 
     async def _close_known(self, partition: Partition, effects: Effects) -> None:
         """Close what only repeats what is behind a judgment already. Merged into that, it changes nothing."""
@@ -233,13 +236,20 @@ class SessionsStage(Stage):
             return
         partition.patience.asked(now)
         oldest = list(islice(partition.open.items(), MOST_SESSIONS))
-        known = await known_to(self._store, [session for _, session in oldest])
-        for (key, session), behind in zip(oldest, known, strict=True):
+        known = await self._ask_about([session for _, session in oldest])
+        for (key, session), is_known in zip(oldest, known, strict=True):
+            if is_known:
+                self._close(partition, key, session, effects)
+        partition.patience.note(partition.held_at, now)
+
+    async def _ask_about(self, sessions: Sequence[OpenSession]) -> list[bool]:
+        """Whether each is behind a judgment, wholly or in part. What follows on that part lacks nothing."""
+        known = await known_to(self._store, sessions)
+        for session, behind in zip(sessions, known, strict=True):
             if behind is not None:
                 session.behind = behind
                 session.suspects = {sequence: each for sequence, each in session.suspects.items() if sequence >= behind}
-                self._close(partition, key, session, effects)
-        partition.patience.note(partition.held_at, now)
+        return [behind is not None for behind in known]
 
     def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
         """Close what holds the commit back for too long: by distance in the log, and by the partition's own clock."""
