@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -107,6 +108,8 @@ class EmbeddedBroker:
         """SIGSTOP: connections stay open and nothing answers, as with a broker that hangs."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            # On a busy machine its threads run on until one of them has taken the signal: a request or two was still answered.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let it go on after `pause`."""
