@@ -21,11 +21,16 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from hypothesis import HealthCheck, settings
 
 from fleetlore.errors import StackError
 from fleetlore.testing import broker as embedded
 from fleetlore.testing.broker import EmbeddedBroker
 from fleetlore.topics import topic
+
+# How long an input takes to make says how busy the machine is, and nothing of the code.
+settings.register_profile("patient", parent=settings.default, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 MakeTopics = Callable[..., Awaitable[None]]
 
