@@ -125,7 +125,7 @@ class SessionsStage(Stage):
                     effects.processed -= 1
             self._close_stale(partition, record.offset, effects)
         overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
-        for partition in self._partitions.values():
+        for partition in list(self._partitions.values()):  # a rebalance may come while the store is asked
             await self._close_torn(partition, overdue, effects)
             await self._close_known(partition, effects)
         for session in news.values():
