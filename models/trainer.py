@@ -39,7 +39,7 @@ class TrainerConfig:
     alpha: int = 16
     learning_rate: float = 2e-3
     steps: int = 7
-    passes: int = 2
+    passes: int = 6
     new_sessions: int = 32
     replayed_sessions: int = 32
     step_sessions: int = 16
