@@ -39,13 +39,13 @@ MEASURED: dict[str, tuple[float, str, str]] = {
     "adapter": (150_000, "bytes", "trainer: weights of a version of an adapter"),
     "packing": (4.7, "×", "volumes: what zstd takes off records of 64"),
     "cpu_agents": (
-        152,
+        150,
         "µs per event",
         "immunity, 5,000 events/s: agents with emitter, replica, a question before each call",
     ),
-    "cpu_broker": (47, "µs per event", "immunity, 5,000 events/s: the embedded broker"),
-    "cpu_worker": (143, "µs per event", "immunity, 5,000 events/s: a worker with all stages"),
-    "cpu_milvus": (26, "µs per event", "immunity, 5,000 events/s: Milvus Lite"),
+    "cpu_broker": (35, "µs per event", "immunity, 5,000 events/s: the embedded broker"),
+    "cpu_worker": (135, "µs per event", "immunity, 5,000 events/s: a worker with all stages"),
+    "cpu_milvus": (22, "µs per event", "immunity, 5,000 events/s: Milvus Lite"),
     "cpu_stages": (
         57,
         "µs per event",
