@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fleetlore import events as names
 from fleetlore.advice import MAX_ITEMS, Advice, Caution, advise
@@ -16,19 +18,31 @@ from fleetlore.episodic import Episode, Moment
 from fleetlore.errors import ConfigError
 from fleetlore.events import Event, Kind, Outcome
 from fleetlore.guardian import STALL_SECONDS, Budget, Guardian
+from fleetlore.hints import hint_text
 from fleetlore.patterns import Failure, arguments_text, call_id, cause_of, failure_of, kind_of
 from fleetlore.prepared import Prepared
 from fleetlore.recalled import Recalled, unfenced
 from fleetlore.safety import SafetyWatch
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # torch comes with the extra [policy]
     from fleetlore.fleet import Fleet
+    from fleetlore.policy import Outlook, Risk
 
 __all__ = ["Action", "Session", "checked_name"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
+_KEPT_CALLS = 32  # a policy reads no further back (`fleetlore.network.MAX_STEPS`)
+
+
+class _Made(NamedTuple):
+    """A call that ended, as a policy reads it."""
+
+    tool: str
+    arguments: str
+    error_type: str | None
+    error_message: str | None
 
 
 class Session:
@@ -73,6 +87,7 @@ class Session:
         self._guardian = Guardian(fleet.clock.monotonic(), budget, stall_seconds)
         self._safety = SafetyWatch(fleet.safety)
         self._episode = Episode()
+        self._made: deque[_Made] = deque(maxlen=_KEPT_CALLS)
         self._attempt = attempt
 
     async def __aenter__(self) -> Self:
@@ -134,6 +149,21 @@ class Session:
         lines = [line for item in advice.items for line in told_lines(item.title, item.content)]
         self._recalled.show(advice.call, advice.ids, advice.withheld, lines)
         return advice
+
+    def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
+        """What the adapter in use foresees of calls (tool, arguments) that may come next. No network; some 2 ms for eight.
+
+        None for a call that it cannot tell anything of, and for all where the fleet was opened without `policy=True`.
+        """
+        policy = self._fleet.policy
+        return [None] * len(calls) if policy is None else policy.outlook(list(self._made), self.goal, calls)
+
+    def risk(self, tool: str, arguments: object = None) -> Risk | None:
+        """A warning where the adapter in use holds that a call will rather fail, with the failure that it looks like and what the
+        fleet says about that; None where it does not, or cannot tell.
+        """
+        policy = self._fleet.policy
+        return None if policy is None else policy.risk(list(self._made), self.goal, tool, arguments, self._hint)
 
     def cautions(self) -> tuple[Caution, ...]:
         """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of advice.
@@ -213,6 +243,11 @@ class Session:
         if fleet.emitter.emit(event, at_once=at_once):
             self._sequence += 1
 
+    def _hint(self, pattern: str) -> str | None:
+        index = self._fleet.replica.index
+        known = index.patterns.get(pattern)
+        return None if known is None else hint_text(known, self._fleet.clock.now(), index.recoveries(pattern))
+
     def _is_news(self, failure: Failure) -> bool:
         """Whether the fleet, as far as is known here, never met this failure: others may be about to make the same call."""
         known = self._fleet.replica.index.patterns
@@ -224,6 +259,10 @@ class Session:
         self._episode.record(tool, arguments, result, error)
         self._guardian.took_place(tool, arguments, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, action.arguments, failed=failure is not None)
+        if self._fleet.policy is not None:
+            self._made.append(
+                _Made(tool, arguments, failure.error_class if failure else None, error[1] if error else None)
+            )
         if failure is not None:
             self._prepared.met(kind_of(failure))
         cause = cause_of(failure, action._recorded) if failure is not None and not failure.transient else None

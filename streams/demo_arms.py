@@ -161,7 +161,7 @@ class FleetArm:
                     self.first_met.setdefault(failure.class_, (time.time(), member.name))
 
         async with member.fleet.session(environment.goal, task=task.id) as session:
-            adviser = FleetAdviser(session, environment.goal, member.fleet.policy)
+            adviser = FleetAdviser(session)
             run = await attend(member.name, environment, adviser, pause=think, watch=watch)
             if run.succeeded:
                 session.succeed(reward=1.0)

@@ -84,7 +84,7 @@ async def _as_fleet(world: World, agents: int, seed: int) -> list[Run]:
         environment = world.open(task, name)
         emitted: list[Event] = []
         async with fleet.session(agent, environment.goal, task.id, name, emitted) as session:
-            run = await attend(agent, environment, FleetAdviser(session, environment.goal))
+            run = await attend(agent, environment, FleetAdviser(session))
             if run.succeeded:
                 session.succeed(reward=1.0)
             else:

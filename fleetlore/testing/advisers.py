@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,9 +11,8 @@ import orjson
 from fleetlore.testing.agents import RETRIED, Tip
 from fleetlore.testing.world import Call, Environment, Reply
 
-if TYPE_CHECKING:  # an agent without a policy needs no torch
+if TYPE_CHECKING:
     from fleetlore.fleet import Session
-    from fleetlore.policy import Policy
 
 
 class Journal:
@@ -64,11 +62,8 @@ class Journal:
 class FleetAdviser:
     """The fleet's memory: one session of a :class:`fleetlore.fleet.Fleet`. Every call is recorded there, and advised from there."""
 
-    def __init__(self, session: Session, goal: str, policy: Policy | None = None) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._goal = goal
-        self._policy = policy
-        self._steps: list[_Step] = []
 
     def advise(self, call: Call) -> Tip:
         advice = self._session.advise(call.tool, call.arguments)
@@ -83,9 +78,8 @@ class FleetAdviser:
         )
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
-        if self._policy is None:
-            return [None] * len(calls)
-        return self._policy.score(self._steps, self._goal, [(call.tool, call.arguments) for call in calls])
+        seen = self._session.outlook([(call.tool, call.arguments) for call in calls])
+        return [None if each is None else each.fails for each in seen]
 
     async def perform(self, call: Call, environment: Environment) -> Reply:
         async with self._session.action(call.tool, call.arguments) as action:
@@ -94,18 +88,7 @@ class FleetAdviser:
                 action.fail(reply.error_type, reply.error_message or "")
             else:
                 action.result = reply.result
-        self._steps.append(_Step(call.tool, call.arguments, reply.error_type, reply.error_message))
         return reply
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A past call as the policy reads it."""
-
-    tool: str
-    arguments: Any
-    error_type: str | None
-    error_message: str | None
 
 
 def _remedy(remedy: dict[str, Any] | None) -> Call | None:

@@ -5,6 +5,7 @@ import hashlib
 import threading
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,18 @@ import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fleetlore.encoder import shared_encoder
 from fleetlore.errors import AdapterRefused
+from fleetlore.fleet import Fleet
 from fleetlore.manifest import AdapterManifest, FailureSignature, Familiar, Probe
-from fleetlore.network import read_adapter
+from fleetlore.network import MAX_STEPS, read_adapter
+from fleetlore.patterns import failure_of
 from fleetlore.policy import KEPT_SESSIONS, Policy, Sessions, packed, unpacked
+from fleetlore.session import _KEPT_CALLS
 from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.testing.clock import FakeClock
 from fleetlore.trajectory import Step
 
 STEPS = [
@@ -304,3 +310,29 @@ def test_no_call_ever_mixes_two_versions() -> None:
         done.set()
         swapping.join()
     assert seen <= expected
+
+
+async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
+    policy, arguments = likely_to_fail()
+    fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
+    subscriber: Any = SimpleNamespace(policy=policy, version=policy.version, apply_pending=lambda: None)
+    fleet._subscriber = subscriber
+    async with fleet.session(goal="clean up") as session:
+        async with session.action("shell", {"cmd": "ls"}):
+            pass
+        async with session.action("shell", {"cmd": "rm"}) as action:
+            action.fail("1", "denied\nmore")
+        calls = [("shell", arguments), ("unknown", {})]
+        denied = failure_of("shell", {"cmd": "rm"}, "1", "denied\nmore").error_class
+        steps = [STEPS[0], structs.replace(STEPS[1], error_type=denied)]
+        assert session.outlook(calls) == policy.outlook(steps, "clean up", calls)
+        assert session.risk(*calls[0]) == policy.risk(steps, "clean up", *calls[0])
+        assert session.risk(*calls[1]) is None
+    fleet._subscriber = None
+    async with fleet.session(goal="clean up") as session:
+        assert session.outlook(calls) == [None, None]
+        assert session.risk(*calls[0]) is None
+
+
+def test_a_session_keeps_as_many_calls_as_a_policy_reads() -> None:
+    assert _KEPT_CALLS >= MAX_STEPS - 1

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fleetlore.advice import Advice
 from fleetlore.lore import MemoryItem
+from fleetlore.policy import Outlook
 from fleetlore.testing.advisers import FleetAdviser, Journal, _remedy
 from fleetlore.testing.agents import Mind, Tip, attend, closest, repeated
 from fleetlore.testing.catalogue import DOMAINS
@@ -238,12 +239,16 @@ def test_a_remedy_without_an_object_of_arguments_is_left_out(remedy: dict[str, o
 class FakeSession:
     """Stands in for `fleetlore.fleet.Session`: given advice, and a record of what was reported."""
 
-    def __init__(self, advice: Advice) -> None:
-        self.advice = advice
+    def __init__(self, advice: Advice, foreseen: Outlook | None = None) -> None:
+        self.given = advice
+        self.foreseen = foreseen
         self.reported: list[tuple[str, object, object]] = []
 
     def advise(self, tool: str, arguments: object) -> Advice:
-        return self.advice
+        return self.given
+
+    def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
+        return [self.foreseen] * len(calls)
 
     @contextlib.asynccontextmanager
     async def action(self, tool: str, arguments: object) -> AsyncIterator[FakeAction]:
@@ -261,13 +266,6 @@ class FakeAction:
         self.error = (error_type, message)
 
 
-class FakePolicy:
-    """Gives the number of past steps as its answer, so that a test sees what it was shown."""
-
-    def score(self, steps: Sequence[Any], goal: str, candidates: Sequence[object]) -> list[float | None]:
-        return [float(len(steps)) for _ in candidates]
-
-
 def recovery(remedy: dict[str, Any] | None) -> MemoryItem:
     return memory_item("1", remedy=remedy)
 
@@ -275,11 +273,10 @@ def recovery(remedy: dict[str, Any] | None) -> MemoryItem:
 async def test_the_fleets_advice_becomes_tips_and_every_call_is_reported() -> None:
     in_vain = replace(recovery({"tool": "login", "arguments": {"profile": "default"}}), kind="lesson")
     items = (in_vain, recovery({"tool": "login", "arguments": {"profile": "deploy"}}), recovery(None))
-    session: Any = FakeSession(Advice(items=items, risk=0.7))
-    policy: Any = FakePolicy()
-    adviser = FleetAdviser(session, "a goal", policy)
+    session: Any = FakeSession(Advice(items=items, risk=0.7), Outlook(0.2, None))
+    adviser = FleetAdviser(session)
     assert adviser.advise(PUSH[0]) == Tip(0.7, (LOGIN[0],))
-    assert adviser.predict(PUSH) == [0.0, 0.0]
+    assert adviser.predict(PUSH) == [0.2, 0.2]
     world = World(0, flakiness=0.0)
     environment = world.open(world.tasks[0], 1)
     working, unknown = environment.solve(), Call("no_such_tool", {})
@@ -288,11 +285,10 @@ async def test_the_fleets_advice_becomes_tips_and_every_call_is_reported() -> No
         (working.tool, None, first.result),
         ("no_such_tool", (second.error_type, second.error_message), None),
     ]
-    assert adviser.predict(PUSH) == [2.0, 2.0]
 
 
 def test_a_call_the_fleet_knows_nothing_of_has_no_risk_and_without_a_policy_nothing_is_predicted() -> None:
     session: Any = FakeSession(Advice())
-    adviser = FleetAdviser(session, "a goal")
+    adviser = FleetAdviser(session)
     assert adviser.advise(PUSH[0]) == Tip(0.0, ())
     assert adviser.predict(PUSH) == [None, None]
