@@ -77,7 +77,7 @@ def test_the_tables_name_what_the_code_knows() -> None:
     assert {name for name, _ in letter.headers} == rows_of("header") - {"value", "key", "headers"}
     assert f"up to {MAX_VALUE_BYTES // 1024} KiB of them" in PAGE
     assert rows_of("level") == set(get_args(Level))
-    assert rows_of("kind") == {*events.__dict__["_TYPE_OF"]}
+    assert rows_of("kind") == {*events.TYPES}
 
 
 def test_every_data_key_is_described() -> None:
