@@ -120,9 +120,8 @@ class AdapterSubscriber:
         except AdapterRefused as refusal:
             what = key.decode(errors="replace")[:100]
             self._refuse(refusal, what)
-            if (
-                self.refused[refusal.reason] == 1
-            ):  # who forges a thousand records must not make each agent write as many
+            # Once a reason: who forges a thousand records must not make each agent write as many.
+            if self.refused[refusal.reason] == 1:
                 self._ack(what, refusal.reason, 0.0, key=f"{self._agent}/refused")
         await self._stage()
 
