@@ -47,8 +47,11 @@ async def read_adapters(bootstrap: str, tenant: str, timeout_seconds: float = 10
             value = orjson.loads(record.value)
         except orjson.JSONDecodeError:
             continue
+        if not isinstance(value, dict):
+            continue
         known = found[kind].get(key)
-        if isinstance(value, dict) and (known is None or value.get("epoch", 0) >= known.get("epoch", 0)):
+        # Of two pointers with one epoch the first is followed.
+        if kind != "pointers" or known is None or value.get("epoch", 0) > known.get("epoch", 0):
             found[kind][key] = value
     manifests = sorted(found["manifests"].values(), key=lambda manifest: (manifest.get("created", 0), str(manifest)))
     revocations = tuple(value for key, value in found["pointers"].items() if key.startswith(b"revoked/"))

@@ -8,6 +8,7 @@
     ├── RowRefused              the vector store will never take these rows; the others of the batch are written
     ├── BreakerTripped          a whole stream is being refused: stop, commit nothing, have somebody look
     ├── AdapterRefused          keep the adapter you have; carries a reason
+    ├── ChannelMoved            somebody else pointed the adapters' channel elsewhere first: look, and decide again
     ├── ModelUnavailable        an optional package or a model file is missing
     └── StackError              a child process of the embedded stack did not start or died
 
@@ -79,6 +80,10 @@ class AdapterRefused(FleetloreError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class ChannelMoved(FleetloreError):
+    """Somebody else moved the adapters' channel first, so the decision rests on what is no longer so."""
 
 
 class ModelUnavailable(FleetloreError):

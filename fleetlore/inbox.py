@@ -52,7 +52,7 @@ class AdapterInbox:
     def pointer(self) -> AdapterPointer | None:
         """What to run: the channel `stable`, or `canary` while that is newer and the agent belongs to its share."""
         stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
-        if canary is None or self.agent is None or (stable is not None and stable.epoch > canary.epoch):
+        if canary is None or self.agent is None or (stable is not None and stable.epoch >= canary.epoch):
             return stable
         return canary if in_cohort(self.agent, canary.share) else stable
 
@@ -60,7 +60,7 @@ class AdapterInbox:
     def canary(self) -> AdapterPointer | None:
         """The version that is being tried, if one is."""
         stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
-        return None if canary is None or (stable is not None and stable.epoch > canary.epoch) else canary
+        return None if canary is None or (stable is not None and stable.epoch >= canary.epoch) else canary
 
     @property
     def epoch(self) -> int:

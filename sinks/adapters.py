@@ -2,12 +2,16 @@
 
 So an agent that sees a pointer can find what it points to, and a publisher that dies in between leaves a version that
 nobody runs. Publishing the same version again changes nothing.
+
+Of two pointers with one epoch, readers follow the first. So the epoch says on what a move rests, and who moves a channel
+learns from the log whether another came first: a person's decision is then made again, a trainer's is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from types import TracebackType
 
 from aiokafka import AIOKafkaProducer
@@ -16,7 +20,7 @@ from aiokafka.errors import KafkaError
 from fleetlore.adapter_listing import read_to_end
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
+from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.inbox import AdapterInbox
 from fleetlore.manifest import (
     ADAPTER,
@@ -119,12 +123,22 @@ class AdapterPublisher:
         return inbox
 
     async def publish(
-        self, weights: bytes, manifest: AdapterManifest, reason: str = "promoted", canary_share: float = 0.0
+        self,
+        weights: bytes,
+        manifest: AdapterManifest,
+        reason: str = "promoted",
+        canary_share: float = 0.0,
+        *,
+        known: AdapterInbox | None = None,
     ) -> AdapterPointer:
         """Make a version known and point the channel to it; with a share, try it on so many of the agents first.
 
         Weights above 512 KiB go to the storage, and a reference to them on the topic. Raises ConfigError where there is none.
+
+        known: what `published` said when this was decided (without it: what is said now). Raises ChannelMoved when a channel
+            was moved since then; the version is known then, and nobody runs it.
         """
+        known = known or await self._known(manifest.tenant)
         signed = self._key.sign(manifest)
         if len(weights) > MAX_INLINE_BYTES:
             reference = await asyncio.to_thread(self._storage.put, manifest.tenant, manifest.version, weights)
@@ -133,11 +147,21 @@ class AdapterPublisher:
             self._store.save(manifest.tenant, manifest.version, weights, signed)
         await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
         await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
-        inbox = await self._known(manifest.tenant)
         channel, share = (CANARY, canary_share) if canary_share > 0 else (CHANNEL, 1.0)
-        pointer = await self._point(inbox, manifest.version, reason, channel=channel, share=share)
-        await self._forget_old(inbox, keep={manifest.version, manifest.parent})
+        pointer = await self.move(known, manifest.version, reason, channel=channel, share=share)
+        await self._forget_old(await self._known(manifest.tenant), keep={manifest.version, manifest.parent})
         return pointer
+
+    async def move(
+        self, known: AdapterInbox, version: str, reason: str, *, channel: str = CHANNEL, share: float = 1.0
+    ) -> AdapterPointer:
+        """Point a channel to a version, if none was moved since `known` was read. Raises ChannelMoved."""
+        try:
+            return await self._point(known, version, reason, channel=channel, share=share)
+        except ChannelMoved:
+            # The newest record of the channel is now one that nobody follows, and it is the one that compaction keeps.
+            await self._insist(known.tenant, _as_it_is)
+            raise
 
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
@@ -148,15 +172,13 @@ class AdapterPublisher:
 
         Raises ConfigError when no such version, or more than one, is published.
         """
-        inbox = await self._known(tenant)
-        return await self._point(inbox, _one_of(inbox, version), reason, pinned=pinned)
+        return await self._insist(tenant, lambda inbox: (_one_of(inbox, version), reason, pinned))
 
     async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:
         """Let the trainer move the channel again. Raises ConfigError when there is no channel yet."""
-        inbox = await self._known(tenant)
-        if inbox.pointer is None:
+        if (await self._known(tenant)).pointer is None:
             raise ConfigError("nothing is published that could be pinned")
-        return await self._point(inbox, inbox.pointer.version, reason)
+        return await self._insist(tenant, lambda inbox: (_as_it_is(inbox)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
         """Let nobody run a version any more. If it is the channel's, the newest other one takes its place; None if none is left.
@@ -171,7 +193,7 @@ class AdapterPublisher:
         left = sorted((m for m in inbox.versions.values() if m.version != version), key=lambda m: m.ordinal)
         stable = inbox.pointer.version if inbox.pointer and inbox.pointer.version != version else None
         target = stable or (left[-1].version if left else None)
-        return None if target is None else await self._point(inbox, target, reason)
+        return None if target is None else await self._insist(tenant, lambda _: (target, reason, False))
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
         """Let no agent believe a signing key any more, nor what it signed. Raises ConfigError for the own key."""
@@ -213,9 +235,17 @@ class AdapterPublisher:
             _offer(inbox, names[record.topic], record.key or b"", record.value)
         return inbox
 
+    async def _insist(self, tenant: str, decide: Callable[[AdapterInbox], tuple[str, str, bool]]) -> AdapterPointer:
+        """Move the stable channel to what `decide` says of it (version, reason, pinned), whoever else moves it meanwhile."""
+        while True:
+            inbox = await self._known(tenant)
+            version, reason, pinned = decide(inbox)
+            with contextlib.suppress(ChannelMoved):
+                return await self._point(inbox, version, reason, pinned=pinned)
+
     async def _point(
         self,
-        inbox: AdapterInbox,
+        known: AdapterInbox,
         version: str,
         reason: str,
         *,
@@ -223,14 +253,16 @@ class AdapterPublisher:
         share: float = 1.0,
         pinned: bool = False,
     ) -> AdapterPointer:
-        # The epoch is read afresh: a rollback may have been made by another process since the last publication.
-        epoch = inbox.epoch + 1
         now = self._clock.now()
-        pointer = AdapterPointer(ADAPTER, channel, inbox.tenant, version, epoch, reason, now, share, pinned)
+        pointer = AdapterPointer(ADAPTER, channel, known.tenant, version, known.epoch + 1, reason, now, share, pinned)
         signed = self._key.sign(pointer)
-        await self._send(inbox.tenant, "adapters.pointers", pointer.key, signed)
+        await self._send(known.tenant, "adapters.pointers", pointer.key, signed)
+        there = await self._on_topics(known.tenant)
+        followed = there.canary if channel == CANARY else there.pointer
+        if followed is None or (followed.epoch, followed.version, followed.pinned) != (pointer.epoch, version, pinned):
+            raise ChannelMoved(f"the channel {channel} of tenant {known.tenant} was moved while it was being moved")
         if self._store is not None and channel == CHANNEL:  # a canary does not outlive its broker
-            self._store.point(inbox.tenant, signed)
+            self._store.point(known.tenant, signed)
         return pointer
 
     async def _forget_old(self, inbox: AdapterInbox, keep: set[str | None]) -> None:
@@ -259,6 +291,13 @@ def _one_of(inbox: AdapterInbox, version: str) -> str:
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
     return matching[0]
+
+
+def _as_it_is(inbox: AdapterInbox) -> tuple[str, str, bool]:
+    pointer = inbox.pointer
+    if pointer is None:
+        raise ConfigError("nothing is published yet")
+    return pointer.version, pointer.reason, pointer.pinned
 
 
 def _offer(inbox: AdapterInbox, name: str, key: bytes, value: bytes | None) -> None:

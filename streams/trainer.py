@@ -26,7 +26,7 @@ from aiokafka.errors import CommitFailedError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable, InvalidEvent
+from fleetlore.errors import BrokerUnavailable, ChannelMoved, InvalidEvent
 from fleetlore.manifest import ADAPTER, DataRange, Place
 from fleetlore.offsets import end_offsets, observer
 from fleetlore.topics import tenant_of, topic
@@ -40,6 +40,7 @@ from streams.lifecycle import at_first_signal
 from streams.refusals import count_refusals
 
 if TYPE_CHECKING:
+    from fleetlore.inbox import AdapterInbox
     from fleetlore.manifest import AdapterManifest
     from models.canary import CanaryTrial
     from models.learner import Cadence, Candidate, Learner
@@ -175,7 +176,9 @@ class TrainerRole:
         running = published.complete()
         if published.canary is not None and running is not None:
             # Who counted its sessions is gone, and a canary that nobody watches must not go on.
-            await self._publisher.rollback(tenant, running[1].version, "the trial was interrupted")
+            with contextlib.suppress(ChannelMoved):
+                await self._publisher.move(published, running[1].version, "the trial was interrupted")
+            running = (await self._publisher.published(tenant)).complete()
         if running is not None:
             self._learners[tenant].resume(*running)
             self._metrics.show_adapter(ADAPTER, running[1].version)
@@ -262,24 +265,20 @@ class TrainerRole:
         published = await self._publisher.published(tenant)
         running = learner.running[1].version if learner.running else None
         pointed = published.complete()
-        if pointed is not None and published.pointer is not None and published.pointer.pinned:
-            log.info("tenant %s: the channel is pinned, the candidate is dropped", tenant)
-            learner.resume(*pointed)
-            return
-        if pointed is not None and pointed[1].version != running:
-            # Someone rolled the channel back: a child of the version that was withdrawn must not undo that.
-            log.warning(
-                "tenant %s: the channel was moved to %s, the candidate is dropped", tenant, pointed[1].version[:12]
-            )
-            learner.resume(*pointed)
+        pinned = published.pointer is not None and published.pointer.pinned
+        if pointed is not None and (pinned or pointed[1].version != running):
+            self._follow(tenant, published)
             return
         self._ordinals[tenant] = max((self._ordinals[tenant], *(m.ordinal for m in published.versions.values()))) + 1
         manifest = learner.manifest(candidate, self._ordinals[tenant], self._data(tenant), self._clock.now())
         share = self._settings.canary_share if running is not None else 0.0
         for attempt in range(PUBLISH_ATTEMPTS):
             try:
-                await self._publisher.publish(candidate.weights, manifest, canary_share=share)
+                await self._publisher.publish(candidate.weights, manifest, canary_share=share, known=published)
                 break
+            except ChannelMoved:
+                self._follow(tenant, await self._publisher.published(tenant))
+                return
             except BrokerUnavailable:
                 self._metrics.adapters_published("broker_unavailable").inc()
                 if attempt == PUBLISH_ATTEMPTS - 1:
@@ -304,19 +303,31 @@ class TrainerRole:
         log.info("tenant %s: the trial says %s %s", tenant, decision, trial.counts)
         self._metrics.gate_decisions(f"canary_{decision}").inc()
         published = await self._publisher.published(tenant)
-        pointed = published.complete()
-        if published.canary is None or published.canary.version != trial.canary:
-            # Somebody pointed the channel elsewhere while it was tried: that is the decision then.
-            if pointed is not None:
-                self._learners[tenant].resume(*pointed)
-        elif decision == "promote":
-            await self._publisher.rollback(tenant, trial.canary, "promoted after its trial")
+        promoted = decision == "promote"
+        version = trial.canary if promoted else trial.stable
+        reason = "promoted after its trial" if promoted else "the trial was lost"
+        try:
+            if published.canary is None or published.canary.version != trial.canary:
+                raise ChannelMoved(
+                    "somebody pointed the channel elsewhere while it was tried: that is the decision then"
+                )
+            await self._publisher.move(published, version, reason)
+        except ChannelMoved:
+            promoted, published = False, await self._publisher.published(tenant)
+        if promoted:
             self._in_service(tenant, weights, manifest)
         else:
-            await self._publisher.rollback(tenant, trial.stable, "the trial was lost")
-            if pointed is not None:
-                self._learners[tenant].resume(*pointed)
+            self._follow(tenant, published)
         await self._commit(tenant, consumer)
+
+    def _follow(self, tenant: str, published: AdapterInbox) -> None:
+        """Go on from what the channel points to: a child of a version that was withdrawn must not undo that."""
+        pointed = published.complete()
+        if pointed is not None:
+            log.warning(
+                "tenant %s: learning goes on from %s, the candidate is dropped", tenant, pointed[1].version[:12]
+            )
+            self._learners[tenant].resume(*pointed)
 
     def _in_service(self, tenant: str, weights: bytes, manifest: AdapterManifest) -> None:
         self._learners[tenant].resume(weights, manifest)

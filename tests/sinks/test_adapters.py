@@ -11,10 +11,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore import adapters as subscribing
-from fleetlore.adapter_listing import read_adapters
+from fleetlore.adapter_listing import read_adapters, read_to_end
 from fleetlore.adapters import AdapterSubscriber
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable, ConfigError
+from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
+from fleetlore.inbox import AdapterInbox
 from fleetlore.manifest import AdapterManifest, in_cohort, public_keys
 from fleetlore.policy import Policy
 from fleetlore.testing.adapters import manifest_for, random_weights
@@ -102,6 +103,50 @@ async def test_a_rollback_changes_the_bytes_that_agents_run(
     assert pointer.epoch == 3
     await until(lambda: agent.version == first[1].version)
     assert (await follow("late")).version == first[1].version
+
+
+async def test_a_publication_decided_before_a_rollback_is_given_up(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, follow: Follow, tenant: str
+) -> None:
+    """Also for who reads the topics after compaction, which keeps the last record of a key and not the one that counts."""
+    first = version(tenant, 1)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    early = await follow("early")
+    known = await publisher.published(tenant)
+    await publisher.rollback(tenant, first, pinned=True)
+    with pytest.raises(ChannelMoved):
+        await publisher.publish(*version(tenant, 3, 3), known=known)
+    await until(lambda: early.version == first)
+    names = {topic(tenant, name): name for name in ADAPTER_TOPICS}
+    kept = {(r.topic, r.key): r.value for r in await read_to_end(broker.address, names, 20)}
+    late = AdapterInbox(tenant, publisher._trusted)
+    for (name, key), value in kept.items():
+        late.take(names[name], key or b"", value)
+    assert late.pointer is not None
+    assert (late.pointer.version, late.pointer.pinned) == (first, True)
+    assert early.version == first
+
+
+async def test_a_rollback_is_made_again_when_a_publication_comes_first(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = version(tenant, 1)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    agent = await follow()
+    read = publisher._known
+
+    async def overtaken(tenant: str) -> AdapterInbox:
+        known = await read(tenant)
+        monkeypatch.setattr(publisher, "_known", read)
+        await publisher.publish(*version(tenant, 3, 3))
+        return known
+
+    monkeypatch.setattr(publisher, "_known", overtaken)
+    pointer = await publisher.rollback(tenant, first)
+    assert (pointer.version, pointer.epoch) == (first, 4)
+    await until(lambda: agent.version == first)
 
 
 async def test_what_a_person_decides_reaches_all_agents_soon(

@@ -22,6 +22,7 @@ from fleetlore.adapter_listing import AdapterListing, read_adapters
 from fleetlore.config import Settings
 from fleetlore.encoder import shared_encoder
 from fleetlore.errors import ConfigError
+from fleetlore.manifest import AdapterManifest, AdapterPointer
 from fleetlore.network import load_base
 from fleetlore.offsets import observer
 from fleetlore.testing.broker import EmbeddedBroker, free_port
@@ -216,21 +217,51 @@ async def test_a_restart_recalls_the_newest_sessions_and_no_more(
     assert recalled == [*ids[45:50], *ids[60:70], *ids[75:80], *ids[90:100]]
 
 
-async def test_a_rollback_is_not_undone_by_the_candidate_that_was_on_its_way(settings: Settings) -> None:
+def learned_anew(withdrawn: str) -> Callable[[AdapterListing], bool]:
+    """The channel runs a version, younger than the withdrawn one, that does not descend from it."""
+
+    def check(listing: AdapterListing) -> bool:
+        parents = {m["version"]: m["parent"] for m in listing.manifests}
+        ordinals = {m["version"]: m["ordinal"] for m in listing.manifests}
+        line = [next(pointer["version"] for pointer in listing.pointers)]
+        while (parent := parents[line[-1]]) is not None:
+            line.append(parent)
+        return ordinals[line[0]] > ordinals[withdrawn] and withdrawn not in line
+
+    return check
+
+
+async def test_a_rollback_is_not_undone_by_what_was_learned_before(settings: Settings) -> None:
     tenant = settings.tenants[0]
     await send(settings, world(settings, 100))
-    async with running(settings) as (metrics, learner):
-        await listing_when(settings, pointed(2))
+    async with running(settings) as (metrics, learner), AdapterPublisher.from_settings(settings) as operator:
+        first, second, *_ = (await listing_when(settings, pointed(2))).manifests
         await until(lambda: value(metrics, "trainer_sessions_total") == 100 and len(learner.waiting) < SMALLEST_UPDATE)
-        listing = await read_adapters(settings.broker, tenant)
-        first = listing.manifests[0]["version"]
-        async with AdapterPublisher.from_settings(settings) as operator:
-            pointer = await operator.rollback(tenant, first)
+        await operator.rollback(tenant, first["version"])
         await send(settings, world(settings, 100, seed=2))
-        listing = await listing_when(settings, pointed(pointer.epoch + 1))
-    assert [m["parent"] for m in listing.manifests if m["ordinal"] > 2][-1] != listing.manifests[1]["version"]
-    withdrawn = {m["version"] for m in listing.manifests[1:] if m["ordinal"] < pointer.epoch}
-    assert not [m for m in listing.manifests if m["ordinal"] >= pointer.epoch and m["parent"] in withdrawn]
+        await listing_when(settings, learned_anew(second["version"]))
+
+
+async def test_a_rollback_is_not_undone_by_the_candidate_that_is_being_published(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant, publish = settings.tenants[0], AdapterPublisher.publish
+    async with AdapterPublisher.from_settings(settings) as operator:
+
+        async def overtaken(
+            self: AdapterPublisher, weights: bytes, manifest: AdapterManifest, **how: Any
+        ) -> AdapterPointer:
+            if manifest.ordinal == 3:
+                listing = await read_adapters(settings.broker, tenant)
+                await operator.rollback(tenant, listing.manifests[0]["version"])
+            return await publish(self, weights, manifest, **how)
+
+        monkeypatch.setattr(AdapterPublisher, "publish", overtaken)
+        await send(settings, world(settings, 100))
+        async with running(settings):
+            listing = await listing_when(settings, lambda listing: len(listing.manifests) >= 3)
+            await send(settings, world(settings, 100, seed=2))
+            await listing_when(settings, learned_anew(listing.manifests[1]["version"]))
 
 
 def started(settings: Settings, port: int = 0) -> dict[str, str]:
