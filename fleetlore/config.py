@@ -117,7 +117,10 @@ class Settings:
         "shared folder or object store, `file:///…` or `s3://…` (extra `s3`), for adapter weights above 512 KiB: the trainer writes "
         "there, and agents fetch what lies under it and nothing else; empty: such versions are neither published nor loaded",
     )
-    public_key: str = _setting("", "base64 of the Ed25519 public key whose adapters agents accept; several by comma")
+    public_key: str = _setting(
+        "",
+        "base64 of the Ed25519 public key whose adapters agents accept, and a trainer goes on from; several by comma",
+    )
 
     def __post_init__(self) -> None:
         if not self.broker:

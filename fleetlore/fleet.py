@@ -24,7 +24,6 @@ from fleetlore.attempts import AttemptOf, Attempts, Choose, Result, best_of, par
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.emitter import Emitter
-from fleetlore.errors import ConfigError
 from fleetlore.events import Event, Outcome
 from fleetlore.guardian import STALL_SECONDS, Budget
 from fleetlore.replica import LoreReplica
@@ -219,14 +218,11 @@ class Fleet:
         from fleetlore.policy import Policy
         from fleetlore.weights_storage import WeightsStorage
 
-        keys = [key.strip() for key in self.settings.public_key.split(",") if key.strip()]
-        if not keys:
-            raise ConfigError("policy=True needs FLEETLORE_PUBLIC_KEY: whose adapters to accept")
         return AdapterSubscriber(
             self.settings.broker,
             self.tenant,
             self.agent,
-            public_keys(*keys),
+            public_keys(self.settings.public_key),
             Policy(load_base(self.settings.base)),
             idle=lambda: self._open_actions == 0,
             storage=WeightsStorage(self.settings.weights_storage),

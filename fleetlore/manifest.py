@@ -268,14 +268,16 @@ def key_id_of(key: Ed25519PublicKey) -> str:
 
 
 def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
-    """Trusted keys by id, from raw public keys in base64. Raises ConfigError."""
+    """Trusted keys by id, from raw public keys in base64, several by comma. Raises ConfigError."""
     keys = {}
-    for text in texts:
+    for text in (key for several in texts for key in several.split(",") if key.strip()):
         try:
             key = Ed25519PublicKey.from_public_bytes(base64.b64decode(text.strip(), validate=True))
         except ValueError as error:
             raise ConfigError("a public key is 32 bytes in base64") from error
         keys[key_id_of(key)] = key
+    if not keys:
+        raise ConfigError("FLEETLORE_PUBLIC_KEY is empty: whose adapters are to be believed?")
     return keys
 
 

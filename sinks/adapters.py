@@ -56,13 +56,15 @@ class AdapterPublisher:
         key: SigningKey,
         store: AdapterStore | None = None,
         *,
+        trusted: str = "",
         storage: WeightsStorage | None = None,
         clock: Clock | None = None,
         timeout_seconds: float = 20.0,
     ) -> None:
+        """trusted: public keys, base64 by comma, beside the own one: what they signed counts, so a new key goes on from an old."""
         self._bootstrap = bootstrap
         self._key = key
-        self._trusted = public_keys(key.public_base64)
+        self._trusted = public_keys(key.public_base64, trusted)
         self._store = store
         self._storage = storage or WeightsStorage("")
         self._clock = clock or SystemClock()
@@ -76,7 +78,8 @@ class AdapterPublisher:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = AdapterStore(settings.adapters_dir) if settings.adapters_dir else None
         storage = WeightsStorage(settings.weights_storage)
-        return cls(settings.broker, load_signing_key(settings.signing_key), store, storage=storage, clock=clock)
+        key = load_signing_key(settings.signing_key)
+        return cls(settings.broker, key, store, trusted=settings.public_key, storage=storage, clock=clock)
 
     async def __aenter__(self) -> AdapterPublisher:
         producer = AIOKafkaProducer(
@@ -98,7 +101,7 @@ class AdapterPublisher:
             self._producer = None
 
     async def published(self, tenant: str) -> AdapterInbox:
-        """What the topics and the store hold, verified with the own key: the newest pointer and what it points to.
+        """What the topics and the store hold, verified with the own key and the trusted ones: the newest pointer and what it points to.
 
         Raises BrokerUnavailable also when weights that lie elsewhere cannot be fetched.
         """

@@ -82,10 +82,7 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
     from models.remaking import remake
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
-    keys = [key for key in settings.public_key.split(",") if key.strip()]
-    if not keys:
-        raise ConfigError("FLEETLORE_PUBLIC_KEY is empty: whose adapters are to be believed?")
-    inbox = AdapterInbox(tenant, public_keys(*keys))
+    inbox = AdapterInbox(tenant, public_keys(settings.public_key))
     names = {topic(tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests")}
     for record in await read_to_end(settings.broker, names, timeout_seconds):
         try:

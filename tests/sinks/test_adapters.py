@@ -285,6 +285,32 @@ async def test_a_revoked_key_takes_what_it_signed_with_it(
         await both.close()
 
 
+async def test_a_new_key_goes_on_from_what_the_old_one_signed(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path
+) -> None:
+    old, new = create_signing_key(tmp_path / "key"), create_signing_key(tmp_path / "next")
+    first, second = version(tenant, 1), version(tenant, 2, 2)
+    await publisher.publish(*first)
+    agent = AdapterSubscriber(
+        broker.address, tenant, "a1", public_keys(f"{old.public_base64}, {new.public_base64}"), Policy()
+    )
+    await agent.start()
+    try:
+        async with AdapterPublisher(broker.address, new, trusted=old.public_base64) as rotated:
+            running = (await rotated.published(tenant)).complete()
+            assert running is not None
+            assert running[1].version == first[1].version
+            assert (await rotated.publish(*second)).epoch == 2
+            await until(lambda: agent.version == second[1].version)
+            await rotated.revoke_key(tenant, old.key_id)
+            await rotated.rollback(tenant, second[1].version, "still known")
+        assert await agent.caught_up(20)
+        assert agent.version == second[1].version
+        assert agent.refused == {}
+    finally:
+        await agent.close()
+
+
 async def test_a_key_cannot_revoke_itself(publisher: AdapterPublisher, tenant: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="itself"):
         await publisher.revoke_key(tenant, create_signing_key(tmp_path / "key").key_id)
