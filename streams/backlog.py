@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from fleetlore.manifest import Place
-from fleetlore.trajectory import Judgment
-
-
-class Waiting(NamedTuple):
-    """A judged session and where it lies on `judgments`."""
-
-    judgment: Judgment
-    place: Place
+from streams.judgment_log import Judged
 
 
 class Backlog:
@@ -27,15 +19,15 @@ class Backlog:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._of: OrderedDict[str, deque[Waiting]] = OrderedDict()
+        self._of: OrderedDict[str, deque[Judged]] = OrderedDict()
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def add(self, waiting: Waiting) -> bool:
+    def add(self, judged: Judged) -> bool:
         """Whether there was room for it; else another one went."""
-        self._of.setdefault(waiting.judgment.trajectory.agent, deque()).append(waiting)
+        self._of.setdefault(judged.judgment.trajectory.agent, deque()).append(judged)
         self._size += 1
         if self._size <= self._most:
             return True
@@ -43,7 +35,7 @@ class Backlog:
         self._pop(loudest)
         return False
 
-    def take(self) -> Waiting:
+    def take(self) -> Judged:
         """The oldest of the agent whose turn it is. Raises IndexError where nothing waits."""
         if not self._of:
             raise IndexError("nothing waits")
@@ -53,15 +45,15 @@ class Backlog:
 
     def places(self) -> Iterator[Place]:
         """Of all that wait."""
-        return (waiting.place for queue in self._of.values() for waiting in queue)
+        return (judged.place for queue in self._of.values() for judged in queue)
 
-    def _pop(self, agent: str) -> Waiting:
+    def _pop(self, agent: str) -> Judged:
         queue = self._of[agent]
-        waiting = queue.popleft()
+        judged = queue.popleft()
         if not queue:
             del self._of[agent]
         self._size -= 1
-        return waiting
+        return judged
 
 
 class Budget:

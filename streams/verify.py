@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
+from aiokafka import TopicPartition
 
 from fleetlore.adapter_listing import read_to_end
 from fleetlore.cli_app import group
@@ -15,7 +16,9 @@ from fleetlore.cli_options import Broker, Data, Json, Tenant, Timeout, Version, 
 from fleetlore.cli_output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
+from fleetlore.offsets import end_offsets, observer
 from fleetlore.topics import topic
+from streams.judgment_log import POLL_MS, judgments_of
 
 if TYPE_CHECKING:
     from fleetlore.manifest import AdapterManifest, Place
@@ -115,45 +118,25 @@ async def _sessions(
     bootstrap: str, tenant: str, manifest: AdapterManifest, timeout_seconds: float
 ) -> dict[Place, Judgment]:
     """The sessions that the manifest names, from the log."""
-    import asyncio
-
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-    from aiokafka.errors import KafkaError
-
-    from streams.trainer import judgments_of
-
     wanted = {place._replace(window=0) for batch in manifest.batches for place in batch.places}
     offsets: dict[TopicPartition, set[int]] = defaultdict(set)
     for place in wanted:
         offsets[TopicPartition(topic(tenant, "judgments"), place.partition)].add(place.offset)
     found: dict[Place, Judgment] = {}
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, fetch_max_wait_ms=50)
     try:
-        async with asyncio.timeout(timeout_seconds):
-            await consumer.start()
-            consumer.assign(list(offsets))
-            begins, ends = await consumer.beginning_offsets(list(offsets)), await consumer.end_offsets(list(offsets))
+        async with asyncio.timeout(timeout_seconds), observer(bootstrap) as reader:
+            ends = await end_offsets(reader, offsets)
+            begins = await reader.beginning_offsets(list(offsets))
             for partition, some in offsets.items():
                 if min(some) < begins[partition] or max(some) >= ends[partition]:
                     raise ConfigError(f"{partition.topic}[{partition.partition}] no longer holds what it was made from")
-                consumer.seek(partition, min(some))
-            while unread := [p for p, some in offsets.items() if await consumer.position(p) <= max(some)]:
-                for records in (await consumer.getmany(*unread, timeout_ms=200)).values():
+                reader.seek(partition, min(some))
+            while unread := [p for p, some in offsets.items() if await reader.position(p) <= max(some)]:
+                for records in (await reader.getmany(*unread, timeout_ms=POLL_MS)).values():
                     for record in records:
-                        found |= _named(wanted, record.partition, record.offset, judgments_of(record))
-    except (TimeoutError, KafkaError, OSError) as error:
+                        found |= {place: judgment for judgment, place in judgments_of(record) if place in wanted}
+    except TimeoutError as error:
         raise BrokerUnavailable(f"{bootstrap} did not give the judgments in {timeout_seconds:g} s") from error
-    finally:
-        await consumer.stop()
     if len(found) < len(wanted):
         raise ConfigError(f"{len(wanted) - len(found)} of the sessions it was made from are no longer kept")
     return found
-
-
-def _named(
-    wanted: set[Place], partition: int, offset: int, judgments: Iterable[tuple[int, Judgment]]
-) -> dict[Place, Judgment]:
-    from fleetlore.manifest import Place
-
-    places = ((Place(partition, offset, number), judgment) for number, judgment in judgments)
-    return {place: judgment for place, judgment in places if place in wanted}

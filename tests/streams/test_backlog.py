@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from fleetlore.manifest import Place
 from fleetlore.testing.sessions import judgment
-from streams.backlog import Backlog, Budget, Waiting
+from streams.backlog import Backlog, Budget
+from streams.judgment_log import Judged
 
 MOST = 12
 
 
-def waiting(agent: str, number: int) -> Waiting:
-    return Waiting(judgment(session=f"s{number}", agent=agent, ending="success"), Place(0, number, 0))
+def waiting(agent: str, number: int) -> Judged:
+    return Judged(judgment(session=f"s{number}", agent=agent, ending="success"), Place(0, number, 0))
 
 
 def filled(agents: list[str]) -> tuple[Backlog, int]:

@@ -37,7 +37,8 @@ from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher
 from sinks.endpoint import Health
 from sinks.metrics import Metrics
 from sinks.signing import create_signing_key, load_signing_key
-from streams.trainer import TrainerRole, judgments_of
+from streams.judgment_log import judgments_of
+from streams.trainer import TrainerRole
 from streams.verify import remade
 
 MakeTopics = Callable[..., Awaitable[None]]
@@ -184,7 +185,8 @@ async def test_a_session_that_comes_again_is_not_learned_again(settings: Setting
 
 async def test_a_killed_trainer_continues_from_its_last_version(settings: Settings) -> None:
     await send(settings, world(settings, 80))
-    async with running(settings):
+    async with running(settings) as (metrics, _):
+        await until(lambda: value(metrics, "commits_total") > 0)
         first = await listing_when(settings, pointed(1))
     assert 0 < await committed(settings) <= 8
     published = len(first.manifests)
