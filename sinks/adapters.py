@@ -152,7 +152,7 @@ class AdapterPublisher:
         await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
         channel, share = (CANARY, canary_share) if canary_share > 0 else (CHANNEL, 1.0)
         pointer = await self.move(known, manifest.version, reason, channel=channel, share=share)
-        await self._forget_old(await self._known(manifest.tenant), keep={manifest.version, manifest.parent})
+        await self._forget_old(known, manifest)
         return pointer
 
     async def move(
@@ -231,9 +231,9 @@ class AdapterPublisher:
                 await self._send(tenant, "adapters.pointers", pointer.key, signed)
         return len(missing)
 
-    async def _on_topics(self, tenant: str) -> AdapterInbox:
+    async def _on_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> AdapterInbox:
         inbox = AdapterInbox(tenant, self._trusted)
-        names = {topic(tenant, name): name for name in ADAPTER_TOPICS}
+        names = {topic(tenant, name): name for name in kinds}
         for record in await read_to_end(self._bootstrap, names, self._timeout_seconds):
             _offer(inbox, names[record.topic], record.key or b"", record.value)
         return inbox
@@ -260,7 +260,7 @@ class AdapterPublisher:
         pointer = AdapterPointer(ADAPTER, channel, known.tenant, version, known.epoch + 1, reason, now, share, pinned)
         signed = self._key.sign(pointer)
         await self._send(known.tenant, "adapters.pointers", pointer.key, signed)
-        there = await self._on_topics(known.tenant)
+        there = await self._on_topics(known.tenant, ("adapters.pointers",))
         followed = there.canary if channel == CANARY else there.pointer
         if followed is None or (followed.epoch, followed.version, followed.pinned) != (pointer.epoch, version, pinned):
             raise ChannelMoved(f"the channel {channel} of tenant {known.tenant} was moved while it was being moved")
@@ -268,11 +268,11 @@ class AdapterPublisher:
             self._store.point(known.tenant, signed)
         return pointer
 
-    async def _forget_old(self, inbox: AdapterInbox, keep: set[str | None]) -> None:
+    async def _forget_old(self, inbox: AdapterInbox, newest: AdapterManifest) -> None:
         """Compaction never drops a key by itself, and every version is a key of its own."""
-        manifests = sorted(inbox.versions.values(), key=lambda manifest: manifest.ordinal)
-        for manifest in manifests[:-KEPT_VERSIONS]:
-            if manifest.version not in keep:
+        others = (manifest for manifest in inbox.versions.values() if manifest.version != newest.version)
+        for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - KEPT_VERSIONS]:
+            if manifest.version != newest.parent:
                 await self._send(inbox.tenant, "adapters.manifests", manifest.key, None)
                 await self._send(inbox.tenant, "adapters.weights", manifest.version.encode(), None)
                 if inbox.reference(manifest.version) is not None:
