@@ -19,6 +19,7 @@ import orjson
 from fleetlore.errors import ConfigError
 from fleetlore.trajectory import Step, Trajectory
 from models.critic_features import BITS, WORD_BITS, features, word_places
+from models.earlier_sessions import Pull
 from models.prefix import first_steps
 
 NAME: Final = "critic-2"
@@ -67,6 +68,7 @@ class Critic:
         agents: the groups in whose fit each agent has sessions.
         usual: share of known words below which a session is strange.
         records: of each group but 0.
+        pull: for those who know what sessions ended before (`models.earlier_sessions`); nothing here reads it.
     """
 
     def __init__(
@@ -76,12 +78,14 @@ class Critic:
         agents: Mapping[str, Sequence[int]],
         usual: float,
         records: Sequence[Record],
+        pull: Pull,
     ) -> None:
         self._arrays = dict(arrays)
         self._tools = dict(tools)
         self._agents = dict(agents)
         self._usual = usual
         self.records = tuple(records)
+        self.pull = pull
         self._words = np.unpackbits(arrays["words"])
         digest = hashlib.sha256(self._header())
         for name in sorted(self._arrays):
@@ -110,13 +114,17 @@ class Critic:
         view = len(VIEWS) - 1 if calls is None else min(calls, len(VIEWS) - 1) - 1
         logits = np.zeros(len(trajectories))
         for row, trajectory in enumerate(trajectories):
-            group = group_of(self._tools, first_steps(trajectory, calls))
+            group = self.family(trajectory, calls)
             ((places, values),) = features(trajectory, (calls,))
             score = float(self._arrays["weights"][group, view, places].astype(np.float64) @ values)
             known = KNOWN if group in self._agents.get(trajectory.agent, ()) else NEW
             slope, shift = self._arrays["calibration"][group, view, known].tolist()
             logits[row] = slope * (score + float(self._arrays["bias"][group, view])) + shift
         return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))), np.float64)
+
+    def family(self, trajectory: Trajectory, calls: int | None) -> int:
+        """The number of the family of most of its first `calls` tool steps (None: of all); 0 where it has no fit of it."""
+        return group_of(self._tools, first_steps(trajectory, calls))
 
     def familiar(self, trajectory: Trajectory) -> bool:
         """Whether it was fitted on sessions like this one: by most of its tools, and by its words."""
@@ -127,14 +135,14 @@ class Critic:
 
     def record(self, trajectory: Trajectory) -> Record | None:
         """What it said of the session's family of tools; None for a family it has no fit of."""
-        group = group_of(self._tools, trajectory.steps)
+        group = self.family(trajectory, None)
         return self.records[group - 1] if group else None
 
     def to_bytes(self) -> bytes:
         """Safetensors with a JSON header."""
         from safetensors.numpy import save
 
-        return bytes(save(self._arrays, {"critic": self._header().decode()}))
+        return bytes(save(self._arrays, {"critic": self._header(pull=self.pull._asdict()).decode()}))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Critic:
@@ -149,6 +157,8 @@ class Critic:
             name, tools, usual = header["name"], dict(header["tools"]), float(header["usual"])
             agents = {str(agent): [int(group) for group in of] for agent, of in header["agents"].items()}
             records = [Record(*record) for record in header["records"]]
+            # A critic that was fitted before this was learned has none, and says the same.
+            pull = Pull(**header.get("pull", {}))
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"these bytes hold no critic: {error}") from None
         groups = 1 + len(records)
@@ -163,12 +173,12 @@ class Critic:
             raise ConfigError("this critic was fitted by another version of fleetlore: fit it again")
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ConfigError("this critic has weights that are no numbers")
-        return cls(arrays, tools, agents, usual, records)
+        return cls(arrays, tools, agents, usual, records, pull)
 
-    def _header(self) -> bytes:
+    def _header(self, **more: Any) -> bytes:
         records = [list(record) for record in self.records]
         header = {"name": NAME, "tools": self._tools, "agents": self._agents, "usual": self._usual, "records": records}
-        return orjson.dumps(header, option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(header | more, option=orjson.OPT_SORT_KEYS)
 
 
 def group_of(tools: Mapping[str, int], steps: Sequence[Step]) -> int:

@@ -23,6 +23,8 @@ from fleetlore.sample import stable_hash
 from fleetlore.trajectory import Trajectory
 from models.critic import CONFIDENCE, KNOWN, VIEWS, Critic, Floats, Record, group_of
 from models.critic_features import BITS, WORD_BITS, Indices, Values, features, word_places
+from models.earlier_sessions import FITTED, LeftOut, pull_of
+from models.platt import Flags, platt
 from models.prefix import first_calls
 
 # A family with fewer sessions has no fit of its own; of one with more than most, only the first ones are in the fit of all.
@@ -30,13 +32,10 @@ LEAST: Final = 100
 MOST: Final = 1500
 # Agents and tasks are dealt into so many parts, and each is left out once.
 PARTS: Final = 3
-RIDGE: Final = 4.0
-FLATTEST: Final = 0.1
 # A word is known when this many sessions had it; a session is strange when it has fewer known words than 99 % of those fitted.
 KNOWN_FROM: Final = 5
 STRANGE: Final = 0.01
 
-Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -47,12 +46,14 @@ def fit(trajectories: Sequence[Trajectory], failed: Flags, seed: int) -> Critic:
     tools = _families(trajectories, failed)
     groups = np.array([group_of(tools, t.steps) for t in trajectories], np.int64)
     # Dealt out in the order of their hashes, so that neighbours in a list of names do not go together.
-    agents, tasks = _parts([t.agent for t in trajectories]), _parts([t.task or t.goal for t in trajectories])
+    agent, task = _places([t.agent for t in trajectories]), _places([t.task or t.goal for t in trajectories])
+    agents, tasks = agent % PARTS, task % PARTS
     count = max(tools.values(), default=0) + 1
     weights = np.zeros((count, len(VIEWS), 2**BITS), np.float16)
     bias = np.zeros((count, len(VIEWS)), np.float32)
     calibration = np.zeros((count, len(VIEWS), 2, 2), np.float32)
     records: list[Record] = []
+    left_out: list[LeftOut] = []
     vectors = [features(t, VIEWS) for t in trajectories]
     for view, calls in enumerate(VIEWS):
         running = np.array([calls is None or first_calls(t, calls) is not None for t in trajectories])
@@ -75,6 +76,10 @@ def fit(trajectories: Sequence[Trajectory], failed: Flags, seed: int) -> Critic:
             calibration[group, view] = slope, shift
             if group > 0:
                 known = agents[rows[places]] != part_of
+                if calls is not None:
+                    whose = np.where(known, FITTED, agent[rows[places]])
+                    at = np.where(tasks[rows[places]] != part_of, FITTED, task[rows[places]])
+                    left_out.append(LeftOut(slope * scores + shift, y[places], whose, at))
                 if not _alike(y[places[known]]):
                     calibration[group, view, KNOWN] = platt(scores[known], y[places[known]])
             if calls is None and group > 0:
@@ -90,27 +95,8 @@ def fit(trajectories: Sequence[Trajectory], failed: Flags, seed: int) -> Critic:
     met: dict[str, set[int]] = {}
     for trajectory, group in zip(trajectories, groups.tolist(), strict=True):
         met.setdefault(trajectory.agent, set()).add(group)
-    return Critic(arrays, tools, {agent: sorted(of) for agent, of in sorted(met.items())}, usual, records)
-
-
-def platt(scores: Floats, outcome: Flags) -> tuple[float, float]:
-    """Slope and shift that make log odds of the scores, by ridge-penalised maximum likelihood; (1, 0) without any.
-
-    Source: Platt 1999; the ridge pulls towards (1, 0), so that a few sessions change little. Newton steps.
-    """
-    design = np.stack([scores, np.ones(len(scores))], axis=1)
-    prior = np.array([1.0, 0.0])
-    fitted = prior.copy()
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-np.clip(design @ fitted, -30, 30)))
-        gradient = design.T @ (p - outcome) + RIDGE * (fitted - prior)
-        curvature = (design * (p * (1 - p))[:, None]).T @ design + RIDGE * np.eye(2)
-        step = np.linalg.solve(curvature, gradient)
-        fitted -= step * min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-12))
-        if float(np.abs(step).max()) < 1e-9:
-            break
-    # A score that is worse than chance on what was left out says next to nothing; turned round it would say the opposite.
-    return max(FLATTEST, float(fitted[0])), float(fitted[1])
+    known_to = {name: sorted(of) for name, of in sorted(met.items())}
+    return Critic(arrays, tools, known_to, usual, records, pull_of(left_out))
 
 
 def _left_out(x: Any, y: Flags, parts: Sequence[Flags], seed: int) -> tuple[Floats, Numbers, Numbers]:
@@ -201,10 +187,10 @@ def _families(trajectories: Sequence[Trajectory], failed: Flags) -> dict[str, in
     return {tool: numbers[root(tool)] for tool in sorted(parent) if root(tool) in numbers}
 
 
-def _parts(names: Sequence[str]) -> Numbers:
-    """The part of each name."""
+def _places(names: Sequence[str]) -> Numbers:
+    """The place of each name in the order of their hashes."""
     order = {name: place for place, name in enumerate(sorted(set(names), key=lambda name: (stable_hash(name), name)))}
-    return np.array([order[name] % PARTS for name in names], np.int64)
+    return np.array([order[name] for name in names], np.int64)
 
 
 def _balanced(groups: Numbers) -> Numbers:

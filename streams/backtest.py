@@ -138,6 +138,19 @@ def _show(report: Mapping[str, Any]) -> None:
             for slice_, row in slices.items()
         },
     )
+    streamed = report["in_stream"]
+    _table(
+        "The same in the order of the stream: agents and tasks that are new are known by sessions that ended before",
+        (*views, *(f"tfidf {view}" for view in views)),
+        {
+            (source, slice_): [
+                *(row[view] for view in views),
+                *(streamed["tfidf_baseline"][source][slice_][view] for view in views),
+            ]
+            for source, slices in streamed["failure_auroc"].items()
+            for slice_, row in slices.items()
+        },
+    )
     for title, key in (
         ("Judging complete sessions, rewards hidden", "judge"),
         ("Retrieval of an earlier agent's failure", "retrieval"),
@@ -148,6 +161,9 @@ def _show(report: Mapping[str, Any]) -> None:
         ("Calibration of P(session fails)", "calibration"),
     ):
         _figures(title, {(source,): row for source, row in report[key].items()})
+    _figures(
+        "Calibration in the order of the stream", {(source,): row for source, row in streamed["calibration"].items()}
+    )
     _table(
         "Junk",
         ("share",),

@@ -21,11 +21,13 @@ class Case:
         trajectory: with nothing in it that only the end tells: no ending, reward, feedback, number of events or end time.
         source: where it was logged.
         failed: how it ended; None where the log does not say.
+        ended: when, not before it began; event time in seconds since the Unix epoch.
     """
 
     trajectory: Trajectory
     source: str
     failed: bool | None
+    ended: float
 
     @property
     def agent(self) -> str:
@@ -48,7 +50,7 @@ def case_of(trajectory: Trajectory, source: str) -> Case:
         events=len(trajectory.steps),
         ended=trajectory.started,
     )
-    return Case(hidden, source, failed)
+    return Case(hidden, source, failed, max(trajectory.started, trajectory.ended))
 
 
 def slices_of(train: Sequence[Case], test: Sequence[Case]) -> list[Slice]:

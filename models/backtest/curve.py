@@ -18,7 +18,7 @@ from fleetlore.network import Base, PolicyNetwork
 from fleetlore.topics import DEFAULT_TENANT
 from fleetlore.trajectory import Judgment, Verdict
 from models.backtest.cases import Case, Slice
-from models.backtest.foresight import BySlice, foresee
+from models.backtest.foresight import BySlice, foresee, rightness
 from models.backtest.tfidf import fit_tfidf
 from models.critic import Critic
 from models.episodes import Episode, episodes_of
@@ -58,7 +58,7 @@ def learning_curve(
     for seen in points[:-1]:
         progress(f"learning curve: the first {seen:,} sessions")
         curves["critic"].append(_critic(train[:seen], test, slices, seed))
-        curves["tfidf"].append(foresee(test, slices, fit_tfidf(train[:seen], seed))[0])
+        curves["tfidf"].append(rightness(test, slices, foresee(test, fit_tfidf(train[:seen], seed)))[0])
     curves["critic"].append(foreseen)
     curves["tfidf"].append(baseline)
     progress("learning curve: online updates")
@@ -84,7 +84,7 @@ def _critic(train: Sequence[Case], test: Sequence[Case], slices: Sequence[Slice]
         critic = Critic.fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
     except ConfigError:  # the first sessions all ended alike
         return None
-    return foresee(test, slices, critic.failure_probability)[0]
+    return rightness(test, slices, foresee(test, critic.failure_probability))[0]
 
 
 def _online(

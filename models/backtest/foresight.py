@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetlore.trajectory import Trajectory
 from models.backtest.cases import Case, Slice
-from models.backtest.scores import Floats, auroc, brier, calibration_error, within_auroc
+from models.backtest.scores import Floats, auroc, brier, calibration_error, calibration_error_by_chance, within_auroc
 from models.prefix import first_calls
 
 FIRST_CALLS: Final = (1, 2, 3)
@@ -18,6 +18,8 @@ FIRST_CALLS: Final = (1, 2, 3)
 # P(fails), or any score that grows with it, of sessions as they were after so many calls: (n,).
 Predictor = Callable[[Sequence[Trajectory], int], Floats]
 BySlice = dict[str, dict[str, dict[str, float | None]]]
+# After so many calls: which sessions still ran, and what was foreseen of them.
+Foreseen = dict[int, tuple[list[int], Floats]]
 
 
 def running(cases: Sequence[Case], calls: int) -> tuple[list[int], list[Trajectory]]:
@@ -31,19 +33,21 @@ def running(cases: Sequence[Case], calls: int) -> tuple[list[int], list[Trajecto
     return places, beginnings
 
 
-def foresee(
-    cases: Sequence[Case], slices: Sequence[Slice], predict: Predictor
+def foresee(cases: Sequence[Case], predict: Predictor) -> Foreseen:
+    """What is predicted of the sessions that still run after 1, 2 and 3 calls."""
+    beginnings = {calls: running(cases, calls) for calls in FIRST_CALLS}
+    return {calls: (places, predict(of, calls)) for calls, (places, of) in beginnings.items() if places}
+
+
+def rightness(
+    cases: Sequence[Case], slices: Sequence[Slice], foreseen: Foreseen
 ) -> tuple[BySlice, dict[str, dict[str, float | None]]]:
     """AUROC by source and slice, and calibration by source over all predictions after 1, 2 and 3 calls."""
     figures: BySlice = {}
-    made: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    made: dict[str, list[tuple[float, bool, int]]] = defaultdict(list)
     for source, slice_ in sorted(set(zip((case.source for case in cases), slices, strict=True))):
         figures.setdefault(source, {})[slice_] = {**{f"k{k}": None for k in FIRST_CALLS}, "within_task_k1": None}
-    for calls in FIRST_CALLS:
-        places, beginnings = running(cases, calls)
-        if not places:
-            continue
-        probability = predict(beginnings, calls)
+    for calls, (places, probability) in foreseen.items():
         failed = np.array([cases[place].failed for place in places], bool)
         for source, slice_, chosen in _groups(cases, slices, places):
             row = figures[source][slice_]
@@ -52,12 +56,16 @@ def foresee(
                 tasks = [cases[places[each]].task for each in chosen]
                 row["within_task_k1"] = within_auroc(probability[chosen], failed[chosen], tasks)
         for place, p, outcome in zip(places, probability.tolist(), failed.tolist(), strict=True):
-            made[cases[place].source].append((p, outcome))
+            made[cases[place].source].append((p, outcome, place))
     calibration = {}
     for source in sorted(figures):
-        pairs = np.array(made[source], float).reshape(-1, 2)
-        p, outcomes = pairs[:, 0], pairs[:, 1] > 0.5
-        calibration[source] = {"brier": brier(p, outcomes), "ece": calibration_error(p, outcomes)}
+        rows = np.array(made[source], float).reshape(-1, 3)
+        p, outcomes = rows[:, 0], rows[:, 1] > 0.5
+        calibration[source] = {
+            "brier": brier(p, outcomes),
+            "ece": calibration_error(p, outcomes),
+            "ece_by_chance": calibration_error_by_chance(p, rows[:, 2].astype(int).tolist()),
+        }
     return figures, calibration
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fleetlore.encoder import StaticEncoder
 from fleetlore.lore import MemoryItem, Pattern
 from models.backtest.cases import Case, slices_of
-from models.backtest.foresight import foresee
+from models.backtest.foresight import foresee, rightness
 from models.backtest.harm import harmless_patterns
+from models.backtest.in_stream import in_stream
 from models.backtest.judging import judging
 from models.backtest.junk import harmless_warnings, junk_reasons
 from models.backtest.priors import priors
@@ -57,12 +58,17 @@ def backtest(
     """
     slices = slices_of(train, test)
     progress("fitting TF-IDF with logistic regression")
-    baseline, _ = foresee(test, slices, fit_tfidf(train, seed))
+    rival = foresee(test, fit_tfidf(train, seed))
+    baseline, _ = rightness(test, slices, rival)
     progress("fitting the critic")
     ended = [case for case in train if case.failed is not None]
     critic = Critic.fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
     progress("foreseeing failures")
-    foreseen, calibration = foresee(test, slices, critic.failure_probability)
+    cold = foresee(test, critic.failure_probability)
+    foreseen, calibration = rightness(test, slices, cold)
+    progress("foreseeing failures in the order of the stream")
+    streamed, streamed_calibration = rightness(test, slices, in_stream(test, slices, cold, critic))
+    streamed_baseline, _ = rightness(test, slices, in_stream(test, slices, rival, critic))
     progress("judging")
     chain = JudgeChain([RulesJudge(), CriticJudge(critic)])
     judged = judging(test, slices, chain)
@@ -91,6 +97,11 @@ def backtest(
         "retrieval": found,
         "recurrence": recurrence(train, test),
         "calibration": calibration,
+        "in_stream": {
+            "failure_auroc": streamed,
+            "tfidf_baseline": streamed_baseline,
+            "calibration": streamed_calibration,
+        },
         "junk_rate": reasons.total() / len(recalled) if recalled else None,
         "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),
         **curve,

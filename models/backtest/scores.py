@@ -11,6 +11,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 CALIBRATION_BINS = 10
+CHANCE_DRAWS = 50
 
 
 def auroc(score: Floats, failed: Bools) -> float | None:
@@ -68,6 +69,20 @@ def calibration_error(probability: Floats, failed: Bools) -> float | None:
     bins = np.minimum((probability * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     gaps = [abs(float((probability[bins == each] - failed[bins == each]).sum())) for each in np.unique(bins)]
     return sum(gaps) / len(failed)
+
+
+def calibration_error_by_chance(probability: Floats, sessions: Sequence[int]) -> float | None:
+    """What `calibration_error` is on average where every probability is true: few sessions in many bins never come out even.
+
+    Args:
+        sessions: which session each probability is of, since all of one session have one end.
+    """
+    if not len(probability):
+        return None
+    of, own = np.unique(sessions, return_inverse=True)
+    chance = np.random.default_rng(0)
+    drawn = [chance.random(len(of))[own] < probability for _ in range(CHANCE_DRAWS)]
+    return mean([calibration_error(probability, failed) or 0.0 for failed in drawn])
 
 
 def mean(values: Sequence[float]) -> float | None:

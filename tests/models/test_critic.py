@@ -16,8 +16,8 @@ from fleetlore.testing import sessions
 from fleetlore.trajectory import Feedback, Step, Trajectory
 from models.critic import CONFIDENCE, Critic, Record
 from models.critic_features import features
-from models.critic_fit import platt
 from models.critic_judge import CriticJudge
+from models.earlier_sessions import Pull
 from models.prefix import first_calls
 
 SMOKE = Path(__file__).parents[3] / "shared" / "data" / "smoke"
@@ -87,17 +87,19 @@ def test_its_probabilities_are_calibrated(critic: Critic, unseen: tuple[list[Tra
         assert sum(gaps) < 0.06
 
 
-def test_an_agent_that_is_known_has_a_calibration_of_its_own() -> None:
+def test_an_agent_that_is_known_has_a_calibration_of_its_own(critic: Critic) -> None:
     # Who it is decides how a session ends, so what was learned of an agent says nothing about another.
     trajectories, _ = world(900, 3)
     ends = [(t.agent < "agent-e") != (number % 20 == 0) for number, t in enumerate(trajectories)]
-    critic = Critic.fit(trajectories, ends)
+    fitted = Critic.fit(trajectories, ends)
     known, new = (
-        critic.failure_probability([replace(t, agent=agent) for t in trajectories[:100]], None)
+        fitted.failure_probability([replace(t, agent=agent) for t in trajectories[:100]], None)
         for agent in ("agent-a", "agent-z")
     )
     assert known.mean() > 0.9
     assert new.mean() < 0.7
+    # That agents differ so much is known too: few sessions of a new one will tell.
+    assert fitted.pull.shift < critic.pull.shift
 
 
 def test_fitting_again_gives_the_same_critic(critic: Critic) -> None:
@@ -110,10 +112,23 @@ def test_fitting_again_gives_the_same_critic(critic: Critic) -> None:
 def test_bytes_and_back(critic: Critic, unseen: tuple[list[Trajectory], list[bool]]) -> None:
     data = critic.to_bytes()
     back = Critic.from_bytes(data)
-    assert back.version == critic.version and back.records == critic.records
+    assert back.version == critic.version and back.records == critic.records and back.pull == critic.pull
     for calls in (1, 2, 5, None):
         ours, theirs = (each.failure_probability(unseen[0][:50], calls) for each in (critic, back))
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_critic_of_before_it_knew_how_agents_differ_is_the_same_critic(critic: Critic) -> None:
+    import orjson
+
+    data = critic.to_bytes()
+    header = orjson.loads(orjson.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["critic"])
+    pull = header.pop("pull")
+    old = Critic.from_bytes(save(load(data), {"critic": orjson.dumps(header).decode()}))
+    assert old.version == critic.version
+    assert old.pull == Pull()
+    with pytest.raises(ConfigError, match="no critic"):
+        Critic.from_bytes(save(load(data), {"critic": orjson.dumps(header | {"pull": pull | {"more": 1}}).decode()}))
 
 
 @given(data=st.data())
@@ -213,22 +228,6 @@ def test_sessions_without_a_call_and_odd_texts_get_an_answer(critic: Critic) -> 
     odd = session("s", "", "", [call("", "\ud800 \x00 é 漢字" * 500, "", failed=True)])
     p = critic.failure_probability([session("s", "a", "k", []), odd], None)
     assert np.isfinite(p).all() and ((p > 0) & (p < 1)).all()
-
-
-@given(st.floats(0.3, 3), st.floats(-2, 2), st.integers(0, 10))
-@settings(max_examples=20, deadline=None)
-def test_platt_finds_the_scale_and_the_shift(slope: float, shift: float, seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    scores = chance.normal(0, 2, 4000)
-    outcome = chance.random(4000) < 1 / (1 + np.exp(-(slope * scores + shift)))
-    found = platt(scores, outcome)
-    assert found == pytest.approx((slope, shift), abs=0.1 + 0.1 * slope)
-
-
-def test_platt_without_evidence_changes_nothing_and_never_turns_a_score_round() -> None:
-    assert platt(np.zeros(0), np.zeros(0, bool)) == (1.0, 0.0)
-    scores = np.linspace(-3, 3, 200)
-    assert 0 < platt(scores, scores < 0)[0] <= 0.1
 
 
 def test_the_judge_says_what_it_is_sure_of(critic: Critic, unseen: tuple[list[Trajectory], list[bool]]) -> None:

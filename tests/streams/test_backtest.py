@@ -23,6 +23,7 @@ KEYS = {
     "calibration",
     "junk_rate",
     "harmless_warnings",
+    "in_stream",
 }
 
 
@@ -95,7 +96,11 @@ def test_every_key_by_source_and_slice(folders: tuple[str, str]) -> None:
     assert set(report["judge"]["shop"]["A"]) == {"kappa", "balanced_accuracy", "false_success_rate", "abstained"}
     assert set(report["retrieval"]["shop"]["A"]) == {"hit1", "hit5", "mrr", "hit5_without_goal", "covered"}
     assert set(report["recurrence"]["shop"]) == {"family", "class", "exact"}
-    assert set(report["calibration"]["bank"]) == {"brier", "ece"}
+    assert set(report["calibration"]["bank"]) == {"brier", "ece", "ece_by_chance"}
+    stream = report["in_stream"]
+    assert set(stream) == {"failure_auroc", "tfidf_baseline", "calibration"}
+    for key in stream:
+        assert stream[key].keys() == report[key].keys()
     assert all(math.isfinite(each) for each in numbers(report))
     # A session that guesses fails: it is learned even from so few, and holds for new agents on new tasks.
     assert report["tfidf_baseline"]["shop"]["AT"]["k1"] == 1.0

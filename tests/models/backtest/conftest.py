@@ -35,6 +35,6 @@ def make_case() -> MakeCase:
             ended=0.0,
             events=len(calls),
         )
-        return Case(session_of, source, failed)
+        return Case(session_of, source, failed, session_of.started)
 
     return make

@@ -42,7 +42,7 @@ def test_few_sessions_prove_nothing(make_case: MakeCase) -> None:
 
 def test_harm_in_one_source_is_harm(make_case: MakeCase) -> None:
     cases = sessions(make_case, 2, 4)
-    worse = [Case(case.trajectory, "elsewhere", case.failed) for case in sessions(make_case, 8, 0)]
+    worse = [Case(case.trajectory, "elsewhere", case.failed, case.ended) for case in sessions(make_case, 8, 0)]
     assert FAILURE.class_ not in harmless_patterns([*cases, *worse])
 
 
