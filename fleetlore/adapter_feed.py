@@ -17,6 +17,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from fleetlore.connecting import connect, disconnect
 from fleetlore.topics import topic
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class AdapterFeed:
             metadata_max_age_ms=METADATA_AGE_MS,
         )
         try:
-            await consumer.start()
+            await connect(consumer)
             ends: dict[TopicPartition, int] = {}
             while True:
                 batches = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)
@@ -126,7 +127,7 @@ class AdapterFeed:
                 if self._acks and (self._sending is None or self._sending.done()):
                     self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
         finally:
-            await consumer.stop()
+            await disconnect(consumer)
 
     async def _give(self, name: str, key: bytes, value: bytes | None) -> None:
         kept = self._kept[name]
@@ -150,7 +151,7 @@ class AdapterFeed:
         some = list(self._acks)
         self._acks.clear()
         try:
-            await producer.start()
+            await connect(producer)
             name = topic(self._tenant, "adapters.acks")
             await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
         except (KafkaError, OSError) as error:
@@ -158,7 +159,7 @@ class AdapterFeed:
             self._acks.extendleft(reversed(some))
             await asyncio.sleep(ACK_BACKOFF_SECONDS)
         finally:
-            await producer.stop()
+            await disconnect(producer)
 
 
 _feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], AdapterFeed]] = WeakKeyDictionary()

@@ -14,6 +14,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.errors import KafkaError
 
+from fleetlore.connecting import connect, disconnect
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.topics import topic
 
@@ -72,14 +73,14 @@ async def read_to_end(bootstrap: str, topics: Iterable[str], timeout_seconds: fl
     )
     try:
         async with asyncio.timeout(timeout_seconds):
-            await consumer.start()
+            await connect(consumer)
             # Only topics that exist: asking for another one's partitions would create it.
             wanted = set(topics) & await consumer.topics()
             return await _drain(consumer, wanted) if wanted else []
     except (TimeoutError, KafkaError, OSError) as error:
         raise BrokerUnavailable(f"{bootstrap} did not give the adapter topics in {timeout_seconds:g} s") from error
     finally:
-        await consumer.stop()
+        await disconnect(consumer)
 
 
 async def _drain(consumer: AIOKafkaConsumer, wanted: set[str]) -> list[ConsumerRecord]:

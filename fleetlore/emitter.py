@@ -12,7 +12,6 @@ events and counts them. Delivery is at least once; an event sent twice is the sa
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from bisect import bisect_left
 from collections import deque
@@ -21,8 +20,9 @@ from itertools import accumulate, islice
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import MessageSizeTooLargeError
 
+from fleetlore.connecting import STOP_SECONDS, connect, disconnect
 from fleetlore.events import Event
 from fleetlore.outgoing import Encoded, encode, mask, record
 from fleetlore.quiet import quiet_client_logs
@@ -45,7 +45,6 @@ _COMPANY = 4 * MAX_EVENTS
 _REQUEST_TIMEOUT_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.1
 _LAST_BACKOFF_SECONDS = 2.0
-_STOP_SECONDS = 1.0
 _KNOWN_SESSIONS = 4096
 
 _Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
@@ -185,7 +184,7 @@ class Emitter:
         self._closed = True
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait([self._task], timeout=3 * _STOP_SECONDS)
+            await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
         self.dropped += self._waiting
         self._waiting = 0
         for lane in (self._unassigned, *self._lanes):
@@ -220,7 +219,7 @@ class Emitter:
             request_timeout_ms=int(_REQUEST_TIMEOUT_SECONDS * 1000),
         )
         try:
-            await producer.start()
+            await connect(producer)
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
                 partitions = await producer.partitions_for(self._topic)
             self._assign(len(partitions))
@@ -228,7 +227,7 @@ class Emitter:
         except Exception as failure:  # whatever it was, the agent goes on and the next try is a new connection
             return failure
         finally:
-            await _stop(producer)
+            await disconnect(producer)
         raise AssertionError("unreachable: lanes end only by failing")
 
     async def _send_lanes(self, producer: Any) -> None:
@@ -313,15 +312,6 @@ class Emitter:
             for last, done in self._flushes:
                 if oldest is None or oldest > last:
                     done.set()
-
-
-async def _stop(producer: Any) -> None:
-    with contextlib.suppress(TimeoutError, KafkaError, OSError):
-        try:
-            await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
-        except TimeoutError:
-            # It waits for answers that a broker that hangs will not give. Without connections it waits for nothing.
-            await asyncio.wait_for(producer.client.close(), _STOP_SECONDS)
 
 
 def _records(events: list[Encoded]) -> Iterator[tuple[int, bytes]]:

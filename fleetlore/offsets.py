@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from fleetlore.connecting import connect, disconnect
 from fleetlore.errors import BrokerUnavailable
 
 FETCH_WAIT_MS = 20
@@ -29,10 +30,10 @@ async def observer(bootstrap: str, group: str | None = None) -> AsyncIterator[An
         fetch_max_wait_ms=FETCH_WAIT_MS,
     )
     try:
-        await consumer.start()
+        await connect(consumer)
     except BaseException as error:
         # Also where the caller's patience ends: its connections stay open otherwise.
-        await consumer.stop()
+        await disconnect(consumer)
         if isinstance(error, KafkaError):
             raise BrokerUnavailable(f"no Kafka broker at {bootstrap}: {error}") from error
         raise
@@ -41,7 +42,7 @@ async def observer(bootstrap: str, group: str | None = None) -> AsyncIterator[An
     except KafkaError as error:
         raise BrokerUnavailable(f"the broker at {bootstrap} does not answer: {error!r}") from error
     finally:
-        await consumer.stop()
+        await disconnect(consumer)
 
 
 async def partitions_of(consumer: Any, topic: str) -> list[TopicPartition]:

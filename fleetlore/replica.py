@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from fleetlore.clock import Clock, SystemClock
+from fleetlore.connecting import STOP_SECONDS, connect, disconnect
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.lore import MemoryItem, Pattern
 from fleetlore.lore_index import LoreIndex
@@ -33,7 +34,6 @@ _METADATA_AGE_MS = 5_000  # how soon a topic that is created after the agent's s
 _REQUEST_TIMEOUT_MS = 10_000
 _FIRST_BACKOFF_SECONDS = 0.1
 _LAST_BACKOFF_SECONDS = 2.0
-_STOP_SECONDS = 1.0
 
 # Agents of one process read the same bytes: each record is decoded once for all of them. What comes out is immutable and
 # is shared; as many are remembered as an agent that lags or joins late may be behind the others.
@@ -79,7 +79,7 @@ class LoreReplica:
         """Stop following; what is known stays readable. Never hangs."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait([self._task], timeout=2 * _STOP_SECONDS)
+            await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
             self._task = None
 
     async def caught_up(self, timeout_seconds: float) -> bool:
@@ -129,7 +129,7 @@ class LoreReplica:
                     await self._consume(consumer)
                 finally:
                     self._consumer = None
-                    await _stop(consumer)
+                    await disconnect(consumer)
             except Exception as failure:  # whatever it was: the agent goes on with what is known
                 if not reported:
                     log.warning("lore cannot be followed on broker %s, trying again: %r", self._bootstrap, failure)
@@ -149,7 +149,7 @@ class LoreReplica:
             request_timeout_ms=_REQUEST_TIMEOUT_MS,
         )
         try:
-            await consumer.start()
+            await connect(consumer)
             ends = await _ends(consumer)
             for part, end in ends.items():
                 position = self._positions.get(part, 0)
@@ -158,7 +158,7 @@ class LoreReplica:
                 else:
                     self._positions.pop(part, None)
         except BaseException:
-            await _stop(consumer)
+            await disconnect(consumer)
             raise
         return consumer
 
@@ -206,8 +206,3 @@ async def _ends(consumer: Any) -> dict[TopicPartition, int]:
     async with asyncio.timeout(_REQUEST_TIMEOUT_MS / 1000):
         ends: dict[TopicPartition, int] = await consumer.end_offsets(consumer.assignment())
         return ends
-
-
-async def _stop(consumer: Any) -> None:
-    with contextlib.suppress(TimeoutError, KafkaError, OSError):
-        await asyncio.wait_for(consumer.stop(), _STOP_SECONDS)

@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from fleetlore.connecting import connect, disconnect
 from fleetlore.dead_letters import Posted
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.topics import TOPICS, partition_for, topic
@@ -66,10 +67,13 @@ class Outbox:
             request_timeout_ms=int(DELIVERY_SECONDS * 1000),
         )
         try:
-            await producer.start()
-        except KafkaError as error:
-            await producer.stop()
-            raise BrokerUnavailable(f"no Kafka broker at {self._bootstrap}: {error}") from error
+            await connect(producer)
+        except BaseException as error:
+            # Also where a worker is told to end meanwhile: its connections stay open otherwise.
+            await disconnect(producer)
+            if isinstance(error, KafkaError):
+                raise BrokerUnavailable(f"no Kafka broker at {self._bootstrap}: {error}") from error
+            raise
         self._producer = producer
 
     async def stop(self) -> None:

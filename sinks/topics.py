@@ -21,6 +21,7 @@ from aiokafka.errors import (
 )
 
 from fleetlore.config import Settings
+from fleetlore.connecting import connect
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.topics import TOPICS, TopicSpec, topic
 from sinks.topic_differences import Allowed, Difference, Found, topic_differences
@@ -47,7 +48,7 @@ class TopicAdmin:
     async def connected(self) -> AsyncIterator[TopicAdmin]:
         """Connected for as long as the context lasts."""
         try:
-            await self._client.start()
+            await connect(self._client)
             yield self
         except KafkaError as error:
             raise BrokerUnavailable(f"no Kafka broker at {self._settings.broker}: {error}") from error

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from fleetlore.config import Settings
+from fleetlore.connecting import connect, disconnect
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.offsets import end_offsets, observer, partitions_of
 from fleetlore.topics import topic
@@ -78,7 +79,7 @@ async def _follow(settings: Settings, reached: dict[TopicPartition, int], metric
         bootstrap_servers=settings.broker, enable_auto_commit=False, fetch_max_wait_ms=FETCH_WAIT_MS
     )
     try:
-        await consumer.start()
+        await connect(consumer)
         consumer.assign(list(reached))
         for partition, offset in reached.items():
             consumer.seek(partition, offset)
@@ -89,4 +90,4 @@ async def _follow(settings: Settings, reached: dict[TopicPartition, int], metric
                         metrics.adapters_refused(reason).inc()
                 reached[partition] = records[-1].offset + 1
     finally:
-        await consumer.stop()
+        await disconnect(consumer)

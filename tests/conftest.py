@@ -138,7 +138,9 @@ def _milvus(folder: Path) -> Iterator[str]:
         server.stdin.close()
 
 
-PATIENCE_SECONDS = 60.0  # a trainer is of the lowest priority, and starts late on a busy machine
+# A trainer is of the lowest priority: on a busy machine it starts late, and takes more than a second to answer a scrape.
+PATIENCE_SECONDS = 200.0
+SCRAPE = "2s"
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +163,8 @@ def _prometheus(folder: Path, targets: dict[str, str]) -> Iterator[Callable[[str
     jobs = [
         {
             "job_name": f"fleetlore-{name}",
-            "scrape_interval": "500ms",
-            "scrape_timeout": "500ms",
+            "scrape_interval": SCRAPE,
+            "scrape_timeout": SCRAPE,
             "static_configs": [{"targets": [target]}],
         }
         for name, target in targets.items()

@@ -101,7 +101,7 @@ async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(tmp_
     assert sum(pattern.level in calm.patterns for pattern in lore.patterns.values()) == sum(calm.patterns.values())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(500)
 async def test_prometheus_scrapes_worker_and_trainer(tmp_path: Path, prometheus: Callable[..., Query]) -> None:
     async with Stack(tmp_path) as stack:
         await run(stack, world_sessions(20), seed=1)
@@ -111,7 +111,7 @@ async def test_prometheus_scrapes_worker_and_trainer(tmp_path: Path, prometheus:
         def figures(expression: str) -> dict[str, float]:
             return {row["metric"]["job"]: float(row["value"][1]) for row in query(expression)}
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while figures("fleetlore_trainer_sessions_total")["fleetlore-trainer"] != 20:
                 await asyncio.sleep(0.2)
         judged = figures('sum by (job) (fleetlore_processed_events_total{stage="judgments"})')
