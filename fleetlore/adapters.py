@@ -158,6 +158,8 @@ class AdapterSubscriber:
             self._refuse(refusal, manifest.version)
             self._ack(manifest.version, refusal.reason, self._clock.monotonic() - began)
             return
+        if self._inbox.complete() is None or self._inbox.pointer != pointer:
+            return  # rolled back or revoked while it was folded: what came meanwhile is staged next
         self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
         if self._idle():
             self.apply_pending()

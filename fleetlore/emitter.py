@@ -114,6 +114,11 @@ class Emitter:
         """Events in the buffer."""
         return self._waiting
 
+    @property
+    def full(self) -> bool:
+        """Whether the buffer takes nothing more now, in events or in bytes."""
+        return self._waiting >= self._max_events or self._waiting_bytes >= self._max_bytes
+
     async def start(self) -> None:
         """Begin to deliver; returns at once, whether or not the broker answers."""
         quiet_client_logs()

@@ -18,13 +18,21 @@ GRACE_SECONDS = 30.0
 
 def main(command: list[str]) -> int:
     """Run `command`; return its exit code (128 + signal where a signal ended it)."""
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
 
     def pass_on(number: int, _: FrameType | None) -> None:
-        child.send_signal(number)
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
 
+    # Before there is a child: a guard that dies of a signal while it starts one leaves it behind, and nobody ends that any more.
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, pass_on)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    for number in early:
+        child.send_signal(number)
     threading.Thread(target=_end_with_parent, args=(child,), daemon=True).start()
     code = child.wait()
     return 128 - code if code < 0 else code

@@ -155,12 +155,12 @@ async def _send(
     await emitter.start()
     try:
         for number, event in enumerate(events, 1):
+            # A replay may wait, unlike an agent: no event is dropped for lack of room.
+            while emitter.full:
+                await asyncio.sleep(0.005)
             emitter.emit(event)
             if number % BURST_EVENTS == 0:
                 progress(number)
-                # A replay may wait, unlike an agent: no event is dropped for lack of room.
-                while emitter.waiting > BUFFER_EVENTS - BURST_EVENTS:
-                    await asyncio.sleep(0.005)
                 await asyncio.sleep(0)
         if not await emitter.flush(timeout_seconds):
             raise BrokerUnavailable(f"the broker at {settings.broker} did not take {emitter.waiting} events in time")

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from fleetlore.errors import StackError
 
-_START_SECONDS = 10.0
+_START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 
 

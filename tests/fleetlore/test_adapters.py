@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,9 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fleetlore.adapter_feed import AdapterFeed
 from fleetlore.adapters import AdapterSubscriber
-from fleetlore.manifest import AdapterManifest, SigningKey, public_keys
-from fleetlore.policy import Policy
+from fleetlore.manifest import ADAPTER, AdapterManifest, Revocation, SigningKey, public_keys
+from fleetlore.policy import LoadedAdapter, Policy
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
+from fleetlore.weights_storage import WeightsStorage
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
@@ -147,3 +150,34 @@ async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: Adapte
     await subscriber.start()
     assert not await subscriber.caught_up(0.3)
     await subscriber.close()
+
+
+async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that lie elsewhere are folded beside the records that go on coming."""
+    storage = WeightsStorage(f"file://{tmp_path}")
+    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, Policy(), storage=storage)
+    await deliver(subscriber, *version(1), 1)
+    weights, manifest = version(2)
+    folding, revoked = threading.Event(), threading.Event()
+    prepare, run = subscriber.policy.prepare, []
+
+    def slow(weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
+        folding.set()
+        assert revoked.wait(30)
+        return prepare(weights, manifest)
+
+    monkeypatch.setattr(subscriber.policy, "prepare", slow)
+    monkeypatch.setattr(subscriber.policy, "apply", lambda loaded: run.append(loaded))
+    await deliver(subscriber, storage.put("acme", manifest.version, weights).to_json(), manifest, 2)
+    assert await asyncio.to_thread(folding.wait, 30)
+    revocation = Revocation(ADAPTER, "acme", "version", manifest.version, "bad", 0.0)
+    told = asyncio.create_task(subscriber.take("adapters.pointers", revocation.key, KEY.sign(revocation)))
+    await asyncio.sleep(0)
+    revoked.set()
+    await told
+    assert subscriber._fetch is not None
+    await subscriber._fetch
+    assert run == []
+    assert subscriber.version == version(1)[1].version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,3 +28,30 @@ async def test_a_role_that_ignores_the_signal_does_not_outlive_its_guard(
     await child.stop()
     _, alive = psutil.wait_procs([role], timeout=5)
     assert not alive
+
+
+STARTING = """
+import os, signal, subprocess, sys
+from streams import guard
+
+class Starting(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+guard.subprocess.Popen = Starting
+sys.exit(guard.main([sys.executable, "-c", "import time; time.sleep(60)"]))
+"""
+
+
+def test_a_guard_that_is_ended_while_it_starts_its_command_takes_it_along() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as guard:
+        assert guard.stdout is not None
+        role = psutil.Process(int(guard.stdout.readline()))
+        code = guard.wait(40)
+    _, alive = psutil.wait_procs([role], timeout=5)
+    for each in alive:
+        each.kill()
+    assert not alive
+    assert code == 128 + 15
