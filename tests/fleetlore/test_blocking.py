@@ -32,7 +32,7 @@ def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) ->
         with fleet.session("g") as session:
             session.fail()
         assert fleet.feedback("s1", "failure")
-        assert fleet.flush(10)
+        assert fleet.flush(30)
         assert fleet.policy is None and fleet.adapter_version is None
     assert (fleet.sent, fleet.dropped) == (12, 0)
 
@@ -50,7 +50,7 @@ def test_several_threads_share_a_fleet(broker: EmbeddedBroker, tenant: str) -> N
             thread.start()
         for thread in threads:
             thread.join()
-        assert fleet.flush(10)
+        assert fleet.flush(30)
         assert fleet.sent == 4 * 12
 
 
@@ -58,7 +58,7 @@ def test_a_missing_broker_neither_blocks_nor_breaks(unused_address: str) -> None
     started = time.perf_counter()
     with BlockingFleet("agent", broker=unused_address) as fleet, fleet.session("g") as session:
         session.succeed()
-    assert time.perf_counter() - started < 6.0
+    assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
     assert (fleet.sent, fleet.dropped) == (0, 2)
 
 

@@ -362,7 +362,7 @@ async def test_an_agent_without_a_broker_goes_on(unused_address: str) -> None:
             session.succeed()
         assert not await fleet.flush(0.1)
         assert fleet.adapter_version is None and fleet.policy is None and fleet.adapters_refused == {}
-    assert time.perf_counter() - started < 6.0
+    assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
     assert (fleet.sent, fleet.dropped) == (0, 4)
 
 
@@ -374,10 +374,10 @@ async def test_an_agent_on_a_stack_s_folder(
         orjson.dumps({"broker": broker.address, "milvus": "http://x", "public_key": ""})
     )
     async with Fleet("agent", data=tmp_path, tenant=tenant) as fleet:
-        assert await fleet.ready(10)
+        assert await fleet.ready(30)
         async with fleet.session("g") as session, session.action(*CALL):
             pass
-        assert await fleet.flush(10)
+        assert await fleet.flush(30)
         assert (fleet.sent, fleet.dropped) == (4, 0)
 
 

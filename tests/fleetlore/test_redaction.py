@@ -346,7 +346,7 @@ def test_strange_values_do_not_break_the_agent() -> None:
 
 
 def test_no_text_takes_quadratic_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for text in (
         "a" * 100_000,
         "password" * 12_000,
@@ -356,4 +356,4 @@ def test_no_text_takes_quadratic_time() -> None:
         "curl " * 20_000 + " -",
     ):
         redact(text)
-    assert time.perf_counter() - started < 5.0
+    assert time.process_time() - started < 5.0

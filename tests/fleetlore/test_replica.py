@@ -50,7 +50,7 @@ async def test_a_late_joiner_knows_everything(broker: EmbeddedBroker, tenant: st
     clock = FakeClock(100.0)
     replica = LoreReplica(broker.address, tenant, clock=clock)
     await replica.start()
-    assert await replica.caught_up(10)
+    assert await replica.caught_up(30)
     assert set(replica.index.patterns) == {f"p{number}" for number in range(20)}
     assert [each.id for each in replica.index.recoveries("class")] == ["r"]
     assert replica.learned_at("r") == 100.0
@@ -59,7 +59,7 @@ async def test_a_late_joiner_knows_everything(broker: EmbeddedBroker, tenant: st
     await writer.put("patterns", "p0", pattern("p0", failures=7))
     await writer.put("patterns", "new", pattern("new"))
     await writer.put("items", "r", None)
-    assert await replica.caught_up(10)
+    assert await replica.caught_up(30)
     assert replica.index.patterns["p0"].failures == 7
     assert (replica.learned_at("p0"), replica.learned_at("new")) == (100.0, 105.0)
     assert replica.index.items == {}
@@ -74,7 +74,7 @@ async def test_what_cannot_be_read_is_skipped_and_counted(broker: EmbeddedBroker
     await writer.put("patterns", "good", pattern("good"))
     replica = LoreReplica(broker.address, tenant)
     await replica.start()
-    assert await replica.caught_up(10)
+    assert await replica.caught_up(30)
     assert set(replica.index.patterns) == {"good"}
     assert replica.unreadable == 5
     await replica.close()
@@ -83,7 +83,7 @@ async def test_what_cannot_be_read_is_skipped_and_counted(broker: EmbeddedBroker
 async def test_a_snapshot_reads_everything_once(broker: EmbeddedBroker, tenant: str, writer: Writer) -> None:
     await writer.put("patterns", "p", pattern("p"))
     await writer.put("items", "r", item("r"))
-    index = await LoreReplica.snapshot(broker.address, tenant, timeout_seconds=10)
+    index = await LoreReplica.snapshot(broker.address, tenant, timeout_seconds=30)
     assert (set(index.patterns), set(index.items)) == ({"p"}, {"r"})
 
 
@@ -102,10 +102,10 @@ async def test_an_outage_costs_nothing_that_is_known(own_broker: EmbeddedBroker,
     await producer.start()
     await producer.send_and_wait(topic("default", "patterns"), pattern("before"), key=b"before")
     await producer.stop()
-    assert await replica.caught_up(15)
+    assert await replica.caught_up(30)
     own_broker.kill()
     assert not await replica.caught_up(0.2)
     assert set(replica.index.patterns) == {"before"}
     started = time.perf_counter()
     await replica.close()
-    assert time.perf_counter() - started < 4.0
+    assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever

@@ -144,7 +144,7 @@ async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
     make_topics: Callable[..., Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sinks.outbox.DELIVERY_SECONDS", 2.0)
+    monkeypatch.setattr("sinks.outbox.DELIVERY_SECONDS", 4.0)
     own_broker.start()
     await make_topics(own_broker.address, tenant, "items", "dead-letters", partitions=1)
     outbox = Outbox(own_broker.address)

@@ -352,6 +352,7 @@ async def listing_while(
     await passed
 
 
+@pytest.mark.timeout(420)
 async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
     port = free_port()
     environment = started(settings, port)
@@ -367,11 +368,11 @@ async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
 
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN, env=environment)
     try:
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await asyncio.to_thread(learning):
                 await asyncio.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
     finally:
         if process.returncode is None:
