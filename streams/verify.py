@@ -18,7 +18,6 @@ from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.offsets import end_offsets, observer
 from fleetlore.topics import topic
-from streams.judgment_log import POLL_MS, judgments_of
 
 if TYPE_CHECKING:
     from fleetlore.manifest import AdapterManifest, Place
@@ -118,6 +117,8 @@ async def _sessions(
     bootstrap: str, tenant: str, manifest: AdapterManifest, timeout_seconds: float
 ) -> dict[Place, Judgment]:
     """The sessions that the manifest names, from the log."""
+    from streams.judgment_log import POLL_MS, judgments_of
+
     wanted = {place._replace(window=0) for batch in manifest.batches for place in batch.places}
     offsets: dict[TopicPartition, set[int]] = defaultdict(set)
     for place in wanted:
