@@ -20,6 +20,7 @@ from aiokafka.errors import KafkaError
 from fleetlore.adapter_listing import read_to_end
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
+from fleetlore.connecting import connect, disconnect
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.inbox import AdapterInbox
 from fleetlore.manifest import (
@@ -86,10 +87,12 @@ class AdapterPublisher:
             bootstrap_servers=self._bootstrap, acks="all", request_timeout_ms=int(self._timeout_seconds * 1000)
         )
         try:
-            await producer.start()
-        except (KafkaError, OSError) as error:
-            await producer.stop()
-            raise BrokerUnavailable(f"{self._bootstrap}: {error!r}") from error
+            await connect(producer)
+        except BaseException as error:
+            await disconnect(producer)  # also where the caller's patience ends
+            if isinstance(error, KafkaError | OSError):
+                raise BrokerUnavailable(f"{self._bootstrap}: {error!r}") from error
+            raise
         self._producer = producer
         return self
 

@@ -24,6 +24,7 @@ from aiokafka.errors import CommitFailedError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
+from fleetlore.connecting import connect
 from sinks.adapters import AdapterPublisher
 from sinks.endpoint import Health
 from sinks.metrics import Metrics
@@ -130,8 +131,8 @@ class TrainerRole:
             session_timeout_ms=int(self._settings.session_timeout_seconds * 1000),
             heartbeat_interval_ms=int(min(3.0, self._settings.session_timeout_seconds / 6) * 1000),
         )
-        await consumer.start()
         try:
+            await connect(consumer)
             for line in self._lines.values():
                 await line.resume()
             while not consumer.assignment() and not stop.is_set():

@@ -126,10 +126,11 @@ def _milvus(folder: Path) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+    deadline = time.monotonic() + 100
+    while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
             break
+        assert server.poll() is None and time.monotonic() < deadline, f"Milvus Lite does not listen on port {port}"
         time.sleep(0.02)
     yield f"http://127.0.0.1:{port}"
     server.terminate()

@@ -13,7 +13,7 @@ from sinks.generations import COLLECTIONS, drop_generation, list_generations, ma
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def store_of(address: str, generation: str | None = None) -> MilvusStore:

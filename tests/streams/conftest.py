@@ -49,8 +49,8 @@ BASE_TIME = 1_760_000_000.0  # before the fake clock's start and before any real
 PARTITIONS = 2
 GROUP = "fleetlore"
 MILVUS_FIELD_BYTES = 65_535
-START_SECONDS = 60.0
-DRAIN_SECONDS = 40.0
+START_SECONDS = 120.0
+DRAIN_SECONDS = 120.0
 
 Call = tuple[str, Any, str, str | None]  # tool, arguments, result, error
 DeadLetter = tuple[dict[str, str], bytes]
@@ -529,7 +529,7 @@ async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Ca
         yield make
 
 
-@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.timeout(150))])
+@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.timeout(300))])
 async def pipeline(request: pytest.FixtureRequest) -> AsyncIterator[MemoryPipeline | BrokerPipeline]:
     """The pipeline, once on the in-memory log and once as a worker process."""
     if request.param == "memory":

@@ -37,10 +37,10 @@ from streams.trajectories import LoggedSession
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 TENANT = "default"
-DRAIN_SECONDS = 60.0
+DRAIN_SECONDS = 120.0
 END_TIME = 1_760_000_000.0  # before the start of the clock that the reference runs by
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def world_events(count: int) -> list[Event]:

@@ -26,7 +26,7 @@ async def test_a_role_that_ignores_the_signal_does_not_outlive_its_guard(
         await asyncio.sleep(0.01)
     (role,) = psutil.Process(child.pid).children()
     await child.stop()
-    _, alive = psutil.wait_procs([role], timeout=5)
+    _, alive = psutil.wait_procs([role], timeout=30)
     assert not alive
 
 
@@ -50,7 +50,7 @@ def test_a_guard_that_is_ended_while_it_starts_its_command_takes_it_along() -> N
         assert guard.stdout is not None
         role = psutil.Process(int(guard.stdout.readline()))
         code = guard.wait(40)
-    _, alive = psutil.wait_procs([role], timeout=5)
+    _, alive = psutil.wait_procs([role], timeout=30)
     for each in alive:
         each.kill()
     assert not alive

@@ -14,7 +14,7 @@ from streams.demo_run import run_demo
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_a_small_fleet_learns_from_its_own_failures(tmp_path: Path) -> None:
     plan = Plan(agents=24, sessions=6, stagger_seconds=0.3)
     figures = await run_demo(plan, tmp_path, Progress(console=Console(file=io.StringIO()), disable=True))

@@ -20,7 +20,7 @@ from sinks.milvus import MilvusStore
 from streams.facts import carry_over, forget_facts, known_facts, load_facts
 from streams.facts_cli import register
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def store_of(address: str, generation: str | None = None) -> MilvusStore:

@@ -28,10 +28,10 @@ from fleetlore.testing.mock_cluster import Failure, MockCluster, Request
 from streams import faust_seam
 from streams.stage import TopicPartition
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 SCRIPT = Path(__file__).with_name("seam_worker.py")
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 100.0
 FETCH_WAIT_MS = 37
 BUFFER_PLACES = 64  # as in seam_worker.py, of 16 KiB each
 LARGE = 256 * 1024  # bytes of a record as an emitter fills it at most

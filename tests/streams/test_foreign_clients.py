@@ -26,7 +26,7 @@ from streams.state_hash import read_knowledge
 # `BrokerPipeline` of conftest.py, which a test module cannot import.
 Pipeline = Any
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")

@@ -77,7 +77,7 @@ async def test_refusals_are_counted_from_where_the_topic_ended_and_over_an_outag
         await ack("probe", 0)  # before the trainer
         task = asyncio.create_task(count_refusals(Settings(broker=broker.address), [tenant], metrics))
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(120):
                 await following.wait()
                 for partition, result in enumerate(("tampered", "applied", "tampered")):
                     await ack(result, partition % 2)

@@ -38,7 +38,7 @@ class Rows(Stage):
         return Effects(rows={"items": rows}, processed=len(rows))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_row_that_is_too_long_is_a_dead_letter(
     broker: EmbeddedBroker, milvus: str, tenant: str, make_topics: Callable[..., Awaitable[None]]
 ) -> None:

@@ -44,6 +44,8 @@ from streams.verify import remade
 MakeTopics = Callable[..., Awaitable[None]]
 PARTITIONS = 2
 SMALLEST_UPDATE = 8
+pytestmark = pytest.mark.timeout(300)  # it learns, and beside it others do
+
 WORKER = Path(__file__).parent / "trainer_worker.py"
 
 
@@ -120,7 +122,7 @@ def pointed(versions: int) -> Callable[[AdapterListing], bool]:
 
 
 async def listing_when(
-    settings: Settings, check: Callable[[AdapterListing], bool], seconds: float = 40
+    settings: Settings, check: Callable[[AdapterListing], bool], seconds: float = 120
 ) -> AdapterListing:
     async with asyncio.timeout(seconds):
         while not check(listing := await read_adapters(settings.broker, settings.tenants[0])):
@@ -160,7 +162,7 @@ async def test_judgments_become_signed_versions_with_a_lineage(settings: Setting
     assert listing.pointers[0]["version"] in {manifest["version"] for manifest in listing.manifests}
 
 
-async def until(check: Callable[[], bool], seconds: float = 30.0) -> None:
+async def until(check: Callable[[], bool], seconds: float = 120.0) -> None:
     async with asyncio.timeout(seconds):
         while not check():
             await asyncio.sleep(0.05)
