@@ -156,15 +156,19 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     def digest(self) -> Trajectory:
         """The same session, short enough to keep: texts are clipped, and of many steps the first and the last ones stay."""
+        return self.digested()[0]
+
+    def digested(self) -> tuple[Trajectory, bytes]:
+        """The digest and its JSON, which is made anyway to count it."""
         steps, text = DIGEST_STEPS, DIGEST_TEXT
         # Counted in bytes, because a character has up to six of them in JSON, and a row that does not fit its field would
         # be refused at every retry.
-        while (size := len((short := self._clipped(steps, text)).to_json())) > DIGEST_BYTES and steps > 1:
+        while (size := len(encoded := (short := self._clipped(steps, text)).to_json())) > DIGEST_BYTES and steps > 1:
             if steps > LEAST_STEPS:
                 steps = max(LEAST_STEPS, min(steps * DIGEST_BYTES // size, steps - 1))
             else:
                 steps, text = steps // 2, text // 2
-        return short
+        return short, encoded
 
     def _clipped(self, most: int, text: int) -> Trajectory:
         steps = self.steps

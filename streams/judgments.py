@@ -167,9 +167,9 @@ class JudgmentsStage(Stage):
         state, trajectory, tenant = session.state, session.trajectory, session.place[0]
         effects.newest = max(effects.newest, trajectory.ended)
         verdict = self._judge.conclude(trajectory, votes)
-        state.trajectory = digest = trajectory.digest()
         # Encoded once: it goes into the judgment and into the store.
-        encoded = digest.to_json()
+        digest, encoded = trajectory.digested()
+        state.trajectory = digest
         # What a model said goes on only if it counts. Else the stage that asks it would read its own answer, and answer again.
         if not session.only_model or (verdict.source == "llm" and not session.notes):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})

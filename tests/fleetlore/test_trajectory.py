@@ -132,6 +132,7 @@ def test_the_digest_of_a_long_session_keeps_its_beginning_and_its_end() -> None:
     )
     assert digest.events == 500
     assert digest.digest() == digest
+    assert long_session(500, "x").digested() == (digest, digest.to_json())
 
 
 def test_a_long_session_of_short_calls_is_kept_whole() -> None:
