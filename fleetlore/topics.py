@@ -151,10 +151,14 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-@lru_cache(maxsize=65_536)
 def partition_for(key: str, partitions: int) -> int:
     """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks.
 
     Cached, because a session sends many events and murmur2 in Python costs some microseconds.
     """
+    return 0 if partitions == 1 else _partition_for(key, partitions)
+
+
+@lru_cache(maxsize=65_536)
+def _partition_for(key: str, partitions: int) -> int:
     return (murmur2(key.encode("utf-8", "replace")) & 0x7FFFFFFF) % partitions
