@@ -95,9 +95,11 @@ class PatternState:
     def add(self, session: int, seen: Seen, first: float, last: float, agent_name: str = "") -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
         changed = self.sample.add(session, seen)
-        for timeline, time in ((self.hours, first), (self.days, first), (self.minutes, last)):
-            if timeline is not None:
-                changed |= timeline.add(session, seen, time)
+        if self.hours is not None and self.days is not None:
+            changed |= self.hours.add(session, seen, first)
+            changed |= self.days.add(session, seen, first)
+        if self.minutes is not None:
+            changed |= self.minutes.add(session, seen, last)
         if last > self.last:
             self.last, changed = last, True
         if first < self.first or not self.first:

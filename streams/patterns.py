@@ -55,27 +55,30 @@ class PatternsStage(Stage):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        observations = [(tenant_of(record.topic), seen) for record, seen in _OBSERVATIONS.read(batch, effects)]
+        # By state, and each is looked up once: a few tools and kinds of call are what most of a batch is about.
+        came: defaultdict[Key, list[Observation]] = defaultdict(list)
+        for record, seen in _OBSERVATIONS.read(batch, effects):
+            came[tenant_of(record.topic), seen.subject.id].append(seen)
         source = self._states.source
-        states = await self._states.load({(tenant, seen.subject.id) for tenant, seen in observations})
+        states = await self._states.load(came)
         if self._states.source != source:
             # A backfill has taken the name over. What waits was made of the old collection's rows and would overwrite the new
             # ones; the new collection has those events already, or gets them handed over.
             self._held.drop()
         new: dict[Key, PatternState] = {}
-        for tenant, seen in observations:
-            subject = seen.subject
-            key = tenant, subject.id
+        for key, observations in came.items():
             # One that waits or is being written may have been dropped from memory, and is newer than what the store has.
             state = self._held.newest(key) or states.get(key)
             if state is None:
-                state = states[key] = new[key] = PatternState.new(*astuple(subject))
-                self._states.remember(tenant, subject.id, state)
-            saw = Seen(seen.agent, seen.calls, seen.failures, seen.ended)
-            if state.add(seen.session, saw, seen.first, seen.last, seen.agent_name):
+                state = new[key] = PatternState.new(*astuple(observations[0].subject))
+                self._states.remember(*key, state)
+            changed = False
+            for seen in observations:
+                saw = Seen(seen.agent, seen.calls, seen.failures, seen.ended)
+                changed |= state.add(seen.session, saw, seen.first, seen.last, seen.agent_name)
+            if changed:
                 self._held.waiting[key] = state
-            if seen.last > effects.newest:
-                effects.newest = seen.last
+            effects.newest = max(effects.newest, *[seen.last for seen in observations])
         if self._held.due(batch):
             await self._write(effects)
         else:
