@@ -75,11 +75,12 @@ def failure_of(tool: str, arguments: object, error_type: str | None, error_messa
         error_type: OpenTelemetry's `error.type`, where the tool gave one.
         error_message: what the environment said.
     """
-    return _failure(tool, argument_shape(arguments), error_type or "", error_message or "")
+    return shaped_failure(tool, argument_shape(arguments), error_type or "", error_message or "")
 
 
 @lru_cache(maxsize=32_768)
-def _failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
+def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
+    """`failure_of` for a shape that is known already."""
     text = template(message)
     error_class = _error_class(error_type, message, text)[:MAX_CLASS]
     family = pattern_id("family", tool, error_class)

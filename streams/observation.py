@@ -73,7 +73,6 @@ def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
     )
 
 
-@lru_cache(maxsize=32_768)
 def subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
     """What a failed call says something about besides: its pattern at three levels."""
     tool, error_class, transient = failure.tool, failure.error_class, failure.transient

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fleetlore import events as ev
 from fleetlore.loops import Loop, LoopDetector
-from fleetlore.patterns import Failure, argument_shape, failure_of, shaped_call_id
+from fleetlore.patterns import Failure, argument_shape, shaped_call_id, shaped_failure
 from fleetlore.sample import stable_hash
 from fleetlore.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory
 from streams.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
@@ -137,15 +137,15 @@ class OpenSession(msgspec.Struct):
 
     def _take_outcome(self, sequence: int, time: float, data: Data) -> None:
         tool, arguments, message = data.tool or "", data.arguments, data.error_message
-        call, subjects = _recognise_call(tool, argument_shape(arguments))
+        shape = argument_shape(arguments)
+        call, subjects = _recognise_call(tool, shape)
         error_type = data.error_type
         if data.guard:
             # Whatever it returned and bought: a call that counted as working would be recommended.
             error_type, message = ev.guarded(data.guard)
         failure: Failure | None = None
         if message or error_type:
-            failure = failure_of(tool, arguments, error_type, message)
-            subjects += subjects_of_failure(failure, call)
+            failure, subjects = _recognise_failure(tool, shape, error_type or "", message or "")
             self.news = True
         advice = _texts(data.advice) if data.advice else ()
         if advice:
@@ -278,6 +278,14 @@ def _recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
     """The call's id and its subjects. Cached: a fleet makes few kinds of calls, and many of each."""
     call = shaped_call_id(tool, shape)
     return call, subjects_of_call(tool, call, shape)
+
+
+@lru_cache(maxsize=16_384)
+def _recognise_failure(tool: str, shape: str, error_type: str, message: str) -> tuple[Failure, tuple[Subject, ...]]:
+    """The failure and all subjects of a call that failed."""
+    failure = shaped_failure(tool, shape, error_type, message)
+    call, subjects = _recognise_call(tool, shape)
+    return failure, subjects + subjects_of_failure(failure, call)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
