@@ -153,6 +153,12 @@ class Learner:
         self._begin_version()
         self._learn_what_is_usual()
 
+    def restart(self) -> None:
+        """Begin again from the base, as a trainer that finds no version to go on from."""
+        self._trainer = self._new_trainer()
+        self.running = self._published_network = None
+        self._begin_version()
+
     def learned(self, versions: Iterable[AdapterManifest]) -> None:
         """With privacy, after a start: nothing that a published version holds is learned again, for its ledger counts that once."""
         if self._privacy is not None:

@@ -175,6 +175,11 @@ class AdapterLine:
         if pointed is not None and (pinned or pointed[1].version != running):
             self._follow(published)
             return
+        if running is not None and published.revoked(running):
+            # Nothing took its place. A child holds all that its parent learned, and agents would run that again.
+            log.warning("tenant %s begins again from the base: %s is revoked", self._tenant, running[:12])
+            learner.restart()
+            return
         self._ordinal = max((self._ordinal, *(m.ordinal for m in published.versions.values()))) + 1
         manifest = learner.manifest(candidate, self._ordinal, self._data(), self._clock.now())
         share = self._canary_share if running is not None else 0.0

@@ -167,3 +167,18 @@ async def test_a_trainer_that_starts_again_ends_a_trial_whose_sessions_nobody_co
     await line.resume()
     assert await tried.channels() == {"stable": tried.stable}
     assert running(learner) == tried.stable
+
+
+async def test_nothing_is_learned_on_from_a_version_that_is_revoked_though_no_other_is_left(tried: Tried) -> None:
+    (tenant,) = tried.settings.tenants
+    await tried.publisher.revoke(tenant, tried.canary)
+    tried.clock.advance(TrialConfig().patience_seconds + 1)
+    assert await tried.line.end_trial()
+    assert await tried.publisher.revoke(tenant, tried.stable) is None
+    judgments = list(world_judgments(0, 200, seed=1, tenant=tenant))
+    for offset in range(20):
+        tried.line.take(record(judgments[10 * offset : 10 * offset + 10], 100 + offset))
+    while not (versions := (await tried.publisher.published(tenant)).versions):
+        tried.clock.advance(1.0)
+        await tried.line.learn()
+    assert [manifest.parent for manifest in versions.values()] == [None]
