@@ -140,7 +140,7 @@ def _milvus(folder: Path) -> Iterator[str]:
 
 
 # A trainer is of the lowest priority: on a busy machine it starts late, and takes more than a second to answer a scrape.
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 400.0
 SCRAPE = "2s"
 
 

@@ -101,7 +101,7 @@ async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(tmp_
     assert sum(pattern.level in calm.patterns for pattern in lore.patterns.values()) == sum(calm.patterns.values())
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 async def test_prometheus_scrapes_worker_and_trainer(tmp_path: Path, prometheus: Callable[..., Query]) -> None:
     async with Stack(tmp_path) as stack:
         await run(stack, world_sessions(20), seed=1)
