@@ -8,6 +8,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
+from fleetlore.adapter_listing import read_adapters
 from fleetlore.cli_app import build_app
 from fleetlore.config import Settings
 from fleetlore.testing.adapters import manifest_for, random_weights
@@ -66,6 +67,30 @@ def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> Non
     assert orjson.loads(run("revoke", versions[0], *where).stdout)["version"] == versions[1]
     listed = orjson.loads(run("list", *where).stdout)
     assert [row["channels"] for row in listed["versions"]] == [["revoked"], ["stable"]]
+
+
+def test_it_says_what_was_done_in_words(stack: tuple[Path, list[str]], tenant: str) -> None:
+    folder, versions = stack
+    where = ("--data", str(folder), "--tenant", tenant)
+    assert f"runs {versions[0][:12]} (epoch 3)." in run("rollback", versions[0], *where).stdout
+    assert f"runs {versions[1][:12]}" in run("revoke", versions[0], *where).stdout
+    assert "has no version left" in run("revoke", versions[1], *where).stdout
+
+
+def test_a_key_is_revoked_by_another_and_not_by_itself(
+    stack: tuple[Path, list[str]], broker: EmbeddedBroker, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = stack
+    old = create_signing_key(folder / "keys" / "adapter_ed25519")
+    refused = run("revoke-key", old.key_id, "--data", str(folder), "--tenant", tenant)
+    assert refused.exit_code == 1
+    assert "cannot revoke itself" in refused.output
+    create_signing_key(folder / "next")
+    monkeypatch.setenv("FLEETLORE_SIGNING_KEY", str(folder / "next"))
+    where = ("--broker", broker.address, "--tenant", tenant)
+    assert f"The key {old.key_id} of tenant {tenant} is revoked." in run("revoke-key", old.key_id, *where).stdout
+    (revocation,) = asyncio.run(read_adapters(broker.address, tenant)).revocations
+    assert (revocation["kind"], revocation["what"]) == ("key", old.key_id)
 
 
 def test_an_unknown_version_is_one_line_and_exit_code_1(stack: tuple[Path, list[str]], tenant: str) -> None:
