@@ -1,13 +1,9 @@
 """Which calls were in vain, as the rest of the session shows: no label of an environment and no reward is needed.
 
-A call that failed was in vain. Between two calls of a tool that had failed before: where the tool meets the same error again, what was done
-since did not help; where it gets past it, the call that stood between did (if it was a single one: of several nobody knows which), and
-so did the call that got past.
-
-Of the other calls that worked the session shows what their tools are for. A tool that failed and was called again is what the work is about: its
-calls that work helped. Were those without a label that work at once, only those that fail at once would have one, and every first attempt
-would seem to be in vain. A tool that only ever stood between an error and the next attempt prepares: while no error is open it counts as in
-vain, which it mostly is; whether it was needed cannot be seen. All others stay without a label.
+A call that failed was in vain. One that worked has a say only between two calls of a tool that had failed before: where the tool meets
+the same error again, what was done since did not help; where it gets past it, the call that stood between did (if it was a single one:
+of several nobody knows which), and so did the call that got past. All others, most of all what was prepared before anything
+failed, stay without a label: whether it was needed cannot be seen.
 """
 
 from __future__ import annotations
@@ -26,17 +22,12 @@ def in_vain(calls: Sequence[Step]) -> list[int]:
     """Of each call of a finished session `HELPED`, `IN_VAIN` or `UNKNOWN`. Passing faults say nothing, about themselves or others."""
     labels = [UNKNOWN] * len(calls)
     pending: dict[str, int] = {}  # tool → its last failure
-    attempted: set[str] = set()  # tools that failed and were called again
-    stood_between: set[str] = set()
-    idle: set[int] = set()  # places of calls before which no error was open
     for place, call in enumerate(calls):
         if call.failed and call.transient:
             continue
         begun = pending.pop(call.tool, None)
         if begun is not None and place - begun <= REACH + 1:
             between = [at for at in range(begun + 1, place) if not calls[at].failed and calls[at].tool != call.tool]
-            attempted.add(call.tool)
-            stood_between.update(calls[at].tool for at in between)
             if call.failed and call.pattern == calls[begun].pattern:
                 for at in between:
                     labels[at] = IN_VAIN if labels[at] == UNKNOWN else labels[at]
@@ -49,12 +40,4 @@ def in_vain(calls: Sequence[Step]) -> list[int]:
             pending[call.tool] = place
         elif begun is not None:
             labels[place] = HELPED
-        if all(place - at > REACH for at in pending.values()):
-            idle.add(place)
-    for place, call in enumerate(calls):
-        if labels[place] == UNKNOWN and not call.failed:
-            if call.tool in attempted:
-                labels[place] = HELPED
-            elif call.tool in stood_between and place in idle:
-                labels[place] = IN_VAIN
     return labels

@@ -43,16 +43,8 @@ def test_of_several_nobody_knows_which_helped_and_of_one_made_twice_the_first() 
     assert in_vain(session("deploy!locked login login:2 deploy"))[1:3] == [UNKNOWN, UNKNOWN]
 
 
-def test_where_nothing_ever_failed_nothing_has_a_label() -> None:
+def test_what_was_done_before_anything_failed_has_no_label() -> None:
     assert in_vain(session("login deploy list")) == [UNKNOWN] * 3
-
-
-def test_where_no_error_is_open_what_the_work_is_about_helps_and_what_prepares_it_was_in_vain() -> None:
-    learned = "deploy!locked login deploy"
-    assert in_vain(session(f"login deploy {learned}"))[:2] == [IN_VAIN, HELPED]
-    assert in_vain(session(f"{learned} login list deploy"))[3:] == [IN_VAIN, UNKNOWN, HELPED]
-    # While push is refused, login may be what it lacks.
-    assert in_vain(session(f"{learned} push!refused login deploy"))[4:] == [UNKNOWN, HELPED]
 
 
 def test_a_passing_fault_says_nothing() -> None:
