@@ -182,8 +182,6 @@ class AdapterPublisher:
 
     async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:
         """Let the trainer move the channel again. Raises ConfigError when there is no channel yet."""
-        if (await self._known(tenant)).pointer is None:
-            raise ConfigError("nothing is published that could be pinned")
         return await self._insist(tenant, lambda inbox: (_as_it_is(inbox)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
@@ -302,7 +300,7 @@ def _one_of(inbox: AdapterInbox, version: str) -> str:
 def _as_it_is(inbox: AdapterInbox) -> tuple[str, str, bool]:
     pointer = inbox.pointer
     if pointer is None:
-        raise ConfigError("nothing is published yet")
+        raise ConfigError("nothing is published that could be pinned")
     return pointer.version, pointer.reason, pointer.pinned
 
 
