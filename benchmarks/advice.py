@@ -18,11 +18,11 @@ from typing import Any
 
 from benchmarks.report import Report, Row
 from benchmarks.traffic import events_of, sessions
-from fleetlore import events as ev
-from fleetlore.advice import Advice, advise
-from fleetlore.lore import MemoryItem, Pattern
-from fleetlore.lore_index import LoreIndex
-from fleetlore.patterns import call_id, failure_of
+from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.recall.advice import Advice, advise
+from fleetlore.recall.index import LoreIndex
+from fleetlore.wire import events as ev
+from fleetlore.wire.lore import MemoryItem, Pattern
 
 PATTERNS = 10_000
 QUESTIONS = 50_000

@@ -17,13 +17,13 @@ from benchmarks.milvus import milvus_server
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, events_of, pack, publish, sessions
 from fleetlore.config import Settings
-from fleetlore.events import Event
-from fleetlore.testing.broker import EmbeddedBroker
+from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
-from streams.backfill import BackfillReport, run_backfill, switch
-from streams.replay import CONCURRENT_SESSIONS
-from streams.state_hash import Knowledge, read_knowledge
+from streams.embedded.broker import EmbeddedBroker
+from streams.offline.backfill import BackfillReport, run_backfill, switch
+from streams.offline.replay import CONCURRENT_SESSIONS
+from streams.offline.state_hash import Knowledge, read_knowledge
 
 STEP_SECONDS = 1.0
 BAR = 50.0

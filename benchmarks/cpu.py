@@ -9,9 +9,9 @@ import psutil
 
 # What a child's command line holds, and whose it is.
 ROLES = {
-    "fleetlore.cli worker": "worker",
+    "fleetlore.cli.main worker": "worker",
     "benchmarks.worker": "worker",
-    "fleetlore.cli trainer": "trainer",
+    "fleetlore.cli.main trainer": "trainer",
     "milvus_lite": "Milvus Lite",
     " broker --listener-url": "broker",
     "by_hand.py": "by hand",

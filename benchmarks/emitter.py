@@ -19,8 +19,8 @@ from benchmarks import peers
 from benchmarks.emitting import PEERS
 from benchmarks.report import Report, Row, need
 from benchmarks.traffic import events_of, publish, sessions
-from fleetlore.outgoing import encode, encode_event, mask, record
-from fleetlore.testing.broker import EmbeddedBroker
+from fleetlore.emit.encode import encode, encode_event, mask, record
+from streams.embedded.broker import EmbeddedBroker
 
 EVENTS = 200_000
 QUICK_EVENTS = 5_000

@@ -19,10 +19,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from benchmarks.traffic import PARTITIONS, TENANT, TOPIC, events_of, sessions
-from fleetlore.emitter import Emitter
-from fleetlore.events import Event
-from fleetlore.outgoing import encode_event
-from fleetlore.topics import partition_for
+from fleetlore.emit.emitter import Emitter
+from fleetlore.emit.encode import encode_event
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import partition_for
 
 BUFFER_EVENTS = 20_000
 BURST_EVENTS = 64  # emitted between two turns of the event loop, as by agents that share a process

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from benchmarks.traffic import TENANT, TOPIC, ended, events_of, sessions
-from fleetlore.emitter import Emitter
-from fleetlore.offsets import end_offsets, observer, partitions_of
+from fleetlore.emit.emitter import Emitter
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
 
 BACKLOG_RECORDS = 500
 BURST_EVENTS = 512

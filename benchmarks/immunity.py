@@ -30,9 +30,9 @@ from benchmarks.immunity_load import Plan, Result
 from benchmarks.peers import ROOT, interpreter
 from benchmarks.report import Report, Row
 from fleetlore.errors import StackError
-from fleetlore.topics import DEFAULT_TENANT
-from streams.drained import wait_drained
-from streams.stack import Stack
+from fleetlore.wire.topics import DEFAULT_TENANT
+from streams.embedded.stack import Stack
+from streams.offline.drain import wait_drained
 
 RATE = 5_000.0
 LOWER_RATES = (4_000.0, 3_000.0, 2_000.0, 1_000.0, 500.0)

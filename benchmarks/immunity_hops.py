@@ -13,8 +13,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 
 from benchmarks.immunity_load import Plan, marker, new_call
-from fleetlore.offsets import end_offsets, partitions_of
-from fleetlore.topics import DEFAULT_TENANT, topic
+from fleetlore.kafka.offsets import end_offsets, partitions_of
+from fleetlore.wire.topics import DEFAULT_TENANT, topic
 
 HOPS = (
     "failure → its record is made (the emitter's linger)",

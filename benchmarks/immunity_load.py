@@ -25,7 +25,7 @@ from typing import Protocol
 
 import orjson
 
-from fleetlore.patterns import Failure, failure_of
+from fleetlore.fingerprint.fingerprint import Failure, failure_of
 
 CALLS = 4
 EVENTS = 2 + 2 * CALLS  # of a session

@@ -27,8 +27,8 @@ from typing import Any
 import orjson
 
 from benchmarks.immunity_load import Call, Memory, Plan
-from fleetlore.fleet import Fleet, Session
-from fleetlore.patterns import call_id
+from fleetlore.agent.fleet import Fleet, Session
+from fleetlore.fingerprint.fingerprint import call_id
 
 JOURNAL_LINGER_SECONDS = 0.025
 GOAL = "keep the builds of this branch green and say what is wrong with those that are not"
@@ -186,7 +186,7 @@ class Mem0Memory:
         # Read when the package is imported; it would else call home and write to the user's folder.
         os.environ["MEM0_TELEMETRY"] = "False"
         os.environ["MEM0_DIR"] = self._folder.name
-        from fleetlore.encoder import StaticEncoder, shared_encoder
+        from fleetlore.risk.encoder import StaticEncoder, shared_encoder
 
         store = {
             "path": f"{self._folder.name}/qdrant",

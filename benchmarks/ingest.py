@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import peers, stack
 from benchmarks.report import Report, Row, need
 from benchmarks.traffic import TOPIC, Traffic, publish, traffic
-from fleetlore.testing.broker import EmbeddedBroker
+from streams.embedded.broker import EmbeddedBroker
 
 EVENTS = 120_000
 QUICK_EVENTS = 4_000

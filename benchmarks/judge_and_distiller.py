@@ -19,12 +19,12 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from fleetlore.lore import MemoryItem, wilson
-from fleetlore.patterns import call_id, failure_of
-from fleetlore.trajectory import MAX_TEXT, Judgment, Step, Trajectory
-from models import judge
-from models.distiller import distil
-from models.item_state import ItemState
+from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.wire.lore import MemoryItem, wilson
+from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step, Trajectory
+from models.distil.distiller import distil
+from models.judge import chain as judge
+from models.memory.item_state import ItemState
 
 RULES: tuple[Callable[[Trajectory], bool], ...] = (
     judge.ended_on_a_failed_call,

@@ -22,12 +22,12 @@ from msgspec.structs import replace
 
 from benchmarks.judge_and_distiller import read_trajectories
 from fleetlore.config import Settings
-from fleetlore.lore import wilson
-from fleetlore.sample import stable_hash
-from fleetlore.trajectory import Trajectory, Verdict
-from models.candidate import FAILURE_BELOW, SUCCESS_ABOVE
-from models.judge import RulesJudge
-from models.judge_record import tool_family
+from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.wire.lore import wilson
+from fleetlore.wire.trajectory import Trajectory, Verdict
+from models.judge.chain import RulesJudge
+from models.judge.record import tool_family
+from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE
 
 FAMILIES_SHOWN = 4
 Judged = tuple[Trajectory, Verdict | None]
@@ -86,7 +86,7 @@ def ask(judge: Callable[[Trajectory], Verdict | None], trajectories: Iterable[Tr
 async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> list[Judged]:
     """The same of a language model; an opinion that it does not give, for whatever reason, counts as abstained."""
     from sinks.metrics import Metrics
-    from streams.language_model import LanguageModel
+    from streams.stages.s3_judgments.language_model import LanguageModel
 
     model = LanguageModel(settings, Metrics("benchmark"))
     slots = asyncio.Semaphore(settings.llm_concurrency)
@@ -104,8 +104,8 @@ async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> l
 
 def critic(path: Path | None, trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verdict | None]:
     """The critic in a file, or one that is fitted on the first half of the agents and of the tasks."""
-    from models.critic import Critic
-    from models.critic_judge import CriticJudge
+    from models.judge.critic import Critic
+    from models.judge.critic_judge import CriticJudge
 
     if path is not None:
         return CriticJudge(Critic.from_bytes(path.read_bytes())).judge

@@ -34,14 +34,14 @@ from msgspec.structs import replace
 
 from benchmarks.judge_and_distiller import read_trajectories
 from benchmarks.report import Report, Row
-from fleetlore.encoder import shared_encoder
 from fleetlore.errors import ConfigError
-from fleetlore.sample import stable_hash
-from fleetlore.trajectory import Judgment, Trajectory
-from models.distiller import distil
-from models.item_state import ItemState
-from models.judge import JudgeChain
-from models.junk import is_junk, is_verdict
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.distil.distiller import distil
+from models.judge.chain import JudgeChain
+from models.memory.item_state import ItemState
+from models.memory.quality import is_junk, is_verdict
 
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "dev"
 RATES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)

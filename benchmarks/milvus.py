@@ -26,16 +26,16 @@ from benchmarks.cpu import cpu_by_role
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, TOPIC, traffic
 from fleetlore.clock import SystemClock
-from fleetlore.encoder import StaticEncoder
 from fleetlore.errors import StackError
-from fleetlore.records import BATCH_HEADERS
-from fleetlore.testing.broker import free_port
-from sinks.generations import COLLECTIONS, generation_name
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.wire.records import BATCH_HEADERS
+from sinks.collections import COLLECTIONS, generation_name
 from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore
-from streams.app import pipeline
-from streams.chain import Chain
-from streams.stage import Record
+from streams.embedded.broker import free_port
+from streams.offline.chain import Chain
+from streams.runtime.app import pipeline
+from streams.stage.base import Record
 
 BATCHES = (100, MAX_ROWS_PER_CALL)
 SHARE = 0.9

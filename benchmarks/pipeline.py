@@ -22,16 +22,16 @@ import orjson
 from benchmarks.sampling import Sampler
 from benchmarks.traffic import TENANT, TOPIC, Sent
 from fleetlore.clock import SystemClock
-from fleetlore.records import BATCH_HEADERS
-from fleetlore.topics import topic
-from fleetlore.trajectory import Feedback, Trajectory
-from models.judge import JudgeChain
+from fleetlore.wire.records import BATCH_HEADERS
+from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Feedback, Trajectory
+from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
-from sinks.outbox import json_arrays
-from streams.decode import Values
-from streams.judgments import JudgmentsStage
-from streams.sessions import SessionsStage
-from streams.stage import Effects, Record
+from sinks.producer import json_arrays
+from streams.stage.base import Effects, Record
+from streams.stage.codec import Values
+from streams.stages.s1_sessions.stage import SessionsStage
+from streams.stages.s3_judgments.stage import JudgmentsStage
 
 # As many as a worker takes at a time when it has a backlog of full records.
 BATCH_RECORDS = 64

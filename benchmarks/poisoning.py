@@ -18,17 +18,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from benchmarks.evaluate.worlds.disturbed import ChangedWorld, fallible, lie, sessions
+from benchmarks.pretrain import judged
 from benchmarks.report import Report, Row
-from fleetlore.encoder import shared_encoder
-from fleetlore.network import PolicyNetwork, load_base
-from fleetlore.testing.disturbed import ChangedWorld, fallible, lie, sessions
-from fleetlore.testing.world import World
-from fleetlore.trajectory import Judgment
-from models.episodes import Episode, episodes_of
-from models.evaluation import Predictions, predict
-from models.learner import Learner
-from models.pretrain import judged
-from models.trainer import ContrastiveTrainer
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.risk.network import PolicyNetwork, load_base
+from fleetlore.wire.trajectory import Judgment
+from models.adapter.learner import Learner
+from models.adapter.lora_trainer import ContrastiveTrainer
+from models.data.dataset import Episode, episodes_of
+from models.promotion.metrics import Predictions, predict
+from streams.demo.world import World
 
 WORLD = 0
 AGENTS = [f"agent-{number:02}" for number in range(20)]

@@ -21,10 +21,10 @@ import torch
 
 from benchmarks.advice import percentile
 from benchmarks.report import Report, Row
-from fleetlore.policy import Policy
+from fleetlore.risk.model import Policy
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.testing.world import rollouts
-from fleetlore.trajectory import Step
+from fleetlore.wire.trajectory import Step
+from streams.demo.world import rollouts
 
 CALLS = 2000
 QUICK_CALLS = 50

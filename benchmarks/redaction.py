@@ -19,10 +19,10 @@ from random import Random
 from benchmarks import peers
 from benchmarks.report import Report, Row
 from benchmarks.traffic import REAL_DATA
-from fleetlore.redaction import redact
+from fleetlore.redact.redact import redact
 from fleetlore.testing.secrets import WINDOW, Planted, planted_secrets
-from fleetlore.testing.world import rollouts
-from streams.trajectories import read_sessions
+from streams.demo.world import rollouts
+from streams.offline.logs import read_sessions
 
 SEED = 7
 EACH = 20

@@ -20,21 +20,21 @@ ROOT = Path(__file__).parents[1]
 # project's own gives the step its name, so that nothing new hides behind "other".
 _READ, _HAND_ON = "decode, validate", "encode and decode between the stages"
 STEPS = {
-    "fleetlore/records.py": _READ,
-    "fleetlore/events.py": _READ,
-    "streams/incoming.py": _READ,
-    "fleetlore/redaction.py": "redact",
-    "fleetlore/needles.py": "redact",
-    "streams/cleaning.py": "redact",
-    "fleetlore/patterns.py": "pattern",
-    "fleetlore/templates.py": "pattern",
-    "fleetlore/error_words.py": "pattern",
-    "fleetlore/masks.py": "pattern",
-    "streams/sessions.py": "session",
-    "streams/session.py": "session",
-    "streams/observation.py": "observations",
-    "fleetlore/sample.py": "observations",
-    "models/judge.py": "judge",
+    "fleetlore/wire/records.py": _READ,
+    "fleetlore/wire/events.py": _READ,
+    "streams/stages/s1_sessions/parse.py": _READ,
+    "fleetlore/redact/redact.py": "redact",
+    "fleetlore/redact/prefilter.py": "redact",
+    "streams/stages/s1_sessions/sanitize.py": "redact",
+    "fleetlore/fingerprint/fingerprint.py": "pattern",
+    "fleetlore/fingerprint/template.py": "pattern",
+    "fleetlore/fingerprint/template_rules.py": "pattern",
+    "fleetlore/fingerprint/maskers.py": "pattern",
+    "streams/stages/s1_sessions/stage.py": "session",
+    "streams/stages/s1_sessions/open_session.py": "session",
+    "streams/stage/observations.py": "observations",
+    "fleetlore/stats/bottom_k.py": "observations",
+    "models/judge/chain.py": "judge",
     **dict.fromkeys(
         (
             f"models/{name}.py"
@@ -42,10 +42,10 @@ STEPS = {
         ),
         "distil",
     ),
-    "fleetlore/trajectory.py": _HAND_ON,
-    "streams/judgments.py": _HAND_ON,
-    "streams/decode.py": _HAND_ON,
-    "sinks/outbox.py": _HAND_ON,
+    "fleetlore/wire/trajectory.py": _HAND_ON,
+    "streams/stages/s3_judgments/stage.py": _HAND_ON,
+    "streams/stage/codec.py": _HAND_ON,
+    "sinks/producer.py": _HAND_ON,
 }
 OTHER = "other"
 

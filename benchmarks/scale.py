@@ -29,9 +29,9 @@ from benchmarks.traffic import TENANT, Traffic, publish, traffic
 from benchmarks.worker import GROUP
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
-from fleetlore.testing.broker import EmbeddedBroker, free_port
-from streams.drained import wait_drained
-from streams.stack import SESSION_TIMEOUT_SECONDS
+from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.stack import SESSION_TIMEOUT_SECONDS
+from streams.offline.drain import wait_drained
 
 EVENTS = 200_000
 QUICK_EVENTS = 4_000

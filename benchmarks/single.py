@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import peers
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TOPIC, Traffic, publish, traffic
-from fleetlore.testing.broker import EmbeddedBroker
+from streams.embedded.broker import EmbeddedBroker
 
 RECORDS = 40_000
 QUICK_RECORDS = 1_000

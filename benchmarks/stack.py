@@ -28,9 +28,9 @@ from benchmarks.report import Report, Row, shown
 from benchmarks.traffic import TENANT, TOPIC
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
-from fleetlore.offsets import end_offsets, observer, partitions_of
-from streams.drained import wait_drained
-from streams.stack import Stack
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from streams.embedded.stack import Stack
+from streams.offline.drain import wait_drained
 
 SECONDS = 60.0
 QUICK_SECONDS = 2.0
@@ -103,7 +103,7 @@ async def _by_hand(seconds: float) -> Sustained:
             # Behind the guard, so that it does not outlive this process.
             python = peers.interpreter()
             process = subprocess.Popen(
-                [python, "-m", "streams.guard", python, str(script), settings.broker, settings.milvus],
+                [python, "-m", "streams.embedded.supervisor", python, str(script), settings.broker, settings.milvus],
                 cwd=peers.ROOT,
                 stdin=subprocess.PIPE,
                 stdout=log,

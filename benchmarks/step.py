@@ -25,8 +25,8 @@ from benchmarks.traffic import PARTITIONS, TENANT
 from fleetlore import Fleet, Session
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.testing.broker import EmbeddedBroker
 from sinks.topics import ensure_topics
+from streams.embedded.broker import EmbeddedBroker
 
 AGENTS = 64
 STEPS = 20_000

@@ -23,16 +23,16 @@ import torch
 
 from benchmarks.advice import percentile
 from benchmarks.report import Report, Row
-from fleetlore.adapters import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.manifest import AdapterPointer, public_keys
-from fleetlore.policy import LoadedAdapter, Policy
+from fleetlore.risk.model import LoadedAdapter, Policy
+from fleetlore.risk.subscriber import AdapterSubscriber
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.testing.broker import EmbeddedBroker
-from sinks.adapters import AdapterPublisher
-from sinks.signing import create_signing_key
+from fleetlore.wire.adapter_manifest import AdapterPointer, public_keys
+from sinks.adapter_publisher import AdapterPublisher
+from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
+from streams.embedded.broker import EmbeddedBroker
 
 TENANT = "default"
 SUBSCRIBERS = 1000

@@ -1,6 +1,6 @@
 """What the benchmarks send: the events of logged runs, as a fleet would have sent them, in records as the emitter fills them.
 
-The runs are the real ones where their folder is there, and else those of the scripted world of `fleetlore.testing.world`,
+The runs are the real ones where their folder is there, and else those of the scripted world of `streams.demo.world`,
 whose errors are short and whose sessions hold no messages: figures of the two are not comparable, and `Traffic.source` says
 which it was.
 """
@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
-from fleetlore import events as ev
 from fleetlore.config import Settings
-from fleetlore.events import Event
-from fleetlore.outgoing import encode_event
-from fleetlore.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
-from fleetlore.testing.world import rollouts
-from fleetlore.topics import DEFAULT_TENANT, partition_for, topic
+from fleetlore.emit.encode import encode_event
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
+from fleetlore.wire.topics import DEFAULT_TENANT, partition_for, topic
 from sinks.topics import ensure_topics
-from streams.replay import interleave
-from streams.trajectories import LoggedSession, read_sessions
+from streams.demo.world import rollouts
+from streams.offline.logs import LoggedSession, read_sessions
+from streams.offline.replay import interleave
 
 REAL_DATA = Path(__file__).parents[2] / "shared" / "data" / "dev"
 PARTITIONS = 4
@@ -104,7 +104,7 @@ def ended(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def pack(events: Iterable[Event], per_record: int = MAX_EVENTS, partitions: int = PARTITIONS) -> Iterator[Sent]:
-    """Records as `fleetlore.emitter` fills them when it has much to send: by partition, bounded in events and bytes."""
+    """Records as `fleetlore.emit.emitter` fills them when it has much to send: by partition, bounded in events and bytes."""
     waiting: list[list[bytes]] = [[] for _ in range(partitions)]
     sizes = [0] * partitions
     for event in events:

@@ -16,16 +16,16 @@ from functools import partial
 
 import torch
 
+from benchmarks.evaluate.worlds.disturbed import sessions
 from benchmarks.poisoning import AGENTS, SECONDS_A_SESSION
+from benchmarks.pretrain import judged
 from benchmarks.report import Report, Row
-from fleetlore.encoder import shared_encoder
-from fleetlore.network import load_base
-from fleetlore.testing.disturbed import sessions
-from fleetlore.testing.world import World
-from models.episodes import episodes_of
-from models.evaluation import predict
-from models.learner import Learner
-from models.pretrain import judged
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.risk.network import load_base
+from models.adapter.learner import Learner
+from models.data.dataset import episodes_of
+from models.promotion.metrics import predict
+from streams.demo.world import World
 
 WORLD = 0
 UPDATES = 100

@@ -3,8 +3,8 @@
 A simulated fleet. Tasks differ in how often they are solved (10 % to 90 %); an item is recalled at tasks of its own kind, easy
 or hard ones, three items a session, drawn anew each time. A helpful item adds to the log odds of success what is 15
 percentage points at even odds, a harmful one takes as much away; effects of the items of a session add up. One verdict in ten
-is flipped. What an item is worth then comes from the real parts: the draw (`fleetlore.holdout`), the evidence and the
-uplift (`models.utility`).
+is flipped. What an item is worth then comes from the real parts: the draw (`fleetlore.recall.holdout`), the evidence and the
+uplift (`models.memory.utility`).
 
 The peer is what memories do that keep a utility without a holdout: success rate of the sessions with the item less that of
 all sessions. It credits an item for the tasks at which it is recalled.
@@ -20,8 +20,8 @@ from statistics import fmean
 
 from benchmarks.report import Report, Row
 from fleetlore.config import Settings
-from fleetlore.holdout import withheld
-from models.utility import Evidence, Trials
+from fleetlore.recall.holdout import withheld
+from models.memory.utility import Evidence, Trials
 
 BAR = 0.90
 RECALLS = (100, 300, 1_000, 3_000)

@@ -19,14 +19,14 @@ import cramjam
 
 from benchmarks.traffic import TENANT, TOPIC, Sent, traffic
 from fleetlore.clock import SystemClock
-from fleetlore.lore import Pattern
-from fleetlore.lore_index import LoreIndex
-from fleetlore.records import BATCH_HEADERS
-from fleetlore.topics import topic
+from fleetlore.recall.index import LoreIndex
+from fleetlore.wire.lore import Pattern
+from fleetlore.wire.records import BATCH_HEADERS
+from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from sinks.outbox import COMPACTED, json_arrays
-from streams.app import pipeline
-from streams.stage import Record
+from sinks.producer import COMPACTED, json_arrays
+from streams.runtime.app import pipeline
+from streams.stage.base import Record
 
 EVENTS = 200_000
 BATCH_RECORDS = 64

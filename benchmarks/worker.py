@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import streams.app
 from benchmarks.peers.stopwatch import Stopwatch
 from benchmarks.pipeline import EmptyStore
 from benchmarks.traffic import PARTITIONS, TENANT
 from fleetlore.config import Settings
-from streams.stack import SESSION_TIMEOUT_SECONDS
-from streams.stage import Effects, Record, Stage
-from streams.worker import run_worker
+from streams.embedded.stack import SESSION_TIMEOUT_SECONDS
+from streams.runtime import app as streams_app
+from streams.runtime.worker import run_worker
+from streams.stage.base import Effects, Record, Stage
 
 GROUP = "fleetlore"
 
@@ -67,15 +67,15 @@ class Watched:
 
 def main(broker: str, events: int, stages: str, port: int = 0) -> None:
     watch = Watch(events)
-    build = streams.app.pipeline
+    build = streams_app.pipeline
     chosen = None if stages == "all" else stages.split(",")
 
     def pipeline(*arguments: Any, **named: Any) -> tuple[Any, ...]:
         built = build(*arguments, **named)
         return tuple(watch.over(stage) for stage in built if chosen is None or stage.name in chosen)
 
-    streams.app.pipeline = pipeline
-    setattr(streams.app.MilvusStore, "from_settings", lambda *_: EmptyStore())  # noqa: B010
+    streams_app.pipeline = pipeline
+    setattr(streams_app.MilvusStore, "from_settings", lambda *_: EmptyStore())  # noqa: B010
     settings = Settings.from_env(
         broker=broker,
         tenants=(TENANT,),

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from fleetlore.config import describe
-from fleetlore.topics import TOPICS
+from fleetlore.wire.topics import TOPICS
 from sinks.metrics import CATALOGUE, LABELS
 
 ROOT = Path(__file__).parents[1]

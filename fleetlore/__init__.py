@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fleetlore.advice import Advice
-from fleetlore.attempts import Attempt, Attempts
-from fleetlore.blocking import BlockingAction, BlockingFleet, BlockingSession
+from fleetlore.agent.attempts import Attempt, Attempts
+from fleetlore.agent.blocking import BlockingAction, BlockingFleet, BlockingSession
+from fleetlore.agent.fleet import Action, Fleet, Session
 from fleetlore.errors import (
     AdapterRefused,
     BrokerUnavailable,
@@ -15,11 +15,11 @@ from fleetlore.errors import (
     StackError,
     StoreUnavailable,
 )
-from fleetlore.events import Event
-from fleetlore.fleet import Action, Fleet, Session
-from fleetlore.guardian import Budget
-from fleetlore.lore import MemoryItem, Pattern
-from fleetlore.redaction import redact
+from fleetlore.recall.advice import Advice
+from fleetlore.redact.redact import redact
+from fleetlore.watch.watchdog import Budget
+from fleetlore.wire.events import Event
+from fleetlore.wire.lore import MemoryItem, Pattern
 
 __version__ = "0.1.0"
 

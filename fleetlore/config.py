@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from fleetlore.errors import ConfigError
-from fleetlore.lore import HALF_LIFE_SECONDS
-from fleetlore.topics import DEFAULT_TENANT, check_tenant
+from fleetlore.wire.lore import HALF_LIFE_SECONDS
+from fleetlore.wire.topics import DEFAULT_TENANT, check_tenant
 
 STACK_FILE = "stack.json"
 

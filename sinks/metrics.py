@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from sinks.endpoint import Endpoint, Health, package_version
+from sinks.health_endpoint import Endpoint, Health, package_version
 
 PREFIX = "fleetlore_"
 

@@ -4,7 +4,7 @@ Rows have deterministic string ids, `<tenant>/<id>`, and are written by upsert, 
 `auto_id` would make a second row). The tenant is the partition key. `body` is the public form of the row, as JSON; `state`
 what its single writer needs to merge more into it. All else are columns to filter by.
 
-Each name is an alias, so that a backfill can fill collections of its own and take the names over (`sinks.generations`).
+Each name is an alias, so that a backfill can fill collections of its own and take the names over (`sinks.collections`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pymilvus import DataType, MilvusClient, MilvusException
 from pymilvus.exceptions import DataNotMatchException, ParamError
 
 from fleetlore.config import Settings
-from fleetlore.encoder import Encoder, shared_encoder
 from fleetlore.errors import RowRefused, StoreUnavailable
-from sinks.generations import COLLECTIONS, create_collections, generation_name
+from fleetlore.risk.encoder import Encoder, shared_encoder
+from sinks.collections import COLLECTIONS, create_collections, generation_name
 from sinks.metrics import Metrics
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class MilvusStore:
             self._client = None
 
     async def on_client(self, work: Callable[[MilvusClient], T]) -> T:
-        """Run a function of `sinks.generations`."""
+        """Run a function of `sinks.collections`."""
         return await self._call(lambda: work(self._open_client()))
 
     async def resolve(self, collection: str) -> str:

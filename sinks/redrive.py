@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleetlore.dead_letter_log import read_letters, record_at
-from fleetlore.dead_letters import REDRIVEN, ROW_REFUSED, Letter, Mark, Posted, mark
 from fleetlore.errors import ConfigError
-from fleetlore.offsets import observer, partitions_of
-from fleetlore.topics import TOPICS, tenant_of, topic
-from sinks.outbox import Outbox
+from fleetlore.kafka.dead_letter_log import read_letters, record_at
+from fleetlore.kafka.offsets import observer, partitions_of
+from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, Letter, Mark, Posted, mark
+from fleetlore.wire.topics import TOPICS, tenant_of, topic
+from sinks.producer import Outbox
 
 CHUNK = 100
 # A record that lies in a topic was small enough for it; so the topic decides and not this side.

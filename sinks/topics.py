@@ -1,4 +1,4 @@
-"""A broker's topics, compared with what `fleetlore.topics.TOPICS` states, and brought in line with it.
+"""A broker's topics, compared with what `fleetlore.wire.topics.TOPICS` states, and brought in line with it.
 
 One way for all: a worker creates what is missing with the code of `fleetlore topics apply`, and leaves it at that.
 """
@@ -21,10 +21,10 @@ from aiokafka.errors import (
 )
 
 from fleetlore.config import Settings
-from fleetlore.connecting import connect
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.topics import TOPICS, TopicSpec, topic
-from sinks.topic_differences import Allowed, Difference, Found, topic_differences
+from fleetlore.kafka.client import connect
+from fleetlore.wire.topics import TOPICS, TopicSpec, topic
+from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
 # What aiokafka raises where the broker does not know a request; the embedded broker knows neither change.
 UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from models.candidate import Candidate
+from models.memory.candidate import Candidate
 
 
 def candidate(session: str = "s", **changes: Any) -> Candidate:

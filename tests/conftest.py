@@ -24,9 +24,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
 from fleetlore.errors import StackError
-from fleetlore.testing import broker as embedded
-from fleetlore.testing.broker import EmbeddedBroker
-from fleetlore.topics import topic
+from fleetlore.wire.topics import topic
+from streams.embedded import broker as embedded
+from streams.embedded.broker import EmbeddedBroker
 
 # How long an input takes to make says how busy the machine is, and nothing of the code.
 settings.register_profile("patient", parent=settings.default, suppress_health_check=[HealthCheck.too_slow])
@@ -120,7 +120,7 @@ def _milvus(folder: Path) -> Iterator[str]:
     start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
     options = ["server", "--data-dir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(
-        [sys.executable, "-m", "streams.guard", sys.executable, "-c", start, *options],
+        [sys.executable, "-m", "streams.embedded.supervisor", sys.executable, "-c", start, *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

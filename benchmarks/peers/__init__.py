@@ -67,7 +67,7 @@ def run(script: str, *arguments: object, peer: str | None = None, timeout_second
     readable, held = os.pipe()
     with open(held, "wb") as hold, open(readable, "rb") as stdin:
         process = subprocess.Popen(
-            [sys.executable, "-m", "streams.guard", *command],
+            [sys.executable, "-m", "streams.embedded.supervisor", *command],
             cwd=ROOT,
             stdin=stdin,
             stdout=subprocess.PIPE,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fleetlore.testing.broker import EmbeddedBroker
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.log import InMemoryLog, Record
 
-__all__ = ["EmbeddedBroker", "FakeClock", "InMemoryLog", "Record"]
+__all__ = ["FakeClock", "InMemoryLog", "Record"]

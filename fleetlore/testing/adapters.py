@@ -9,9 +9,9 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from fleetlore.encoder import shared_encoder
-from fleetlore.manifest import ADAPTER, CHANNEL, AdapterManifest, AdapterPointer, Probe
-from fleetlore.network import LORA_TARGETS, Base, adapter_shapes, fold, load_base, probe_answers, read_adapter
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.risk.network import LORA_TARGETS, Base, adapter_shapes, fold, load_base, probe_answers, read_adapter
+from fleetlore.wire.adapter_manifest import ADAPTER, CHANNEL, AdapterManifest, AdapterPointer, Probe
 
 RANK, ALPHA = 8, 16
 

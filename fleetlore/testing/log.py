@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fleetlore.topics import partition_for
+from fleetlore.wire.topics import partition_for
 
 Headers = tuple[tuple[str, bytes], ...]
 

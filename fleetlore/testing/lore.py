@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetlore.lore import MemoryItem
+from fleetlore.wire.lore import MemoryItem
 
 
 def memory_item(id: str, **fields: Any) -> MemoryItem:

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fleetlore.patterns import call_id, failure_of
-from fleetlore.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
+from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.wire.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
 
 PROBABILITIES: dict[Label, float] = {"success": 1.0, "failure": 0.0, "abstained": 0.5}
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from fleetlore.trajectory import Trajectory
+from fleetlore.wire.trajectory import Trajectory
 
 Slice = Literal["A", "T", "AT", "K", "S"]
 

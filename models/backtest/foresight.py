@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from fleetlore.trajectory import Trajectory
+from fleetlore.wire.trajectory import Trajectory
 from models.backtest.cases import Case, Slice
 from models.backtest.scores import Floats, auroc, brier, calibration_error, calibration_error_by_chance, within_auroc
-from models.prefix import first_calls
+from models.judge.prefix import first_calls
 
 FIRST_CALLS: Final = (1, 2, 3)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from models.backtest.cases import Case, Slice
 from models.backtest.scores import balanced_accuracy, cohen_kappa
-from models.judge import JudgeChain
+from models.judge.chain import JudgeChain
 
 
 def judging(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from fleetlore.advice import advise
-from fleetlore.lore import MemoryItem, Pattern
-from fleetlore.lore_index import LoreIndex
+from fleetlore.recall.advice import advise
+from fleetlore.recall.index import LoreIndex
+from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.cases import Case
-from models.junk import is_junk
+from models.memory.quality import is_junk
 
 NO_EVIDENCE, HARMLESS, REPEATED = "no_evidence", "harmless", "repeated"
 
@@ -18,7 +18,7 @@ def junk_reasons(items: Sequence[MemoryItem], sessions: Collection[str], harmles
     """Why items are junk, and how many for each reason (the first that applies).
 
     `no_evidence`: it names no session that backs it, or one that the logs do not hold. Then the reasons of
-    `models.junk.is_junk`, which look at what it says. `harmless`: a recovery or lesson about a pattern that does no harm
+    `models.memory.quality.is_junk`, which look at what it says. `harmless`: a recovery or lesson about a pattern that does no harm
     (`models.backtest.harm`: judged by how sessions ended, of which the distiller does not ask). `repeated`: another item
     says the same, word for word.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from models.backtest.cases import Case, Slice
 from models.backtest.scores import auroc
-from models.prefix import first_calls
+from models.judge.prefix import first_calls
 
 Counts = tuple[int, int]  # failed, of how many
 

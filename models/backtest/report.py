@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleetlore.encoder import StaticEncoder
-from fleetlore.lore import MemoryItem, Pattern
+from benchmarks.foresight.in_stream import in_stream
+from benchmarks.foresight.retrieval import retrieval
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.wire.lore import MemoryItem, Pattern
+from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, slices_of
 from models.backtest.foresight import foresee, rightness
 from models.backtest.harm import harmless_patterns
-from models.backtest.in_stream import in_stream
 from models.backtest.judging import judging
 from models.backtest.junk import harmless_warnings, junk_reasons
 from models.backtest.priors import priors
 from models.backtest.recurrence import recurrence
-from models.backtest.retrieval import retrieval
-from models.backtest.tfidf import fit_tfidf
-from models.critic import Critic
-from models.critic_judge import CriticJudge
-from models.judge import JudgeChain, RulesJudge
+from models.judge.chain import JudgeChain, RulesJudge
+from models.judge.critic import Critic
+from models.judge.critic_judge import CriticJudge
 
 if TYPE_CHECKING:
-    from fleetlore.network import Base
+    from fleetlore.risk.network import Base
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,7 @@ def backtest(
         progress("junk: " + ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())))
     curve: dict[str, Any] = {}
     if base is not None:
-        from models.backtest.curve import (
-            learning_curve,  # brings torch and peft, seconds of a start that others need not wait for
-        )
+        from benchmarks.foresight.curve import learning_curve
 
         curve["learning_curve"] = learning_curve(
             train, test, slices, base, encoder, foreseen=foreseen, baseline=baseline, seed=seed, progress=progress

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetlore.sample import stable_hash
-from fleetlore.trajectory import Judgment
-from models.candidate import Candidate, item_id
-from models.llm.opinion import Note
-from models.session_state import notable
+from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.wire.trajectory import Judgment
+from models.judge.llm_opinion import Note
+from models.judge.session_state import notable
+from models.memory.candidate import Candidate, item_id
 
 MOST_NOTES = 5
 # Recordings of each side in one question: a model reads them all at once.

@@ -42,7 +42,7 @@ class Prompt:
 
     @classmethod
     def load(cls, name: str) -> Prompt:
-        text = files("models.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8")
+        text = files("models.llm.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8")
         return cls(name, text, f"{name}:{blake2b(text.encode(), digest_size=4).hexdigest()}")
 
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from fleetlore.redaction import redact
-from fleetlore.trajectory import Judgment
+from fleetlore.redact.redact import redact
+from fleetlore.wire.trajectory import Judgment
+from models.judge.llm_opinion import MAX_CONTENT, MAX_DESCRIPTION, MAX_TITLE, MAX_WHEN, Note, Notes
 from models.llm.attempts import MOST_NOTES as MOST_ATTEMPT_NOTES
 from models.llm.client import Client, Prompt
-from models.llm.opinion import MAX_CONTENT, MAX_DESCRIPTION, MAX_TITLE, MAX_WHEN, Note, Notes
 from models.llm.recording import recording
 
 MOST_NOTES = 3

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fleetlore.trajectory import Trajectory, Verdict
+from fleetlore.wire.trajectory import Trajectory, Verdict
+from models.judge.llm_opinion import Opinion
 from models.llm.client import Client, Prompt
-from models.llm.opinion import Opinion
 from models.llm.recording import recording
 
 CHECKS: Final = ("complete", "grounded", "right_target")
@@ -26,7 +26,7 @@ SCHEMA: Final[dict[str, Any]] = {
     "additionalProperties": False,
 }
 
-# What a model says of its own certainty is worth little, so it is not asked. Until its record says more (`models.judge_record`), it
+# What a model says of its own certainty is worth little, so it is not asked. Until its record says more (`models.judge.record`), it
 # is taken to be right three times of four: a label to count by, but below what a lesson needs.
 PROBABILITY: Final = 0.75
 

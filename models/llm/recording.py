@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from fleetlore.trajectory import Step, Trajectory
+from fleetlore.wire.trajectory import Step, Trajectory
 
 
 def recording(trajectory: Trajectory) -> str:

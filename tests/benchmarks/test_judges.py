@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.judges import Matrix, ask, main
 from fleetlore.testing.sessions import trajectory, verdict
-from fleetlore.trajectory import Trajectory
+from fleetlore.wire.trajectory import Trajectory
 
 
 def test_a_matrix_counts_what_was_said_against_what_was_true() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks import growth, pipeline, traffic
 from benchmarks.sampling import OTHER, ROOT, STEPS, Sampler
-from fleetlore.records import MAX_BYTES, MAX_EVENTS
-from fleetlore.topics import murmur2, partition_for
+from fleetlore.wire.records import MAX_BYTES, MAX_EVENTS
+from fleetlore.wire.topics import murmur2, partition_for
 
 
 @pytest.fixture(autouse=True)
@@ -90,9 +90,9 @@ def test_samples_are_counted_for_the_function_that_worked() -> None:
         for _ in range(200):
             murmur2(b"x" * 4_000)
     functions = sampler.functions()
-    assert max(functions, key=lambda name: functions[name]) == "fleetlore/topics.py murmur2"
+    assert max(functions, key=lambda name: functions[name]) == "fleetlore/wire/topics.py murmur2"
     assert sum(functions.values()) == pytest.approx(1)
-    assert set(sampler.steps()) <= {"fleetlore/topics.py", OTHER}
+    assert set(sampler.steps()) <= {"fleetlore/wire/topics.py", OTHER}
 
 
 def test_every_module_that_has_a_step_is_there() -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetlore.config import Settings
-from fleetlore.events import Event
+from fleetlore.wire.events import Event
 from sinks.milvus import MilvusStore
-from streams.dead_letters import count_dead_letters
-from streams.state_hash import read_knowledge
+from streams.offline.state_hash import read_knowledge
+from streams.runtime.dead_letters import count_dead_letters
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from random import Random
 
 from aiokafka import AIOKafkaProducer
 
-from fleetlore.emitter import Emitter
-from fleetlore.events import Event
-from fleetlore.records import BATCH_HEADERS, encode_record
-from fleetlore.topics import partition_for, topic
+from fleetlore.emit.emitter import Emitter
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.topics import partition_for, topic
 from tests.chaos.fleet import fleet_events
 
 BURST = 64

@@ -17,9 +17,9 @@ import pytest_asyncio
 
 from fleetlore.config import Settings
 from fleetlore.testing.mock_cluster import MockCluster
-from fleetlore.topics import TOPICS, topic
-from streams.drained import wait_drained
-from streams.state_hash import read_knowledge
+from fleetlore.wire.topics import TOPICS, topic
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import read_knowledge
 from tests.chaos import faults
 from tests.chaos.accounting import Account, account
 from tests.chaos.emitting import in_order

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import TracebackType
 
 from fleetlore.config import Settings
-from fleetlore.encoder import shared_encoder
-from fleetlore.testing.broker import free_port
+from fleetlore.risk.encoder import shared_encoder
 from fleetlore.testing.proxy import Proxy
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.child import Child
-from streams.stack import Stack
+from streams.embedded.broker import free_port
+from streams.embedded.child import Child
+from streams.embedded.stack import Stack
 from tests.chaos.emitting import acknowledged
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +111,7 @@ class World:
     async def extra_worker(self, name: str, settings: Settings | None = None) -> Child:
         """One more worker, of which the stack knows nothing."""
         port = free_port()
-        command = [sys.executable, "-m", "fleetlore.cli", "worker", "--metrics-port", str(port)]
+        command = [sys.executable, "-m", "fleetlore.cli.main", "worker", "--metrics-port", str(port)]
         environ = {**self.stack._environ(), **(settings.to_env() if settings else {})}
         child = Child(name, command, self.folder / "logs", environ)
         await child.start()

@@ -13,7 +13,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.testing import EmbeddedBroker, InMemoryLog, Record
+from fleetlore.testing import InMemoryLog, Record
+from streams.embedded.broker import EmbeddedBroker
 
 Headers = Iterable[tuple[str, bytes]]
 

@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from fleetlore.config import Settings, variables
-from sinks.signing import load_signing_key
+from sinks.signing_key import load_signing_key
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("worker-1", "worker-2", "trainer")

@@ -23,13 +23,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tokenizers import Tokenizer
 
-from fleetlore.manifest import FailureSignature, Familiar
-from fleetlore.policy import Policy, packed
+from fleetlore.risk.model import Policy, packed
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.testing.broker import EmbeddedBroker
-from fleetlore.trajectory import Step
-from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher
-from sinks.signing import create_signing_key
+from fleetlore.wire.adapter_manifest import FailureSignature, Familiar
+from fleetlore.wire.trajectory import Step
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.signing_key import create_signing_key
+from streams.embedded.broker import EmbeddedBroker
 
 Numbers = Any
 MakeTopics = Callable[..., Awaitable[None]]

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from fleetlore.cli_app import build_app
+from fleetlore.cli.app import build_app
 
 ROOT = Path(__file__).parents[2]
 

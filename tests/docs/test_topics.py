@@ -10,14 +10,14 @@ from typing import Any, get_args
 
 import pytest
 
-from fleetlore import events, records
-from fleetlore.dead_letters import MAX_VALUE_BYTES, ROW_REFUSED, dead_letter
-from fleetlore.events import Event, parse_event
-from fleetlore.lore import Level, MemoryItem, Pattern
-from fleetlore.patterns import VERSION, pattern_id
-from fleetlore.records import BATCH_HEADERS
-from streams.incoming import read_events
-from streams.stage import Effects, Record
+from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
+from fleetlore.wire import events, records
+from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, ROW_REFUSED, dead_letter
+from fleetlore.wire.events import Event, parse_event
+from fleetlore.wire.lore import Level, MemoryItem, Pattern
+from fleetlore.wire.records import BATCH_HEADERS
+from streams.stage.base import Effects, Record
+from streams.stages.s1_sessions.parse import read_events
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "topics.md").read_text()

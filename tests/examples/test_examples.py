@@ -11,10 +11,10 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from fleetlore import events
-from fleetlore.lore import MemoryItem
-from fleetlore.testing import EmbeddedBroker
-from fleetlore.topics import topic
+from fleetlore.wire import events
+from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleetlore.errors import AdapterRefused, BrokerUnavailable
-from fleetlore.weights_storage import WeightsReference, WeightsStorage
+from fleetlore.risk.weights_storage import WeightsReference, WeightsStorage
 
 pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")

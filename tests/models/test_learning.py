@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fleetlore.encoder import shared_encoder
-from fleetlore.network import load_base
-from models.evaluation import predict
-from models.pretrain import DOMAINS, UNSEEN_WORLD_SEEDS, WORLD_SEEDS, world_episodes
-from models.replay_buffer import ReplayBuffer
-from models.trainer import ContrastiveTrainer
+from benchmarks.pretrain import DOMAINS, UNSEEN_WORLD_SEEDS, WORLD_SEEDS, world_episodes
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.risk.network import load_base
+from models.adapter.lora_trainer import ContrastiveTrainer
+from models.data.replay_buffer import ReplayBuffer
+from models.promotion.metrics import predict
 
 AUROC_GAIN = 0.10
 CROSS_ENTROPY_GAIN = 0.25

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from fleetlore.trajectory import Trajectory
+from fleetlore.wire.trajectory import Trajectory
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data" / "smoke"

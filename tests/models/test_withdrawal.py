@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.candidate import Candidate
-from models.item_state import ItemState
+from models.memory.candidate import Candidate
+from models.memory.item_state import ItemState
 from tests import candidates
 
 
@@ -33,7 +33,7 @@ def state(candidates: list[Candidate]) -> ItemState:
     return made
 
 
-# No more sessions than examples are kept: what leaves a gap among more of them is told in `models.item_state`.
+# No more sessions than examples are kept: what leaves a gap among more of them is told in `models.memory.item_state`.
 CONTRIBUTIONS = st.lists(
     st.builds(
         candidate,

@@ -10,13 +10,13 @@ import orjson
 import pytest
 
 from fleetlore import Fleet
-from fleetlore.adapter_listing import read_to_end
 from fleetlore.errors import ConfigError
+from fleetlore.risk.listing import read_to_end
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.testing.broker import EmbeddedBroker
-from fleetlore.topics import topic
-from sinks.adapters import ADAPTER_TOPICS, AdapterPublisher
-from sinks.signing import create_signing_key
+from fleetlore.wire.topics import topic
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.signing_key import create_signing_key
+from streams.embedded.broker import EmbeddedBroker
 
 MakeTopics = Callable[..., Awaitable[None]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter, Histogram
 
-from sinks.endpoint import package_version
+from sinks.health_endpoint import package_version
 from sinks.metrics import CATALOGUE, LABELS, PREFIX, Metrics
 
 ROOT = Path(__file__).parents[2]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fleetlore.encoder import StaticEncoder, Vectors
 from fleetlore.errors import ConfigError, RowRefused, StoreUnavailable
-from fleetlore.testing.broker import free_port
-from sinks.generations import COLLECTIONS
+from fleetlore.risk.encoder import StaticEncoder, Vectors
+from sinks.collections import COLLECTIONS
 from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore, row_id
+from streams.embedded.broker import free_port
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from fleetlore.dead_letter_log import read_letters, record_at
-from fleetlore.dead_letters import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, Letter, Mark, dead_letter
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.offsets import end_offsets, observer, partitions_of
-from fleetlore.testing.broker import EmbeddedBroker
-from fleetlore.topics import topic
+from fleetlore.kafka.dead_letter_log import read_letters, record_at
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, Letter, Mark, dead_letter
+from fleetlore.wire.topics import topic
 from sinks import redrive as module
-from sinks.outbox import Outbox
+from sinks.producer import Outbox
 from sinks.redrive import Choice, Redriven, redrive
+from streams.embedded.broker import EmbeddedBroker
 
 PARTITIONS = 3
 

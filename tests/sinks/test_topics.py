@@ -12,11 +12,11 @@ from aiokafka.errors import IncompatibleBrokerVersion
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.offsets import observer, partitions_of
-from fleetlore.testing.broker import EmbeddedBroker, free_port
-from fleetlore.topics import NAMES, TOPICS, topic
-from sinks.topic_differences import Allowed, Difference
+from fleetlore.kafka.offsets import observer, partitions_of
+from fleetlore.wire.topics import NAMES, TOPICS, topic
+from sinks.topic_diff import Allowed, Difference
 from sinks.topics import SET_ON_TOPIC, TopicAdmin, ensure_topics, new_topic
+from streams.embedded.broker import EmbeddedBroker, free_port
 
 
 async def test_all_topics_of_all_tenants_are_created_with_their_partitions(broker: EmbeddedBroker, tenant: str) -> None:

@@ -20,30 +20,30 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleetlore import events as ev
 from fleetlore.config import Settings
-from fleetlore.dead_letters import Posted
-from fleetlore.encoder import StaticEncoder
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.events import Event
-from fleetlore.offsets import end_offsets, observer, partitions_of
-from fleetlore.records import BATCH_HEADERS, encode_record
-from fleetlore.testing.broker import EmbeddedBroker, free_port
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.log import InMemoryLog
-from fleetlore.topics import partition_for, topic
-from sinks.generations import COLLECTIONS
+from fleetlore.wire import events as ev
+from fleetlore.wire.dead_letter import Posted
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.topics import partition_for, topic
+from sinks.collections import COLLECTIONS
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.outbox import COMPACTED, json_arrays
+from sinks.producer import COMPACTED, json_arrays
 from sinks.topics import ensure_topics
-from streams.app import pipeline as all_stages
-from streams.delivery import Delivery, Ledger
-from streams.drained import wait_drained
-from streams.language_model import LanguageModel
-from streams.opinions import OpinionsStage
-from streams.stage import Outgoing, Record, Stage
-from streams.state_hash import Knowledge, read_knowledge
+from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import Knowledge, read_knowledge
+from streams.runtime.app import pipeline as all_stages
+from streams.runtime.delivery import Delivery, Ledger
+from streams.stage.base import Outgoing, Record, Stage
+from streams.stages.s3_judgments.language_model import LanguageModel
+from streams.stages.s5_opinions.stage import OpinionsStage
 
 BASE_TIME = 1_760_000_000.0  # before the fake clock's start and before any real one
 PARTITIONS = 2
@@ -425,7 +425,7 @@ class BrokerPipeline:
 def guarded(*command: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """A child that does not outlive the test run."""
     return subprocess.Popen(
-        [sys.executable, "-m", "streams.guard", *command],
+        [sys.executable, "-m", "streams.embedded.supervisor", *command],
         stdin=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(environ or {})},
         start_new_session=True,
@@ -470,7 +470,7 @@ def start_worker() -> Iterator[Callable[[Settings], subprocess.Popen[bytes]]]:
     children: list[subprocess.Popen[bytes]] = []
 
     def start(settings: Settings) -> subprocess.Popen[bytes]:
-        child = guarded(sys.executable, "-m", "fleetlore.cli", "worker", environ=worker_environ(settings))
+        child = guarded(sys.executable, "-m", "fleetlore.cli.main", "worker", environ=worker_environ(settings))
         children.append(child)
         wait_ready(f"http://127.0.0.1:{settings.metrics_port}", child)
         return child

@@ -18,13 +18,13 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleetlore import events as ev
 from fleetlore.config import Settings
-from fleetlore.events import Event
-from fleetlore.records import BATCH_HEADERS, MAX_EVENTS, encode_record
 from fleetlore.testing.proxy import Proxy
-from fleetlore.testing.world import rollouts
-from fleetlore.topics import topic
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, MAX_EVENTS, encode_record
+from fleetlore.wire.topics import topic
+from streams.demo.world import rollouts
 from tests.chaos.accounting import put_table
 
 EVENTS = 1_000_000

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
-from fleetlore import events as ev
 from fleetlore.config import Settings
-from fleetlore.dead_letters import MAX_VALUE_BYTES
 from fleetlore.errors import ConfigError
-from fleetlore.events import Event, to_cloudevent
-from fleetlore.topics import topic
+from fleetlore.wire import events as ev
+from fleetlore.wire.dead_letter import MAX_VALUE_BYTES
+from fleetlore.wire.events import Event, to_cloudevent
+from fleetlore.wire.topics import topic
 
 # `MemoryPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
 Pipeline = Any
@@ -47,7 +47,7 @@ BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
     "no type": (changed(type=...), "missing_field"),
     "a type that is a list": (changed(type=[]), "unknown_type"),
     "an end that is an object": (
-        changed(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: {"success": True}}),
+        changed(type="ai.fleetlore.agent.session.ended.v1", data={ev.OUTCOME: {"success": True}}),
         "bad_field",
     ),
     "an unknown type": (changed(type="ai.fleetlore.party.v1"), "unknown_type"),

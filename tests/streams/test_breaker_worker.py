@@ -14,11 +14,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.config import Settings
-from fleetlore.dead_letter_log import read_letters
-from fleetlore.offsets import end_offsets, observer, partitions_of
-from fleetlore.testing.broker import EmbeddedBroker
-from fleetlore.topics import topic
+from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
+from streams.embedded.broker import EmbeddedBroker
 
 GARBAGE = 150
 EXIT_SECONDS = 120.0
@@ -57,7 +57,7 @@ def worker(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
     environ = {name: value for name, value in settings.to_env().items() if value}
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "streams.guard", sys.executable, "-m", "fleetlore.cli", "worker"],
+            [sys.executable, "-m", "streams.embedded.supervisor", sys.executable, "-m", "fleetlore.cli.main", "worker"],
             stdin=subprocess.PIPE,
             stderr=output,
             env={**os.environ, "OMP_NUM_THREADS": "1", **environ},

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore import events as ev
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.events import Event
-from streams.state_hash import Knowledge
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from streams.offline.state_hash import Knowledge
 
 Pipeline = Any  # `MemoryPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]

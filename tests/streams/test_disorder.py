@@ -9,8 +9,8 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.topics import topic
-from streams.sessions import GAP_SECONDS
+from fleetlore.wire.topics import topic
+from streams.stages.s1_sessions.stage import GAP_SECONDS
 
 Pipeline = Any  # `MemoryPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]

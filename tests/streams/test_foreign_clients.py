@@ -12,16 +12,16 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from fleetlore import events as ev
 from fleetlore.config import Settings
-from fleetlore.encoder import StaticEncoder
-from fleetlore.events import Event, to_cloudevent
-from fleetlore.testing.broker import free_port
-from fleetlore.topics import TOPICS, topic
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event, to_cloudevent
+from fleetlore.wire.topics import TOPICS, topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.drained import wait_drained
-from streams.state_hash import read_knowledge
+from streams.embedded.broker import free_port
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import read_knowledge
 
 # `BrokerPipeline` of conftest.py, which a test module cannot import.
 Pipeline = Any

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetlore.hints import worth_showing
-from fleetlore.lore import Pattern
+from fleetlore.recall.hints import worth_showing
+from fleetlore.wire.lore import Pattern
 
 HARMLESS = ("find", {"email": "a@x.org"}, "", "Error: user not found")
 HARMFUL = ("find", {"email": "a@x.org"}, "", "disk full")

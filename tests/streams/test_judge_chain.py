@@ -11,10 +11,10 @@ import pytest
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.testing.sessions import call, trajectory
-from fleetlore.trajectory import Trajectory
-from models.critic import Critic
+from fleetlore.wire.trajectory import Trajectory
+from models.judge.critic import Critic
 from sinks.metrics import Metrics
-from streams.app import judge_chain, language_model
+from streams.runtime.app import judge_chain, language_model
 
 
 def session(number: int) -> Trajectory:
@@ -55,8 +55,8 @@ def test_a_critic_that_is_none_is_refused_by_name(tmp_path: Path, content: bytes
 
 def test_nothing_of_a_model_is_loaded_where_none_is_set() -> None:
     code = (
-        "import sys, streams.app\n"
-        "loaded = {'openai', 'models.llm.client', 'models.critic', 'sklearn'} & set(sys.modules)\n"
+        "import sys, streams.runtime.app\n"
+        "loaded = {'openai', 'models.llm.client', 'models.judge.critic', 'sklearn'} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

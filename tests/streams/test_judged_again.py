@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.topics import topic
-from fleetlore.trajectory import Trajectory
+from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Trajectory
 
 Pipeline = Any  # `MemoryPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]

@@ -9,11 +9,11 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.advice import advise
-from fleetlore.health import health
-from fleetlore.loops import LoopDetector
-from fleetlore.lore import MemoryItem, Pattern
-from fleetlore.lore_index import LoreIndex
+from fleetlore.fingerprint.loops import LoopDetector
+from fleetlore.recall.advice import advise
+from fleetlore.recall.index import LoreIndex
+from fleetlore.stats.health import health
+from fleetlore.wire.lore import MemoryItem, Pattern
 
 Pipeline = Any  # `MemoryPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]

@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 import orjson
 import pytest
 
-from fleetlore.dead_letter_log import read_letters
-from fleetlore.dead_letters import ROW_REFUSED, Letter
-from fleetlore.encoder import StaticEncoder
-from fleetlore.testing.broker import EmbeddedBroker
+from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.testing.clock import FakeClock
-from fleetlore.topics import topic
+from fleetlore.wire.dead_letter import ROW_REFUSED, Letter
+from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.outbox import Outbox
+from sinks.producer import Outbox
 from sinks.redrive import Choice, redrive
-from streams.delivery import Delivery, Ledger
-from streams.stage import Effects, Record, Stage, TopicPartition
+from streams.embedded.broker import EmbeddedBroker
+from streams.runtime.delivery import Delivery, Ledger
+from streams.stage.base import Effects, Record, Stage, TopicPartition
 
 TOO_LONG = "x" * 70_000
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from fleetlore import events as ev
-from fleetlore.lore import Pattern
-from fleetlore.lore_index import LoreIndex
-from fleetlore.safety import PREFIX, SafetyLessons, SafetyWatch, rule_id
+from fleetlore.recall.index import LoreIndex
+from fleetlore.watch.safety import PREFIX, SafetyLessons, SafetyWatch, rule_id
+from fleetlore.wire import events as ev
+from fleetlore.wire.lore import Pattern
 
 Pipeline = Any  # `MemoryPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]

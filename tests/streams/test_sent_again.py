@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import StoreUnavailable
-from fleetlore.events import Event
-from streams.behind import FIRST_SECONDS, LONGEST_SECONDS
+from fleetlore.wire.events import Event
+from streams.stages.s1_sessions.resent import FIRST_SECONDS, LONGEST_SECONDS
 
 Pipeline = Any  # `MemoryPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]

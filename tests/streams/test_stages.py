@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fleetlore import events as ev
-from fleetlore.events import Event
-from fleetlore.topics import topic
-from streams.session import PART_EVENTS
-from streams.state_hash import Knowledge
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
+from streams.offline.state_hash import Knowledge
+from streams.stages.s1_sessions.open_session import PART_EVENTS
 
 # `MemoryPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
 Pipeline = Any

@@ -15,8 +15,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from fleetlore.config import Settings
-from fleetlore.testing.broker import EmbeddedBroker, free_port
 from fleetlore.testing.proxy import Proxy
+from streams.embedded.broker import EmbeddedBroker, free_port
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -25,7 +25,7 @@ StartWorker = Callable[[Settings], Worker]
 LonePipeline = Callable[..., Awaitable[Any]]
 
 DRAIN_SECONDS = 2.0
-LEAVE_SECONDS = 5.0  # as in streams/lifecycle.py
+LEAVE_SECONDS = 5.0  # as in streams/runtime/lifecycle.py
 MARGIN_SECONDS = 20.0  # for a busy machine: what held it up would hold it for longer
 KILLED_BY_SIGTERM = 143
 
@@ -41,7 +41,7 @@ async def proxy(milvus: str) -> AsyncIterator[Proxy]:
 def worker_of(settings: Settings) -> Iterator[Worker]:
     """A worker process that need not become ready."""
     environ = {name: value for name, value in settings.to_env().items() if value}
-    with subprocess.Popen([sys.executable, "-m", "fleetlore.cli", "worker"], env=environ) as process:
+    with subprocess.Popen([sys.executable, "-m", "fleetlore.cli.main", "worker"], env=environ) as process:
         try:
             yield process
         finally:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from fleetlore.trajectory import Feedback
+from fleetlore.wire.trajectory import Feedback
 from models.backtest.cases import Case, case_of, slices_of
 
 MakeCase = Callable[..., Case]

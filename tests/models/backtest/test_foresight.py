@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fleetlore.trajectory import Trajectory
+from fleetlore.wire.trajectory import Trajectory
+from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case
 from models.backtest.foresight import foresee, rightness
 from models.backtest.priors import priors
 from models.backtest.scores import Floats
-from models.backtest.tfidf import fit_tfidf
 
 MakeCase = Callable[..., Case]
 GOOD, BAD, LAST = ("SELECT good", None), ("SELECT bad", None), ("SUBMIT", None)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fleetlore.trajectory import Trajectory, Verdict
+from fleetlore.wire.trajectory import Trajectory, Verdict
 from models.backtest.cases import Case
 from models.backtest.judging import judging
-from models.judge import JudgeChain
+from models.judge.chain import JudgeChain
 
 MakeCase = Callable[..., Case]
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fleetlore.lore import MemoryItem, Pattern
-from fleetlore.patterns import call_id, failure_of
+from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.testing.lore import memory_item
+from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.cases import Case
 from models.backtest.harm import MIN_SESSIONS, harmless_patterns
 from models.backtest.junk import harmless_warnings, junk_reasons

@@ -1,0 +1,219 @@
+"""How an agent reads a text from its memory: the same simple way for every memory.
+
+A text tells one or several stories; a story is a list of calls in order, each of which worked or failed. A text that was given for
+one call may also say how often such calls fail. Whatever else it says is lost on this agent. Of a call that it may make now, a
+story says
+
+* this way (+1/2, and -1/2 for the other candidates of the same tool): it worked in the story, as the story's last word on it. Which
+  of several ways works is all that says: that a tool worked elsewhere is no reason to use it here;
+* not yet (−1): it failed in the story and worked after other calls, and some of those have not been made since the last progress;
+  those that are missing then get +1. Where the very same call worked in the end, its arguments were not at fault: then not yet is said
+  of the other candidates of its tool as well. In the session's own log nothing is missing that it did before, until the tool fails again;
+* don't (−1): it failed in the story and never worked.
+
+A call of the story is about those of the candidates with the same tool and the same names of arguments that agree with it in the
+most values: names and numbers differ from session to session. "x of y such calls failed" says −x/y of the call it was given for. Where several candidates agree equally well it says half as much
+of each, for it cannot tell them apart. Which way to make a call and whether to make it now are two questions: of each the mean over what
+was read is taken, and the two are added.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from streams.demo.world import Call
+
+_CALL = re.compile(r"([A-Za-z_][\w.|-]*)\((?=\{|\))")
+_STORY = re.compile(r"^- (?=\S)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:failed|tried in vain)\b", re.IGNORECASE)
+_WORKED = re.compile(r"^(?:worked|then|looked up|\d+\.)", re.IGNORECASE)
+_AGAIN = re.compile(r"^got past it: the same call again", re.IGNORECASE)
+_WRONG = re.compile(r"^only in a session that failed", re.IGNORECASE)
+_MISSING = re.compile(r"^a session that failed did not do", re.IGNORECASE)
+_RAW = re.compile(r"\s*(?:→|->)\s*(ok|error)\b")
+_RATE = re.compile(r"\b(\d+) of (\d+) such calls failed")
+THIS_WAY = 0.5
+_DECODER = json.JSONDecoder()
+
+
+class Told(NamedTuple):
+    """One call of a story."""
+
+    tool: str
+    arguments: dict[str, Any]
+    worked: bool
+
+
+Story = tuple[Told, ...]
+
+
+@lru_cache(maxsize=16_384)
+def stories(text: str) -> tuple[Story, ...]:
+    """The stories of a text; none where it quotes no call that can be read."""
+    found = []
+    for part in _STORY.split(text):
+        story: list[Told] = []
+        verdict: bool | None = None
+        for line in map(str.strip, part.splitlines()):
+            if _WRONG.match(line):
+                verdict = False
+            elif _MISSING.match(line):
+                verdict = True
+            elif _AGAIN.match(line):
+                story.extend(told._replace(worked=True) for told in story[:1])
+            elif (told := _told(line, verdict)) is not None:
+                story.append(told)
+        if story:
+            found.append(tuple(story))
+    return tuple(found)
+
+
+def _told(line: str, listed: bool | None) -> Told | None:
+    match = _CALL.search(line)
+    if match is None:
+        return None
+    arguments: Any = {}
+    end = match.end() + 1
+    if line[match.end()] == "{":
+        try:
+            arguments, end = _DECODER.raw_decode(line, match.end())
+        except ValueError:
+            return None  # cut in the middle
+        end += 1
+    raw = _RAW.match(line, end)
+    if raw is not None and line.startswith(match.group()):
+        worked: bool | None = raw.group(1) == "ok"
+    elif _FAILED.match(line):
+        worked = False
+    elif _WORKED.match(line):
+        worked = True
+    else:
+        worked = listed if line.startswith("- ") else None
+    return None if worked is None else Told(match.group(1), arguments, worked)
+
+
+@lru_cache(maxsize=16_384)
+def failure_rate(text: str) -> float | None:
+    """The share of such calls that failed, where the text says so."""
+    match = _RATE.search(text)
+    return int(match.group(1)) / max(1, int(match.group(2))) if match else None
+
+
+def advised(
+    text: Sequence[Story],
+    warned: Sequence[tuple[int, float | None]],
+    candidates: Sequence[Call],
+    made: Collection[str],
+    log: Sequence[Story] = (),
+    failing: Collection[str] = (),
+) -> list[float]:
+    """What was read of each candidate: −1 (don't) to 1 (do it first), means over the stories and rates that say anything of it.
+
+    Args:
+        warned: place of a candidate and how often such calls fail.
+        made: `Call.key` of the calls that worked since the last progress.
+        log: stories of the session itself.
+        failing: tools that failed since the last progress.
+    """
+    whether: list[list[float]] = [[] for _ in candidates]
+    which: list[list[float]] = [[] for _ in candidates]
+    for index, rate in warned:
+        if rate is not None:
+            whether[index].append(-rate)
+    said = [_says(story, candidates, made) for story in text]
+    said += [_says(story, candidates, made, failing) for story in log]
+    for now, way in said:
+        for index, value in now.items():
+            whether[index].append(value)
+        for index, value in way.items():
+            which[index].append(value)
+    return [min(1.0, max(-1.0, _mean(a) + _mean(b))) for a, b in zip(whether, which, strict=True)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _says(
+    story: Story, candidates: Sequence[Call], made: Collection[str], failing: Collection[str] | None = None
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Whether to make each call now, and which way.
+
+    `failing`: of a story of the session itself, the tools for which something may be missing; of another, any may.
+    """
+    about = [_about(told, candidates) for told in story]
+    first_failure: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for place, indices in enumerate(about):
+        for index in indices:
+            last[index] = place
+            if not story[place].worked:
+                first_failure.setdefault(index, place)
+    said: dict[int, float] = {}
+    wanted: dict[int, float] = {}
+    waiting: dict[int, float] = {}
+    way: dict[int, float] = {}
+    for index, place in last.items():
+        weight = about[place][index]
+        if not story[place].worked:
+            said[index] = -weight
+            continue
+        begun = first_failure.get(index)
+        lacks = begun is not None and (failing is None or candidates[index].tool in failing)
+        missing = _missing(about, story, begun, place, candidates, made) if begun is not None and lacks else {}
+        if missing and begun is not None:
+            said[index] = -weight
+            if story[begun][:2] == story[place][:2]:
+                waiting.update({each: weight for each, call in enumerate(candidates) if call.tool == story[place].tool})
+            for other, share in missing.items():
+                wanted[other] = max(share, wanted.get(other, 0.0))
+            continue
+        rivals = [each for each, call in enumerate(candidates) if call.tool == candidates[index].tool and each != index]
+        if rivals:
+            way[index] = THIS_WAY * weight
+        for rival in rivals:
+            if rival not in last:
+                way[rival] = -THIS_WAY * weight
+    said |= {index: -weight for index, weight in waiting.items()}
+    return said | wanted, way
+
+
+def _missing(
+    about: Sequence[dict[int, float]],
+    story: Story,
+    begun: int,
+    place: int,
+    candidates: Sequence[Call],
+    made: Collection[str],
+) -> dict[int, float]:
+    """Candidates that the story did between a failure and its end, and that have not been made yet."""
+    missing: dict[int, float] = {}
+    for between in range(begun + 1, place):
+        told = story[between]
+        if told.worked and told.tool != story[place].tool:
+            for index, weight in about[between].items():
+                if candidates[index].key not in made:
+                    missing[index] = weight
+    return missing
+
+
+def _about(told: Told, candidates: Sequence[Call]) -> dict[int, float]:
+    """The candidates that a told call is about, each with how much of it is about that one."""
+    alike = [
+        index
+        for index, call in enumerate(candidates)
+        if call.tool == told.tool and call.arguments.keys() == told.arguments.keys()
+    ]
+    if not alike:
+        return {}
+    agreement = {
+        index: sum(candidates[index].arguments[name] == value for name, value in told.arguments.items())
+        for index in alike
+    }
+    most = max(agreement.values())
+    best = [index for index in alike if agreement[index] == most]
+    return dict.fromkeys(best, 1.0 if len(best) == 1 else 0.5)

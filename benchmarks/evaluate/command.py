@@ -1,0 +1,204 @@
+"""The command `fleetlore evaluate`: agents with and without a memory in worlds whose checkers are programs.
+
+What is heavy is imported inside the command, because this module is loaded at every start of `fleetlore`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetlore.cli.options import Json
+from fleetlore.cli.output import Column, print_json, print_table
+from fleetlore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from benchmarks.evaluate.arms.memory import Memory
+    from benchmarks.evaluate.worlds.world import World
+
+ARMS = ("none", "log", "raw-episodes", "reasoning-bank", "text", "weights", "both")
+WORLDS = ("tools", "bfcl", "cooking")
+SHORT_TASKS = 48
+"""Measured sessions where tasks take a tenth of the steps."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add `fleetlore evaluate`."""
+
+    @app.command()
+    def evaluate(
+        world: Annotated[str, typer.Argument(metavar="WORLD", help=f"One of: {', '.join(WORLDS)}.")],
+        arms: Annotated[str, typer.Option(help="Which arms, with commas between them.")] = ",".join(ARMS),
+        seeds: Annotated[int, typer.Option(min=1, max=100, help="Worlds, each with a past of its own.")] = 5,
+        orders: Annotated[int, typer.Option(min=1, max=100, help="Shuffled orders of the tasks, of each seed.")] = 3,
+        quick: Annotated[
+            bool, typer.Option("--quick", help="A smoke run: one seed, few sessions. Proves nothing.")
+        ] = False,
+        shortcuts: Annotated[
+            bool,
+            typer.Option(
+                "--shortcuts", help="In `tools`: forbidden calls that pay, and how often each arm makes them."
+            ),
+        ] = False,
+        immunity: Annotated[
+            bool, typer.Option("--immunity", help="Repeats of known failures instead: a fleet against isolated agents.")
+        ] = False,
+        as_json: Json = False,
+    ) -> None:
+        """Measure what memory is worth to agents that can be wrong. Same steps, seeds and candidates for every arm."""
+        import torch
+
+        torch.set_num_threads(1)  # arms are compared by CPU time, and several threads would spin against each other
+        if immunity:
+            _immunity(seeds, quick, as_json)
+            return
+        from benchmarks.evaluate.arms.weights import BUSY_SECONDS, EASY_SECONDS
+        from benchmarks.evaluate.report import lines, report
+        from benchmarks.evaluate.runner import Plan
+        from benchmarks.evaluate.runner import evaluate as run
+
+        plan = Plan(arms=_chosen(arms), seeds=tuple(range(seeds)), orders=orders)
+        if world != "tools":
+            plan = replace(plan, measured=SHORT_TASKS)
+        if quick:
+            plan = replace(
+                plan,
+                seeds=(0,),
+                orders=1,
+                history=4,
+                measured=2,
+                forgetting_seeds=1,
+                old_updates=1,
+                new_updates=1,
+                probed=3,
+            )
+        began = time.process_time()
+        progress = _Progress()
+        results = asyncio.run(run(_world(world, shortcuts), plan, memories, (EASY_SECONDS, BUSY_SECONDS), progress))
+        found = report(world, plan, results, time.process_time() - began)
+        if as_json:
+            print_json(found)
+            return
+        names = (
+            "arm",
+            "success",
+            "recovery",
+            "steps / shortest",
+            "forgetting pp",
+            "gain pp",
+            "guard violations / session",
+            "overhead %",
+        )
+        print_table([Column(names[0]), *(Column(name, "right") for name in names[1:])], lines(found))
+        print_table(
+            (Column("bar"), Column("figure", "right"), Column("should be", fold=True), Column("met")),
+            [
+                (
+                    name,
+                    "-" if bar["figure"] is None else f"{bar['figure']:.3f}",
+                    bar["bar"],
+                    "yes" if bar["met"] else "no",
+                )
+                for name, bar in found["bars"].items()
+            ],
+        )
+        typer.echo(f"{found['cpu_seconds']:.0f} s of CPU")
+
+
+def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
+    """Fresh memories. `both` is made of the arms `text` and `weights` where these are there, so that they learn once."""
+    from benchmarks.evaluate.arms.memory import LogOnly, NoMemory
+    from benchmarks.evaluate.arms.raw_episodes import RawEpisodes
+    from benchmarks.evaluate.arms.reasoning_bank import ReasoningBank
+    from benchmarks.evaluate.arms.weights import Weights
+    from benchmarks.evaluate.fleet_arm import FleetBoth, FleetText
+    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.risk.network import load_base
+
+    encoder = shared_encoder()
+    makers: dict[str, Callable[[], Memory]] = {
+        "none": NoMemory,
+        "log": LogOnly,
+        "raw-episodes": lambda: RawEpisodes(encoder),
+        "reasoning-bank": lambda: ReasoningBank(encoder),
+        "text": FleetText,
+        "weights": lambda: Weights(load_base(), encoder, pace_seconds),
+        "both": lambda: FleetBoth(FleetText(), Weights(load_base(), encoder, pace_seconds)),
+    }
+    made = {name: makers[name]() for name in names}
+    text, weights = made.get("text"), made.get("weights")
+    if "both" in made and isinstance(text, FleetText) and isinstance(weights, Weights):
+        made["both"] = FleetBoth(text, weights, shares=True)
+    return made
+
+
+def _chosen(arms: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in arms.split(",") if name.strip()))
+    unknown = [name for name in names if name not in ARMS]
+    if unknown or not names:
+        raise ConfigError(f"--arms: {', '.join(unknown) or 'nothing'} is no arm; the arms are {', '.join(ARMS)}")
+    return names
+
+
+def _world(name: str, shortcuts: bool = False) -> Callable[[int], World]:
+    if shortcuts and name != "tools":
+        raise ConfigError(f"--shortcuts: only the world tools has forbidden calls, not {name}")
+    if name == "tools":
+        from benchmarks.evaluate.worlds.tool_world import ToolWorld
+
+        return partial(ToolWorld, shortcuts=shortcuts)
+    if name == "bfcl":
+        from benchmarks.evaluate.worlds.bfcl import BfclWorld
+
+        return BfclWorld
+    if name == "cooking":
+        from benchmarks.evaluate.worlds.cooking import CookingWorld
+
+        return CookingWorld
+    raise ConfigError(f"there is no world {name!r}; the worlds are {', '.join(WORLDS)}")
+
+
+class _Progress:
+    """One line for each thing that is done, on stderr."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def __call__(self, done: str) -> None:
+        typer.echo(f"{time.monotonic() - self._began:7.1f} s  {done}", err=True)
+
+
+def _immunity(seeds: int, quick: bool, as_json: bool) -> None:
+    from benchmarks.evaluate.immunity import BAR, immunity
+
+    progress = _Progress()
+    sizes = (20,) if quick else (100, 1_000)
+    found = [asyncio.run(immunity(agents, seed, progress)) for agents in sizes for seed in range(1 if quick else seeds)]
+    if as_json:
+        rows = [asdict(each) | {"fewer": round(each.fewer, 4), "bar": BAR, "met": each.fewer >= BAR} for each in found]
+        print_json({"world": "tools", "immunity": rows})
+        return
+    print_table(
+        [
+            Column(name, "right")
+            for name in ("agents", "seed", "isolated", "fleet", "fewer", "success alone", "as a fleet")
+        ],
+        [
+            (
+                str(each.agents),
+                str(each.seed),
+                str(each.isolated),
+                str(each.fleet),
+                f"{each.fewer:.0%}",
+                f"{each.isolated_success:.0%}",
+                f"{each.fleet_success:.0%}",
+            )
+            for each in found
+        ],
+    )

@@ -1,0 +1,68 @@
+"""`fleetlore plots REPORT… --out DIR`: figures of what `evaluate --json` and `backtest --curve --json` printed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetlore.cli.options import Json
+from fleetlore.cli.output import print_json
+from fleetlore.errors import ConfigError
+
+
+class Form(StrEnum):
+    """What is written."""
+
+    SVG = "svg"
+    PNG = "png"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `fleetlore plots` (entry point)."""
+    app.command()(plots)
+
+
+def plots(
+    reports: Annotated[
+        list[Path], typer.Argument(metavar="REPORT", help="Files with what the commands printed with --json.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the figures are written.")],
+    form: Annotated[Form, typer.Option("--format", help="Kind of file.")] = Form.SVG,
+    as_json: Json = False,
+) -> None:
+    """Draw reports of `fleetlore evaluate` (AdMem's table, learning curves, forgetting) and of `fleetlore backtest --curve`.
+
+    The same reports give the same files. Needs the extra `evaluate`.
+    """
+    import orjson
+
+    from benchmarks.evaluate.plots import plots as drawn
+
+    if not out.is_dir():
+        raise ConfigError(f"--out {out} is no folder")
+    written = []
+    for file in reports:
+        try:
+            report = orjson.loads(file.read_bytes())
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise ConfigError(f"{file} is no report: {error}") from None
+        if not isinstance(report, dict):
+            raise ConfigError(f"{file} is no report: it holds no object")
+        try:
+            for name, data in drawn(report, form.value):
+                target = out / f"{name}.{form.value}"
+                target.write_bytes(data)
+                written.append(str(target))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{file} is no report that can be drawn: {error!r}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {error}") from None
+        except OSError as error:
+            raise ConfigError(f"--out {out}: {error}") from None
+    if as_json:
+        print_json({"files": written})
+    else:
+        typer.echo("\n".join(written))

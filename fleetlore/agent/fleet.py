@@ -1,0 +1,241 @@
+"""What an agent holds: a `Fleet`, its sessions and the actions in them.
+
+    async with Fleet("billing-agent", data="./lore") as fleet:
+        async with fleet.session("refund order 17", task="refund") as session:
+            print(session.advise("sql", {"query": query}).text)
+            async with session.action("sql", {"query": query}) as action:
+                action.result = await run(query)
+            session.succeed()
+
+Nothing here waits for the broker and nothing raises for its sake: what cannot be sent is dropped and counted, what cannot
+be read is not known. An agent's own exceptions pass through, recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, best_of, parallel, sequential
+from fleetlore.agent.session import Action, Session, checked_name
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.config import Settings
+from fleetlore.emit.emitter import Emitter
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.watch.safety import SafetyLessons
+from fleetlore.watch.watchdog import STALL_SECONDS, Budget
+from fleetlore.wire import events as names
+from fleetlore.wire.events import Event, Outcome
+from fleetlore.wire.topics import DEFAULT_TENANT, check_tenant
+
+if TYPE_CHECKING:  # torch comes with the extra [policy] and must not be imported by an agent without it
+    from fleetlore.risk.model import Policy
+    from fleetlore.risk.subscriber import AdapterSubscriber
+
+__all__ = ["Action", "Fleet", "Session"]
+
+
+class Fleet:
+    """One agent's membership in a fleet: an async context manager.
+
+    Args:
+        agent: its name, 1–256 printable characters.
+        broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
+        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`.
+        tenant: whose fleet it is.
+        policy: also follow the adapters and offer `policy`; needs the extra `[policy]`.
+        max_buffered_events: how many events wait for the broker at the most.
+        fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower is
+            sooner and costs more requests, which count where many agents share a small broker.
+        holdout_share: share of recalled items that is withheld at random, so that what an item is worth can be measured,
+            0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
+
+    Raises:
+        ConfigError: a name or setting is malformed, or no stack runs on `data`.
+        ModelUnavailable: on entering, with `policy=True`, where the extra or the packaged base is missing.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        *,
+        broker: str | None = None,
+        data: str | Path | None = None,
+        tenant: str = DEFAULT_TENANT,
+        policy: bool = False,
+        max_buffered_events: int = 10_000,
+        fetch_wait_ms: int | None = None,
+        holdout_share: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.agent = checked_name("agent", agent)
+        self.tenant = check_tenant(tenant)
+        self.clock = clock or SystemClock()
+        given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
+        self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
+        self.emitter = Emitter(self.settings.broker, self.tenant, max_events=max_buffered_events)
+        self.replica = LoreReplica(
+            self.settings.broker, self.tenant, fetch_wait_ms=self.settings.fetch_wait_ms, clock=self.clock
+        )
+        self.safety = SafetyLessons(self.replica.index)
+        self._wants_policy = policy
+        self._subscriber: AdapterSubscriber | None = None
+        self._open_actions = 0
+
+    async def start(self) -> None:
+        """What entering the context does; returns without waiting for the broker."""
+        if self._wants_policy:
+            # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
+            self._subscriber = await asyncio.to_thread(self._new_subscriber)
+            await self._subscriber.start()
+        await self.emitter.start()
+        await self.replica.start()
+
+    async def close(self, timeout_seconds: float = 2.0) -> None:
+        """Send what is buffered within the limit, then stop everything. Never hangs."""
+        await self.emitter.close(timeout_seconds)
+        parts = [self.replica.close()]
+        if self._subscriber is not None:
+            parts.append(self._subscriber.close())
+        await asyncio.gather(*parts)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def ready(self, timeout_seconds: float) -> bool:
+        """Wait until all lore (and with `policy=True` the newest adapter) that exists now is here; False if time is up."""
+        waits = [self.replica.caught_up(timeout_seconds)]
+        if self._subscriber is not None:
+            waits.append(self._subscriber.caught_up(timeout_seconds))
+        return all(await asyncio.gather(*waits))
+
+    def session(
+        self,
+        goal: str,
+        task: str = "",
+        session_id: str | None = None,
+        *,
+        budget: Budget | None = None,
+        stall_seconds: float = STALL_SECONDS,
+        attempt: AttemptOf | None = None,
+        earlier: str = "",
+    ) -> Session:
+        """A new session: an async context manager.
+
+        Args:
+            goal: what is to be done, in words.
+            task: name of the kind of task; sessions of one task are compared with each other.
+            session_id: 1–256 printable characters, unique in the tenant; made up if not given.
+            budget: what it may use; advice warns at 80 % and when it is used up, and nothing is ever stopped.
+            stall_seconds: after this long without an event advice says that the session stands still.
+            attempt, earlier: which of several attempts at this goal it is, and how the last one went; `parallel` and
+                `sequential` see to both.
+        """
+        return Session(
+            self, goal, task, session_id, budget=budget, stall_seconds=stall_seconds, attempt=attempt, earlier=earlier
+        )
+
+    async def parallel(
+        self,
+        goal: str,
+        attempt: Callable[[Session], Awaitable[Result]],
+        *,
+        k: int = 3,
+        task: str = "",
+        budget: Budget | None = None,
+        choose: Choose[Result] = best_of,
+    ) -> Attempts[Result]:
+        """`k` attempts at one goal at once, the best chosen: see `fleetlore.agent.attempts.parallel`, which also takes several agents."""
+        return await parallel([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
+
+    async def sequential(
+        self,
+        goal: str,
+        attempt: Callable[[Session], Awaitable[Result]],
+        *,
+        k: int = 3,
+        task: str = "",
+        budget: Budget | None = None,
+        choose: Choose[Result] = best_of,
+    ) -> Attempts[Result]:
+        """Attempts one after another, each told how the last one went: see `fleetlore.agent.attempts.sequential`."""
+        return await sequential([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
+
+    def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
+        """Correct how a session ended, whenever that becomes known. False where the event was dropped."""
+        now = self.clock.now()
+        data: dict[str, Any] = {names.OUTCOME: outcome}
+        if reward is not None:
+            data[names.REWARD] = float(reward)
+        # Feedback stands outside the session's own sequence, which only the session itself knows; the upper half of the
+        # range gives each second's feedback an id of its own.
+        half = names.MAX_SEQUENCE // 2
+        session = checked_name("session_id", session_id)
+        return self.emitter.emit(Event("feedback", self.tenant, self.agent, session, half + int(now) % half, now, data))
+
+    async def flush(self, timeout_seconds: float) -> bool:
+        """Wait until everything sent so far has been acknowledged; False when the time is up."""
+        return await self.emitter.flush(timeout_seconds)
+
+    @property
+    def sent(self) -> int:
+        """Events that the broker has acknowledged."""
+        return self.emitter.sent
+
+    @property
+    def dropped(self) -> int:
+        """Events that were given up because the broker did not take them in time."""
+        return self.emitter.dropped
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in use; None without `policy=True`."""
+        return self._subscriber.policy if self._subscriber is not None else None
+
+    @property
+    def adapter_version(self) -> str | None:
+        """Version of the adapter in use; None on the bare base or without a policy."""
+        return self._subscriber.version if self._subscriber is not None else None
+
+    @property
+    def adapters_refused(self) -> dict[str, int]:
+        """How many adapter records and versions were refused, by reason."""
+        return dict(self._subscriber.refused) if self._subscriber is not None else {}
+
+    def _new_subscriber(self) -> AdapterSubscriber:
+        from fleetlore.risk.model import Policy
+        from fleetlore.risk.network import load_base
+        from fleetlore.risk.subscriber import AdapterSubscriber
+        from fleetlore.risk.weights_storage import WeightsStorage
+        from fleetlore.wire.adapter_manifest import public_keys
+
+        return AdapterSubscriber(
+            self.settings.broker,
+            self.tenant,
+            self.agent,
+            public_keys(self.settings.public_key),
+            Policy(load_base(self.settings.base)),
+            idle=lambda: self._open_actions == 0,
+            storage=WeightsStorage(self.settings.weights_storage),
+            clock=self.clock,
+        )
+
+    def action_opens(self) -> str | None:
+        """An action of one of the sessions begins: no adapter is swapped until it ends. Returns the version it runs with."""
+        self._open_actions += 1
+        return self.adapter_version
+
+    def action_closes(self) -> None:
+        """An action ended; between two actions is where a new adapter takes over."""
+        self._open_actions -= 1
+        if self._open_actions == 0 and self._subscriber is not None:
+            self._subscriber.apply_pending()

@@ -1,0 +1,369 @@
+"""One attempt at a goal and the tool calls in it, as an agent holds them. They are made by `Fleet.session`."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from fleetlore.agent.attempts import AttemptOf
+from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of, failure_of, kind_of
+from fleetlore.recall.advice import MAX_ITEMS, Advice, Caution, advise
+from fleetlore.recall.hints import hint_text
+from fleetlore.recall.provenance import Recalled, unfenced
+from fleetlore.recall.remedies import Prepared
+from fleetlore.recall.render import told_lines
+from fleetlore.watch.credit import blame
+from fleetlore.watch.episode import Episode, Moment
+from fleetlore.watch.safety import SafetyWatch
+from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Guardian
+from fleetlore.wire import events as names
+from fleetlore.wire.events import Event, Kind, Outcome
+
+if TYPE_CHECKING:  # torch comes with the extra [policy]
+    from fleetlore.agent.fleet import Fleet
+    from fleetlore.risk.model import Outlook, Risk
+
+__all__ = ["Action", "Session", "checked_name"]
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+_SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
+_KEPT_CALLS = 32  # a policy reads no further back (`fleetlore.risk.network.MAX_STEPS`)
+
+
+class _Made(NamedTuple):
+    """A call that ended, as a policy reads it."""
+
+    tool: str
+    arguments: str
+    error_type: str | None
+    error_message: str | None
+
+
+class Session:
+    """One attempt at a goal. Entering it sends its start; leaving it sends its end, always.
+
+    It ends as the agent said (`succeed`, `fail`); else as a failure where an exception leaves it, and as unknown
+    otherwise, a cancellation included: who was interrupted has not failed.
+
+    Attributes:
+        earlier: how the attempt before this one went, for the model's context; empty where there was none.
+        notes: what the agent wrote down for the next attempt.
+        outcome, reward: as said so far; the outcome for good once the session is left.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        goal: str,
+        task: str = "",
+        session_id: str | None = None,
+        *,
+        budget: Budget | None = None,
+        stall_seconds: float = STALL_SECONDS,
+        attempt: AttemptOf | None = None,
+        earlier: str = "",
+    ) -> None:
+        self.id = uuid.uuid4().hex if session_id is None else checked_name("session_id", session_id)
+        self.goal = goal
+        self.task = task
+        self._fleet = fleet
+        self._sequence = 0
+        self.outcome: Outcome = "unknown"
+        self.reward: float | None = None
+        self._ended_as_said = False
+        self._rule = ""
+        self.earlier = earlier
+        self.notes: list[str] = []
+        self._own_failures: set[str] = set()
+        self._last_failure: Failure | None = None
+        self._prepared = Prepared()
+        self._recalled = Recalled()
+        self._guardian = Guardian(fleet.clock.monotonic(), budget, stall_seconds)
+        self._safety = SafetyWatch(fleet.safety)
+        self._episode = Episode()
+        self._made: deque[_Made] = deque(maxlen=_KEPT_CALLS)
+        self._attempt = attempt
+
+    async def __aenter__(self) -> Self:
+        data: dict[str, Any] = {names.GOAL: unfenced(self.goal), names.TASK: self.task}
+        if self._attempt is not None:
+            data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = self._attempt
+        self._emit("session.started", data)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._ended_as_said and isinstance(error, Exception):
+            self.outcome = "failure"
+        self._safety.ended(_SUCCEEDED[self.outcome])
+        data: dict[str, Any] = {names.OUTCOME: self.outcome}
+        if self.reward is not None:
+            data[names.REWARD] = self.reward
+        if self._rule:
+            data[names.GUARD] = self._rule
+        if self._fleet.adapter_version is not None:
+            data[names.ADAPTER] = self._fleet.adapter_version
+        self._emit("session.ended", data)
+
+    def action(self, tool: str, arguments: object = None) -> Action:
+        """A tool call about to be made: an async context manager around it.
+
+        Args:
+            arguments: an object of JSON values, or text.
+        """
+        return Action(self, tool, arguments)
+
+    def advise(self, tool: str | None = None, arguments: object = None, *, most: int = MAX_ITEMS) -> Advice:
+        """What the fleet knows about a call that is about to be made, or without one about the task. No network.
+
+        After a failure it also brings what helped others against that failure, until a call of the same tool works.
+
+        Args:
+            most: memory items at the most. More is not better: what is recalled without need misleads.
+        """
+        advice = advise(
+            self._fleet.replica.index,
+            tool,
+            arguments,
+            now=self._fleet.clock.now(),
+            task=self.task,
+            goal=self.goal,
+            session=self.id,
+            own_failures=self._own_failures,
+            last_failure=self._last_failure,
+            loop=self._guardian.loop,
+            prepared=self._prepared,
+            holdout_share=self._fleet.settings.holdout_share,
+            most=most,
+        )
+        cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
+        if cautions:
+            advice = advice._replace(cautions=cautions)
+        lines = [line for item in advice.items for line in told_lines(item.title, item.content)]
+        self._recalled.show(advice.call, advice.ids, advice.withheld, lines)
+        return advice
+
+    def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
+        """What the adapter in use foresees of calls (tool, arguments) that may come next. No network; some 2 ms for eight.
+
+        None for a call that it cannot tell anything of, and for all where the fleet was opened without `policy=True`.
+        """
+        policy = self._fleet.policy
+        return [None] * len(calls) if policy is None else policy.outlook(list(self._made), self.goal, calls)
+
+    def risk(self, tool: str, arguments: object = None) -> Risk | None:
+        """A warning where the adapter in use holds that a call will rather fail, with the failure that it looks like and what the
+        fleet says about that; None where it does not, or cannot tell.
+        """
+        policy = self._fleet.policy
+        return None if policy is None else policy.risk(list(self._made), self.goal, tool, arguments, self._hint)
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of advice.
+
+        For whoever watches over an agent that does not ask.
+        """
+        return self._guardian.cautions(self._fleet.clock.monotonic())
+
+    def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
+        """Say what a step of the agent used, for the warnings of the session's budget. Time is counted by itself."""
+        self._guardian.spend(tokens, money)
+
+    def cite(self, id: str) -> bool:
+        """Say that something the session was shown is being used; the next outcome names it. False where nothing was shown so.
+
+        Args:
+            id: as it stands in the advice's text, with or without its brackets, or an id of `Advice.ids`.
+        """
+        return self._recalled.cite(id)
+
+    def message(self, role: str, text: str) -> None:
+        """Record what a person or the model said between two calls. What the model cites (`[#1a2b3c4d]`) counts as used."""
+        text = str(text)
+        self._episode.said(role, text)
+        if role != "user":
+            self._recalled.cite_all(text)
+        self._emit("message", {names.ROLE: role, names.CONTENT: self._recalled.marked(text)})
+
+    def succeed(self, reward: float | None = None) -> None:
+        """Say that the goal was reached; `reward` where the environment gave one."""
+        self._end("success", reward)
+
+    def fail(self, reward: float | None = None) -> None:
+        """Say that the goal was missed; `reward` where the environment gave one."""
+        self._end("failure", reward)
+
+    def forbid(self, rule: str) -> None:
+        """Say that the session broke a rule, found out after its calls: it then counts as no success, whatever its reward."""
+        self._rule = str(rule)[: names.MAX_RULE]
+
+    def note(self, text: str) -> None:
+        """Write something down for the next attempt at this goal (`sequential`)."""
+        self.notes.append(text)
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """The last calls and messages and what came of them, oldest first: the agent's own memory of the session."""
+        return tuple(self._episode.moments)
+
+    def blame(self) -> Moment | None:
+        """Which of the agent's own actions most likely decided that the session failed; a guess, see `fleetlore.watch.credit`."""
+        return blame(self.goal, self.moments)
+
+    @property
+    def calls(self) -> int:
+        """Calls that ended so far."""
+        return self._episode.calls
+
+    @property
+    def errors(self) -> int:
+        """How many of them failed."""
+        return self._episode.errors
+
+    @property
+    def loops(self) -> int:
+        """How often the session has got into a loop."""
+        return self._guardian.loops
+
+    def _end(self, outcome: Outcome, reward: float | None) -> None:
+        self.outcome, self.reward, self._ended_as_said = outcome, None if reward is None else float(reward), True
+
+    def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
+        fleet = self._fleet
+        self._guardian.saw_event(fleet.clock.monotonic())
+        event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
+        # A number is only used up by an event that was accepted: a drop must not look like an event that got lost later.
+        if fleet.emitter.emit(event, at_once=at_once):
+            self._sequence += 1
+
+    def _hint(self, pattern: str) -> str | None:
+        index = self._fleet.replica.index
+        known = index.patterns.get(pattern)
+        return None if known is None else hint_text(known, self._fleet.clock.now(), index.recoveries(pattern))
+
+    def _is_news(self, failure: Failure) -> bool:
+        """Whether the fleet, as far as is known here, never met this failure: others may be about to make the same call."""
+        known = self._fleet.replica.index.patterns
+        return failure.exact not in known and failure.exact not in self._own_failures and not failure.transient
+
+    def _took_place(self, action: Action, failure: Failure | None) -> None:
+        tool, arguments, error = action.tool, action._text, action._error
+        result = arguments_text(action.result)  # once for both
+        self._episode.record(tool, arguments, result, error)
+        self._guardian.took_place(tool, arguments, result, (error[1] or error[0]) if error else None)
+        self._safety.took_place(tool, action.arguments, failed=failure is not None)
+        if self._fleet.policy is not None:
+            self._made.append(
+                _Made(tool, arguments, failure.error_class if failure else None, error[1] if error else None)
+            )
+        if failure is not None:
+            self._prepared.met(kind_of(failure))
+        cause = cause_of(failure, action._recorded) if failure is not None and not failure.transient else None
+        if failure is None or not failure.transient:
+            self._prepared.took_place(tool, action.arguments, cause)
+        if failure is not None:
+            self._own_failures.add(failure.exact)
+            self._last_failure = failure
+        elif self._last_failure is not None and self._last_failure.tool == tool:
+            self._last_failure = None
+
+
+class Action:
+    """One tool call. Set `result`, or report an error that the tool gave without raising with `fail`.
+
+    An exception inside is recorded as the call's error (its class and its text) and goes on to the agent.
+    """
+
+    def __init__(self, session: Session, tool: str, arguments: object) -> None:
+        self.tool = _CONTROL.sub(" ", tool)[: names.MAX_ID_LENGTH] or "unnamed"
+        self.arguments = arguments
+        self.result: object = None
+        self._session = session
+        self._error: tuple[str, str] | None = None
+        self._rule = ""
+        self._text = ""  # of the arguments, once for all who want it
+        self._recorded: object = arguments  # what the events say of them
+        self._told: dict[str, Any] = {}  # and of the advice and the adapter
+        self._started = 0.0
+
+    def fail(self, error_type: str, message: str = "") -> None:
+        """Record that the tool reported an error: its kind (`error.type`, few distinct values) and its text."""
+        self._error = (str(error_type), str(message))
+
+    def forbid(self, rule: str) -> None:
+        """Record that the call broke a rule, whatever it returned: for whoever checks the agent, not for the agent itself.
+
+        It then counts as failed and the session as no success, so nobody learns to do it. The rule's name has few distinct values.
+        """
+        self._rule = str(rule)[: names.MAX_RULE]
+
+    async def __aenter__(self) -> Self:
+        session, fleet = self._session, self._session._fleet
+        adapter = fleet.action_opens()
+        self._text = arguments_text(self.arguments)
+        told = session._recalled.take(call_id(self.tool, self._text))
+        self._recorded = session._recalled.marked(self.arguments)
+        session._emit("action", {names.TOOL: self.tool, names.ARGUMENTS: self._recorded})
+        for name, value in zip(
+            (names.ADVICE, names.WITHHELD, names.CITED, names.ADAPTER), (*told, adapter), strict=True
+        ):
+            if value:
+                self._told[name] = value
+        self._started = fleet.clock.monotonic()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session, fleet = self._session, self._session._fleet
+        data: dict[str, Any] = {
+            names.TOOL: self.tool,
+            names.ARGUMENTS: self._recorded,
+            names.DURATION: round(fleet.clock.monotonic() - self._started, 6),
+        }
+        if error is not None:
+            self._error = (type(error).__name__, _message(error))
+        if self._rule:
+            self._error = names.guarded(self._rule)
+            data[names.GUARD] = self._rule
+        failure = None
+        if self._error is not None:
+            error_type, message = self._error
+            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, unfenced(message)
+            failure = failure_of(self.tool, self._recorded, error_type, data[names.ERROR_MESSAGE])
+        elif self.result is not None:
+            data[names.RESULT] = unfenced(self.result)
+        data |= self._told
+        news = failure is not None and session._is_news(failure)
+        session._took_place(self, failure)
+        session._emit("outcome", data, at_once=news)
+        fleet.action_closes()
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an exception whose own text fails must not hide the error that is on its way
+        return ""
+
+
+def checked_name(what: str, name: str) -> str:
+    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= names.MAX_ID_LENGTH or _CONTROL.search(name):
+        raise ConfigError(f"{what} must be 1 to {names.MAX_ID_LENGTH} characters without control characters: {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} {name!r} is not valid Unicode") from None
+    return name

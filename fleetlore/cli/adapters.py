@@ -1,0 +1,159 @@
+"""Commands that read the adapter topics: `adapters list`, `adapters show`. Higher floors add theirs to the same group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import typer
+
+from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, Version, connection
+from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
+from fleetlore.risk.listing import AdapterListing, read_adapters
+
+SHORT = 12
+MOST_NAMES = 20
+
+
+def register(app: typer.Typer) -> None:
+    adapters = typer.Typer(no_args_is_help=True, help="Adapter versions: what was learned, and which of it runs.")
+    adapters.command("list")(list_)
+    adapters.command("show")(show)
+    app.add_typer(adapters, name="adapters")
+
+
+def list_(
+    broker: Broker = None, data: Data = None, tenant: Tenant = "default", timeout: Timeout = 10.0, json: Json = False
+) -> None:
+    """All versions, oldest first, with the channels that point to them and the agents that run them."""
+    listing = _read(broker, data, tenant, timeout)
+    rows = [_row(listing, manifest) for manifest in listing.manifests]
+    if json:
+        print_json({"tenant": tenant, "versions": rows, "pointers": list(listing.pointers)})
+        return
+    if not rows:
+        typer.echo(f"No adapter of tenant {tenant} is published yet.")
+        return
+    columns = [
+        Column("#", "right"),
+        Column("VERSION"),
+        Column("PARENT"),
+        Column("CHANNELS"),
+        Column("AGENTS", "right"),
+        Column("SESSIONS", "right"),
+        Column("CREATED (UTC)"),
+        Column("GATE", fold=True),
+    ]
+    print_table(
+        columns,
+        [
+            (
+                str(row["ordinal"]),
+                row["version"][:SHORT],
+                (row["parent"] or "-")[:SHORT],
+                ", ".join(row["channels"]) or "-",
+                str(row["agents_running"]),
+                str(row["sessions"]),
+                moment(row["created"]),
+                _figures(row["metrics"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def show(
+    version: Version,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
+) -> None:
+    """One version: where it comes from, what the gate measured, who runs it. As published: signatures are checked by agents."""
+    listing = _read(broker, data, tenant, timeout)
+    found = [each for each in listing.manifests if version and str(each.get("version", "")).startswith(version)]
+    if len(found) != 1:
+        reason = "no version begins" if not found else f"{len(found)} versions begin"
+        raise typer.BadParameter(f"{reason} with {version!r}", param_hint="VERSION")
+    row = _row(listing, found[0])
+    acks = [ack for ack in listing.acks if str(ack.get("version")) == row["version"]]
+    running = sorted(str(ack.get("agent")) for ack in acks if ack.get("result") == "applied")
+    refused = sorted(f"{ack.get('agent')} ({ack.get('result')})" for ack in acks if ack.get("result") != "applied")
+    lineage = _lineage(listing, row["version"])
+    if json:
+        said = {name: row[name] for name in ("channels", "agents_running")}
+        print_json({**found[0], **said, "lineage": lineage, "running": running, "refused": refused})
+        return
+    facts = {name: row[name] for name in ("version", "ordinal", "channels", "sessions")}
+    facts |= {"lineage": " ← ".join(each[:SHORT] for each in lineage)}
+    facts |= {"run by": _some(running), "not run by": _some(refused)}
+    facts |= {
+        name: found[0].get(name)
+        for name in ("agents", "tools", "rank", "alpha", "size_bytes", "encoder", "base_sha256", "key_id")
+    }
+    facts |= {"created": moment(row["created"]), "gate": _figures(row["metrics"])}
+    facts |= {"learned from": [_range(each) for each in found[0].get("data", []) if isinstance(each, dict)]}
+    for name, value in facts.items():
+        text = (
+            ", ".join(str(each) for each in value)
+            if isinstance(value, list | tuple)
+            else "-"
+            if value is None
+            else str(value)
+        )
+        typer.echo(f"{name:<15} {safe(text) or '-'}")
+
+
+def _lineage(listing: AdapterListing, version: str) -> list[str]:
+    """The version, what it was made of, and so on; also of one that is not kept any more, of which only the name is left."""
+    parents = {str(each.get("version")): each.get("parent") for each in listing.manifests}
+    lineage = [version]
+    while (parent := parents.get(lineage[-1])) is not None and str(parent) not in lineage:
+        lineage.append(str(parent))
+    return lineage
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{len(names)}: {', '.join(names[:MOST_NAMES])}{more}" if names else "-"
+
+
+def _row(listing: AdapterListing, manifest: dict[str, Any]) -> dict[str, Any]:
+    """What a table shows of a manifest. Published by somebody, perhaps by another release: no field is certain."""
+    version = str(manifest.get("version", ""))
+    metrics, created = manifest.get("metrics"), manifest.get("created")
+    running = Counter(str(ack.get("version")) for ack in listing.acks if ack.get("result") == "applied")
+    return {
+        "version": version,
+        "ordinal": manifest.get("ordinal", 0),
+        "parent": manifest.get("parent"),
+        "created": created if isinstance(created, int | float) else 0.0,
+        "sessions": manifest.get("sessions", 0),
+        "channels": sorted(_channel(each) for each in listing.pointers if each.get("version") == version)
+        + ["revoked" for each in listing.revocations if each.get("what") == version],
+        "agents_running": running[version],
+        "metrics": metrics if isinstance(metrics, dict) else {},
+    }
+
+
+def _channel(pointer: dict[str, Any]) -> str:
+    share, name = pointer.get("share"), str(pointer.get("channel"))
+    if name == "canary" and isinstance(share, int | float):
+        name += f" {share:.0%}"
+    return f"{name} (pinned)" if pointer.get("pinned") is True else name
+
+
+def _figures(metrics: dict[str, Any]) -> str:
+    return (
+        ", ".join(f"{name} {value:.3g}" for name, value in sorted(metrics.items()) if isinstance(value, int | float))
+        or "-"
+    )
+
+
+def _range(each: dict[str, Any]) -> str:
+    return f"{each.get('topic')}[{each.get('partition')}] {each.get('start')}–{each.get('stop')}"
+
+
+def _read(broker: Broker, data: Data, tenant: str, timeout: float) -> AdapterListing:
+    return ask(read_adapters(connection(broker, data).broker, tenant, timeout_seconds=timeout))

@@ -1,0 +1,99 @@
+"""The typer application: its commands, wherever they live, and what becomes of an error (`fleetlore.cli.main` has the rules)."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fleetlore.cli import adapters as cli_adapters
+from fleetlore.cli import dead_letters as cli_dead_letters
+from fleetlore.cli import lore as cli_lore
+from fleetlore.cli.output import safe
+from fleetlore.errors import FleetloreError, ModelUnavailable
+
+GROUP = "fleetlore.commands"
+
+
+class _OneLineErrors(TyperGroup):
+    """Explains an expected error in one line and exits with 1; whatever else is raised is a bug and keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FleetloreError as error:
+            typer.echo(f"fleetlore: {safe(str(error))}", err=True)
+            raise typer.Exit(1) from error
+
+
+def build_app() -> typer.Typer:
+    """The application with every installed command."""
+    app = typer.Typer(
+        cls=_OneLineErrors,
+        name="fleetlore",
+        help="One agent's failure becomes every agent's lesson.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,  # its tables print local variables, which may hold secrets
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    cli_lore.register(app)
+    cli_adapters.register(app)
+    cli_dead_letters.register(app)
+    for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        _load(app, entry)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if not wanted:
+        return
+    try:
+        number = version("fleetlore")
+    except PackageNotFoundError:
+        number = "(run from its source, not installed)"
+    typer.echo(f"fleetlore {number}")
+    raise typer.Exit
+
+
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def _load(app: typer.Typer, entry: EntryPoint) -> None:
+    try:
+        register = entry.load()
+    except (ImportError, ModelUnavailable) as error:
+        _stand_in(app, entry.name, str(error))
+    else:
+        register(app)
+
+
+def _stand_in(app: typer.Typer, name: str, reason: str) -> None:
+    """A command that says why it is not there: better than "no such command" for one that the documentation names."""
+
+    def unavailable(rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        raise ModelUnavailable(
+            f"`fleetlore {name.replace('.', ' ')}` is not installed here: {reason}; pip install 'fleetlore[server]'"
+        )
+
+    parent, _, command = name.rpartition(".")
+    (group(app, parent) if parent else app).command(
+        command, help="Needs an extra that is not installed.", context_settings={"ignore_unknown_options": True}
+    )(unavailable)
+
+
+def group(app: typer.Typer, name: str) -> typer.Typer:
+    """The group of commands `name` of `app`; it is made where there is none."""
+    for each in app.registered_groups:
+        if each.name == name and each.typer_instance is not None:
+            return each.typer_instance
+    made = typer.Typer(no_args_is_help=True)
+    app.add_typer(made, name=name)
+    return made

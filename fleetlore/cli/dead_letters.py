@@ -1,0 +1,222 @@
+"""Commands that read the dead letters: `dead-letters list`, `dead-letters show`. A higher floor adds `redrive`."""
+
+from __future__ import annotations
+
+import heapq
+import json as json_
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
+from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
+from fleetlore.kafka.dead_letter_log import read_letters, record_at
+from fleetlore.kafka.offsets import observer
+from fleetlore.redact.redact import redact, redact_value
+from fleetlore.wire.dead_letter import Letter, Mark, read_letter
+from fleetlore.wire.topics import topic as full_name
+
+SHOWN_CHARACTERS = 4_000
+_PLACE = re.compile(r"\d{1,9}:\d{1,18}\Z", re.ASCII)
+
+Reason = Annotated[
+    list[str] | None, typer.Option("--reason", help="Only letters with this reason; repeat for several.")
+]
+Topic = Annotated[
+    str | None, typer.Option("--topic", help="Only letters that come from this topic: `events`, or its full name.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    letters = typer.Typer(no_args_is_help=True, help="What could not be processed, and why.")
+    letters.command("list")(list_)
+    letters.command("show")(show)
+    app.add_typer(letters, name="dead-letters")
+
+
+def place(text: str) -> str:
+    """The text, if it is a letter's id.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if not _PLACE.match(text):
+        raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET, as `fleetlore dead-letters list` shows it")
+    return text
+
+
+def source_topic(tenant: str, name: str | None) -> str | None:
+    """Full name of a topic that was named short or in full."""
+    return name if name is None or name.startswith("fleetlore.") else full_name(tenant, name)
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What lies there, with the newest letters whole but for their values.
+
+    A letter that was written twice, by a worker that died before it could commit, counts once.
+    """
+
+    limit: int
+    total: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    newest_of: dict[str, float] = field(default_factory=dict)
+    marked: set[str] = field(default_factory=set)
+    _newest: list[tuple[float, int, Letter]] = field(default_factory=list)
+    _seen: set[int] = field(default_factory=set)
+
+    def take(self, letter: Letter) -> None:
+        identity = hash(letter.identity)
+        if identity in self._seen:
+            return
+        self._seen.add(identity)
+        self.total += 1
+        self.reasons[letter.reason] += 1
+        self.newest_of[letter.reason] = max(letter.time, self.newest_of.get(letter.reason, 0.0))
+        heapq.heappush(self._newest, (letter.time, self.total, replace(letter, value=b"")))
+        if len(self._newest) > self.limit:
+            heapq.heappop(self._newest)
+
+    def newest(self) -> list[Letter]:
+        return [letter for _, _, letter in sorted(self._newest, reverse=True)]
+
+
+def list_(
+    reason: Reason = None,
+    topic: Topic = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to show.")] = 20,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
+) -> None:
+    """The letters by reason, and the newest of them."""
+    bootstrap = connection(broker, data).broker
+    survey = ask(_survey(bootstrap, tenant, timeout, set(reason or ()), source_topic(tenant, topic), limit))
+    rows = [_row(letter, letter.place in survey.marked) for letter in survey.newest()]
+    groups = [
+        {"reason": name, "letters": count, "newest": survey.newest_of[name]}
+        for name, count in survey.reasons.most_common()
+    ]
+    if json:
+        print_json({"tenant": tenant, "total": survey.total, "reasons": groups, "letters": rows})
+        return
+    if not rows:
+        typer.echo(f"No dead letter of tenant {tenant} matches.")
+        return
+    print_table(
+        [Column("REASON"), Column("LETTERS", "right"), Column("NEWEST (UTC)")],
+        [(str(each["reason"]), str(each["letters"]), moment(survey.newest_of[str(each["reason"])])) for each in groups],
+    )
+    typer.echo()
+    columns = [
+        Column("ID"),
+        Column("WRITTEN (UTC)"),
+        Column("REASON"),
+        Column("FROM"),
+        Column("BYTES", "right"),
+        Column("SENT BACK"),
+        Column("DETAIL", fold=True),
+    ]
+    print_table(
+        columns,
+        [
+            (
+                row["id"],
+                moment(row["time"]),
+                row["reason"],
+                f"{row['topic']}[{row['partition']}]@{row['offset']}",
+                str(row["bytes"]),
+                "yes" if row["sent_back"] else "-",
+                row["detail"],
+            )
+            for row in rows
+        ],
+    )
+    if survey.total > limit:
+        typer.echo(f"\n{limit} of {survey.total}; more with --limit")
+
+
+def show(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="PARTITION:OFFSET, as `list` shows it.", callback=place)],
+    full: Annotated[bool, typer.Option("--full", help="The whole value, however long.")] = False,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
+) -> None:
+    """One letter: where it comes from, why it is here, and its value with secrets masked."""
+    letter = ask(_letter(connection(broker, data).broker, tenant, id_))
+    if letter is None:
+        raise typer.BadParameter(f"no dead letter of tenant {tenant} lies at {id_}", param_hint="ID")
+    value, more = _readable(letter.value, None if full else SHOWN_CHARACTERS)
+    row = {name: said for name, said in _row(letter, False).items() if name != "sent_back"}
+    row |= {
+        "stage": letter.stage,
+        "sha256": letter.sha256,
+        "cut": sorted(letter.cut),
+        "key": None if letter.key is None else redact(letter.key.decode("utf-8", "replace")),
+        "headers": redact_value({name: (said or b"").decode("utf-8", "replace") for name, said in letter.headers}),
+    }
+    if json:
+        print_json({**row, "value": value, "shown_whole": not more})
+        return
+    for name, said in row.items():
+        text = moment(letter.time) if name == "time" else said if isinstance(said, str) else json_.dumps(said)
+        typer.echo(f"{name:<10} {safe(text)}")
+    typer.echo(f"\n{safe_lines(value)}")
+    if more:
+        typer.echo(f"\n{more} more characters; all of it with --full")
+    if "value" in letter.cut:
+        typer.echo(f"\nOf {letter.size} bytes {len(letter.value)} are kept here; the rest lies where it came from.")
+
+
+def _row(letter: Letter, sent_back: bool) -> dict[str, Any]:
+    """The facts of a letter. Its detail quotes from the bytes, so it may hold what they hold."""
+    return {
+        "id": letter.place,
+        "time": letter.time,
+        "reason": letter.reason,
+        "detail": redact(letter.detail),
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "bytes": letter.size,
+        "redriven": letter.redriven,
+        "sent_back": sent_back,
+    }
+
+
+def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
+    """The value as text with secrets masked, JSON indented; and how many characters are left out."""
+    try:
+        text = json_.dumps(redact_value(orjson.loads(value)), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = redact(value.decode("utf-8", "replace"))
+    return text[:limit], max(0, len(text) - len(text[:limit]))
+
+
+async def _survey(
+    bootstrap: str, tenant: str, timeout: float, reasons: set[str], source: str | None, limit: int
+) -> _Survey:
+    survey = _Survey(limit)
+    async for each in read_letters(bootstrap, tenant, timeout):
+        if isinstance(each, Mark):
+            survey.marked.add(each.place)
+        elif (not reasons or each.reason in reasons) and source in (None, each.topic):
+            survey.take(each)
+    return survey
+
+
+async def _letter(bootstrap: str, tenant: str, id_: str) -> Letter | None:
+    partition, _, offset = id_.partition(":")
+    async with observer(bootstrap) as consumer:
+        record = await record_at(consumer, full_name(tenant, "dead-letters"), int(partition), int(offset))
+    read = None if record is None else read_letter(record)
+    return read if isinstance(read, Letter) else None

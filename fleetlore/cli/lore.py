@@ -1,0 +1,293 @@
+"""Commands that read the lore: `health`, `patterns`, `items`. They need a broker and nothing else of the pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
+from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
+from fleetlore.recall.hints import worth_showing
+from fleetlore.recall.lexical import rank, words
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.stats.health import DEGRADED_RULE, Window
+from fleetlore.stats.health import health as health_of
+from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
+
+
+class LevelName(StrEnum):
+    family = "family"
+    class_ = "class"
+    exact = "exact"
+    call = "call"
+    tool = "tool"
+
+
+class PatternOrder(StrEnum):
+    failures = "failures"
+    sessions = "sessions"
+    agents = "agents"
+    last = "last"
+
+
+class GroupName(StrEnum):
+    tool = "tool"
+    error = "error"
+    agent = "agent"
+    tenant = "tenant"
+
+
+class KindName(StrEnum):
+    recovery = "recovery"
+    lesson = "lesson"
+    strategy = "strategy"
+
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rows at the most.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(health)
+    app.command()(patterns)
+    app.command()(items)
+
+
+def health(
+    by: Annotated[GroupName, typer.Option("--by", help="What the calls are grouped by.")] = GroupName.tool,
+    hours: Annotated[
+        int | None, typer.Option("--hours", min=1, max=24, help="Only the last hours; trend up to 12 of them.")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", min=1, max=14, help="Only the last days; trend up to 7 of them.")
+    ] = None,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
+) -> None:
+    """How often calls fail, with an interval, of what, and whether that is changing."""
+    if hours is not None and days is not None:
+        raise typer.BadParameter("give --hours or --days, not both")
+    window = Window("hours", hours) if hours is not None else Window("days", days) if days is not None else None
+    if window is not None and by is GroupName.agent:
+        raise typer.BadParameter(
+            "agents are shown over the last 14 days, no other window of them is known", param_hint="--by"
+        )
+    lore_patterns, _ = _read(broker, data, tenant, timeout)
+    rows = health_of(lore_patterns, by.value, window)
+    if json:
+        shown = asdict(window) if window is not None else None
+        print_json(
+            {
+                "tenant": tenant,
+                "window": shown,
+                "degraded_rule": DEGRADED_RULE,
+                f"{by.value}s": [asdict(each) for each in rows],
+            }
+        )
+        return
+    if not rows:
+        typer.echo(f"No calls of tenant {tenant} are known yet.")
+        return
+    columns = [
+        Column(by.value.upper(), fold=True),
+        Column("CALLS", "right"),
+        Column("FAILED", "right"),
+        Column("RATE", "right"),
+        Column("95 %", "right"),
+        *([Column("TREND")] if window is not None else []),
+        Column("COMMONEST ERRORS", fold=True),
+        Column("LAST SEEN (UTC)"),
+        Column(""),
+    ]
+    print_table(
+        columns,
+        [
+            (
+                each.tool,
+                str(each.calls),
+                str(each.failures),
+                f"{each.rate:.1%}",
+                f"{each.low:.0%}–{each.high:.0%}",
+                *((each.trend,) if window is not None else ()),
+                ", ".join(f"{name} ×{times}" for name, times in each.errors) or "-",
+                moment(each.last_seen) if each.last_seen else "-",
+                "[degraded]" if each.degraded else "",
+            )
+            for each in rows
+        ],
+    )
+    if any(each.degraded for each in rows):
+        typer.echo(f"\n{DEGRADED_RULE}")
+
+
+def patterns(
+    tool: Annotated[str | None, typer.Option("--tool", help="Only of this tool.")] = None,
+    level: Annotated[
+        LevelName, typer.Option("--level", help="How fine: family > class > exact; tool and call are health.")
+    ] = LevelName.class_,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Only where the error, its class or the hint holds this text.")
+    ] = None,
+    sort: Annotated[PatternOrder, typer.Option("--sort", help="Most of what first.")] = PatternOrder.failures,
+    limit: Limit = 20,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
+) -> None:
+    """Failure patterns of the fleet: how often, in how many sessions, at how many agents."""
+    lore_patterns, _ = _read(broker, data, tenant, timeout)
+    chosen = [
+        each
+        for each in lore_patterns
+        if each.level == level.value
+        and (tool is None or each.tool == tool)
+        and (
+            text is None
+            or text.casefold() in f"{each.error_class}\n{each.template}\n{each.shape}\n{each.hint}".casefold()
+        )
+    ]
+    field = "last_seen" if sort is PatternOrder.last else sort.value
+    chosen.sort(key=lambda each: (-getattr(each, field), each.id))
+    shown = chosen[:limit]
+    if json:
+        print_json({"tenant": tenant, "total": len(chosen), "patterns": [asdict(each) for each in shown]})
+        return
+    if not shown:
+        typer.echo(f"No {level.value} pattern of tenant {tenant} matches.")
+        return
+    tools = {each.tool: each for each in lore_patterns if each.level == "tool"}
+    columns = [
+        Column("ID"),
+        Column("TOOL"),
+        Column("FAILED", "right"),
+        Column("CALLS", "right"),
+        Column("SESSIONS", "right"),
+        Column("AGENTS", "right"),
+        Column("LAST SEEN (UTC)"),
+        Column("PATTERN", fold=True),
+    ]
+    print_table(
+        columns,
+        [
+            (
+                each.id[:12],
+                each.tool,
+                str(each.failures),
+                str(each.calls),
+                str(each.sessions),
+                str(each.agents),
+                moment(each.last_seen),
+                _said(each, tools.get(each.tool)),
+            )
+            for each in shown
+        ],
+    )
+    _say_rest(len(chosen), limit)
+
+
+def _said(pattern: Pattern, tool: Pattern | None) -> str:
+    parts = [part for part in (pattern.template or pattern.error_class, pattern.shape and f"[{pattern.shape}]") if part]
+    if pattern.transient:
+        parts.append("(transient)")
+    elif pattern.level in PATTERN_LEVELS and not worth_showing(pattern, tool):
+        parts.append("(harmless)")
+    return " ".join(parts) or "-"
+
+
+def items(
+    item_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Show this item whole; the first characters are enough.")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", help="Best matches first, by the words they share (BM25, no embeddings).")
+    ] = None,
+    kind: Annotated[KindName | None, typer.Option("--kind", help="Only of this kind.")] = None,
+    limit: Limit = 20,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
+) -> None:
+    """What the fleet has learned: recoveries, lessons and strategies, the best supported first."""
+    if search is not None and not words(search):
+        raise typer.BadParameter(f"{search!r} has no word to search for", param_hint="--search")
+    _, lore_items = _read(broker, data, tenant, timeout)
+    chosen = [each for each in lore_items if kind is None or each.kind == kind.value]
+    if item_id is not None:
+        _show_item([each for each in chosen if each.id.startswith(item_id)], item_id, json)
+        return
+    chosen.sort(key=lambda each: (-each.support, -each.last_seen, each.id))
+    scores: dict[str, float] = {}
+    if search is not None:
+        ranked = rank(search, ["\n".join((each.title, each.description, each.content, each.when)) for each in chosen])
+        scores = {chosen[place].id: round(score, 4) for place, score in ranked}
+        chosen = [chosen[place] for place, _ in ranked]
+    shown = chosen[:limit]
+    if json:
+        rows = [asdict(each) | ({"score": scores[each.id]} if scores else {}) for each in shown]
+        print_json({"tenant": tenant, "total": len(chosen), "items": rows})
+        return
+    if not shown:
+        typer.echo(f"No item of tenant {tenant} matches.")
+        return
+    columns = [
+        Column("ID"),
+        Column("KIND"),
+        Column("SESSIONS", "right"),
+        Column("AGENTS", "right"),
+        Column("LAST SEEN (UTC)"),
+        Column("TITLE", fold=True),
+    ]
+    print_table(
+        columns,
+        [
+            (each.id[:12], each.kind, str(each.support), str(each.agents), moment(each.last_seen), each.title)
+            for each in shown
+        ],
+    )
+    _say_rest(len(chosen), limit)
+
+
+def _show_item(found: list[MemoryItem], item_id: str, json: bool) -> None:
+    if len(found) != 1:
+        reason = "no item begins" if not found else f"{len(found)} items begin"
+        raise typer.BadParameter(f"{reason} with {item_id!r}", param_hint="ID")
+    (item,) = found
+    if json:
+        print_json(asdict(item))
+        return
+    facts: dict[str, Any] = {
+        "id": item.id,
+        "kind": item.kind,
+        "when": item.when,
+        "tool": item.tool,
+        "task": item.task,
+        "pattern": item.pattern,
+        "support": f"{item.support} sessions, {item.agents} agents",
+        "sessions": ", ".join(item.sessions),
+        "last seen": moment(item.last_seen),
+        "version": item.version,
+    }
+    typer.echo(f"{safe(item.title)}\n{safe(item.description)}\n\n{safe_lines(item.content)}\n")
+    for name, value in facts.items():
+        if value:
+            typer.echo(f"{name:<10} {safe(str(value))}")
+
+
+def _say_rest(total: int, limit: int) -> None:
+    if total > limit:
+        typer.echo(f"\n{limit} of {total}; more with --limit")
+
+
+def _read(broker: Broker, data: Data, tenant: str, timeout: float) -> tuple[list[Pattern], list[MemoryItem]]:
+    bootstrap = connection(broker, data).broker
+    index = ask(LoreReplica.snapshot(bootstrap, tenant, timeout_seconds=timeout))
+    return list(index.patterns.values()), list(index.items.values())

@@ -1,0 +1,39 @@
+"""The command `fleetlore`.
+
+Commands of higher floors join through the entry-point group `fleetlore.commands`, so nothing here imports upward. An entry
+point is named like the command it brings (`demo`, or `adapters.rollback` for a command of a group) and is a function
+
+    def register(app: typer.Typer) -> None
+
+that adds it to `app` (or to `fleetlore.cli.app.group(app, "adapters")`). It is called at every start, so its module imports what is heavy (Faust, torch) inside the command.
+Where its imports fail because an extra is not installed, the command says which one when it is called.
+
+Exit codes: 0 done, 1 an error that is explained in one line, 2 wrong usage, 3 differences remain (`topics apply`), 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; always ends in SystemExit.
+
+    Args:
+        arguments: without the program's name; those of the process by default.
+    """
+    try:
+        from fleetlore.cli.app import build_app
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("typer", "rich"):
+            raise
+        print(f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'", file=sys.stderr)
+        raise SystemExit(1) from None
+    build_app()(args=None if arguments is None else list(arguments), prog_name="fleetlore")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The options that commands share: one name, one help text and one check of what is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.wire.topics import check_tenant
+
+
+def _broker(value: str | None) -> str | None:
+    for server in (value or "").split(",") if value is not None else ():
+        host, colon, port = server.strip().rpartition(":")
+        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+            raise typer.BadParameter(f"{server!r} is not HOST:PORT")
+    return value
+
+
+def _tenant(value: str) -> str:
+    try:
+        return check_tenant(value)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--broker", metavar="HOST:PORT", help="Kafka bootstrap servers; FLEETLORE_BROKER otherwise.", callback=_broker
+    ),
+]
+Milvus = Annotated[str | None, typer.Option("--milvus", metavar="URL", help="Milvus; FLEETLORE_MILVUS otherwise.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Folder of a stack started with `fleetlore up --data DIR`.")
+]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose lore.", callback=_tenant)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Logs = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Logged sessions with their outcomes: trajectories.jsonl, steps.jsonl.")
+]
+Version = Annotated[str, typer.Argument(help="A published version, or its first characters.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the broker.")
+]
+
+
+def connection(broker: str | None, data: Path | None, milvus: str | None = None) -> Settings:
+    """Settings for the world that the options name: `--broker`, `--milvus` over the stack in `--data` over the environment.
+
+    Raises:
+        ConfigError: no stack has run on the folder, or a variable is malformed.
+    """
+    if data is None:
+        return Settings.from_env(broker=broker, milvus=milvus)
+    return Settings.from_data_dir(data, broker=broker, milvus=milvus)

@@ -1,0 +1,331 @@
+"""Takes an agent's events to the broker without the agent ever waiting for it.
+
+`emit` encodes the event and puts it into a bounded buffer; tasks in the background mask its secrets and send it. One Kafka record holds
+up to 64 events of one *partition* (stream processors pay per record), picked by murmur2 of the session id as any Kafka
+client keyed by session would, so a session stays in order and on one partition. A partition has one record batch under
+way at a time: what follows it waits, so a retry cannot overtake anything.
+
+The broker may be unreachable at the start, die, or be slow: the buffer then fills, and once it is full `emit` refuses
+events and counts them. Delivery is at least once; an event sent twice is the same event by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from itertools import accumulate, islice
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import MessageSizeTooLargeError
+
+from fleetlore.emit.encode import Encoded, encode, mask, record
+from fleetlore.kafka.client import STOP_SECONDS, connect, disconnect
+from fleetlore.kafka.quiet import quiet_client_logs
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
+from fleetlore.wire.topics import partition_for, topic
+
+__all__ = ["Emitter"]
+
+log = logging.getLogger(__name__)
+
+_HEADERS = list(BATCH_HEADERS)  # the client insists on a list
+
+# A batch of records is one write at the broker. Under a broker's default limit of 1 MiB; of so many events at the most,
+# because the agent's own work stands still for as long as it takes to mask and pack them, some two milliseconds.
+_BATCH_BYTES = 3 * (MAX_BYTES + 1024)
+_BATCH_EVENTS = 8 * MAX_EVENTS
+# With so many others an event has company enough. What a batch costs the agent's process, the broker and the worker hardly depends
+# on how many events it holds, and an embedded broker looks through all the batches of a partition whenever there is a new one.
+_COMPANY = 4 * MAX_EVENTS
+_REQUEST_TIMEOUT_SECONDS = 5.0
+_FIRST_BACKOFF_SECONDS = 0.1
+_LAST_BACKOFF_SECONDS = 2.0
+_KNOWN_SESSIONS = 4096
+
+_Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
+
+
+class _Lane:
+    """What waits for one partition, oldest first; an entry leaves only once the broker has it."""
+
+    __slots__ = ("entries", "hurry", "limit", "wake")
+
+    def __init__(self) -> None:
+        self.entries: deque[_Entry] = deque()
+        self.wake = asyncio.Event()  # set when something comes into an empty lane
+        self.hurry = asyncio.Event()  # set when it shall not wait for company
+        self.limit = _BATCH_EVENTS  # halved where the broker finds a batch too large
+
+    def next_batch(self) -> tuple[list[Encoded], list[int]]:
+        """The oldest events, masked, as many as may share a batch, at least one; and their sizes in the buffer."""
+        events = [event for _, _, event in islice(self.entries, self.limit)]
+        sizes = [event[0] for event in events]
+        while len(sizes) > 1 and sum(sizes) > _BATCH_BYTES:
+            del sizes[len(sizes) // 2 :]
+        return mask(events[: len(sizes)]), sizes
+
+
+class Emitter:
+    """Sends the events of one tenant. Use from one event loop.
+
+    Args:
+        bootstrap: Kafka bootstrap servers.
+        max_events, max_bytes: size of the buffer.
+        linger_seconds: how long an event may wait for others to share its batch.
+
+    Attributes:
+        sent: events that the broker has acknowledged.
+        dropped: events that were refused because the buffer was full or they could not be encoded, or given up at `close`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        tenant: str,
+        *,
+        max_events: int = 10_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        linger_seconds: float = 0.1,
+    ) -> None:
+        self.sent = 0
+        self.dropped = 0
+        self._bootstrap = bootstrap
+        self._topic = topic(tenant, "events")
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._linger_seconds = linger_seconds
+        self._accepted = 0  # number of the newest entry, so that flush knows what came before it
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self._unassigned = _Lane()  # before the partitions are known
+        self._lanes: list[_Lane] = []
+        self._lane_of: dict[str, _Lane] = {}  # by session; of the last ones that sent something
+        self._flushes: list[tuple[int, asyncio.Event]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Events in the buffer."""
+        return self._waiting
+
+    @property
+    def full(self) -> bool:
+        """Whether the buffer takes nothing more now, in events or in bytes."""
+        return self._waiting >= self._max_events or self._waiting_bytes >= self._max_bytes
+
+    async def start(self) -> None:
+        """Begin to deliver; returns at once, whether or not the broker answers."""
+        quiet_client_logs()
+        self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
+
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
+        """Buffer an event. Its data may be changed at once: what is sent is as it is now. Never blocks and never raises.
+
+        Args:
+            at_once: do not let it wait for company, as a failure that is news; it still goes after what came before it.
+
+        Returns:
+            False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and counted.
+        """
+        if self._closed or self._waiting >= self._max_events or self._waiting_bytes >= self._max_bytes:
+            self.dropped += 1
+            return False
+        try:
+            encoded = encode(event)
+        except Exception as failure:  # a time that is no time, a name that is no text: never the agent's trouble
+            self.dropped += 1
+            log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
+            return False
+        self._accepted += 1
+        self._waiting += 1
+        self._waiting_bytes += encoded[0]
+        lane = self._lane_of.get(event.session) or self._lane(event.session)
+        entries = lane.entries
+        entries.append((self._accepted, event.session, encoded))
+        if len(entries) == 1:
+            lane.wake.set()
+        if at_once or len(entries) == _COMPANY:
+            lane.hurry.set()
+        return True
+
+    def _lane(self, session: str) -> _Lane:
+        if not self._lanes:
+            return self._unassigned
+        if len(self._lane_of) >= _KNOWN_SESSIONS:
+            self._lane_of.clear()
+        lane = self._lane_of[session] = self._lanes[partition_for(session, len(self._lanes))]
+        return lane
+
+    async def flush(self, timeout_seconds: float) -> bool:
+        """Wait until everything emitted so far has been acknowledged; False when the time is up."""
+        if self._waiting == 0:
+            return True
+        done = asyncio.Event()
+        flush = (self._accepted, done)
+        self._flushes.append(flush)
+        self._wake_all()
+        for lane in self._lanes:
+            lane.hurry.set()
+        try:
+            await asyncio.wait_for(done.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        finally:
+            self._flushes.remove(flush)
+        return True
+
+    async def close(self, timeout_seconds: float = 2.0) -> None:
+        """Flush within the limit, then stop; what could not be delivered is counted as dropped. Never hangs."""
+        if self._closed:
+            return
+        if self._task is not None:
+            await self.flush(timeout_seconds)
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
+        self.dropped += self._waiting
+        self._waiting = 0
+        for lane in (self._unassigned, *self._lanes):
+            lane.entries.clear()
+
+    # --- the background ---
+
+    async def _run(self) -> None:
+        backoff = _FIRST_BACKOFF_SECONDS
+        reported = False
+        while True:
+            before = self.sent
+            failure = await self._deliver()
+            if self.sent > before:
+                backoff, reported = _FIRST_BACKOFF_SECONDS, False
+            if not reported:  # once an outage: an agent's log is not the place for a broker's troubles
+                log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
+                reported = True
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
+
+    async def _deliver(self) -> Exception:
+        """Connect and send until something goes wrong; say what.
+
+        Each time with a new producer: one that has lost all the addresses it knew never asks the bootstrap servers again.
+        """
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            acks="all",
+            max_batch_size=_BATCH_BYTES,
+            max_request_size=_BATCH_BYTES,
+            request_timeout_ms=int(_REQUEST_TIMEOUT_SECONDS * 1000),
+        )
+        try:
+            await connect(producer)
+            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                partitions = await producer.partitions_for(self._topic)
+            self._assign(len(partitions))
+            await self._send_lanes(producer)
+        except Exception as failure:  # whatever it was, the agent goes on and the next try is a new connection
+            return failure
+        finally:
+            await disconnect(producer)
+        raise AssertionError("unreachable: lanes end only by failing")
+
+    async def _send_lanes(self, producer: Any) -> None:
+        senders = [
+            asyncio.create_task(self._send_lane(producer, partition, lane), name=f"fleetlore-emitter-{partition}")
+            for partition, lane in enumerate(self._lanes)
+        ]
+        try:
+            await asyncio.gather(*senders)  # they end only by failing
+        finally:
+            for sender in senders:
+                sender.cancel()
+            # Their batches are cancelled with them; the producer would else wait for a dead broker to take them.
+            await asyncio.gather(*senders, return_exceptions=True)
+
+    def _assign(self, partitions: int) -> None:
+        """Spread the buffer over the lanes; again when the number of partitions has changed."""
+        if len(self._lanes) == partitions:
+            return
+        entries = sorted(entry for lane in (self._unassigned, *self._lanes) for entry in lane.entries)
+        self._unassigned.entries.clear()
+        self._lanes = [_Lane() for _ in range(partitions)]
+        self._lane_of.clear()
+        for entry in entries:
+            self._lanes[partition_for(entry[1], partitions)].entries.append(entry)
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for lane in self._lanes:
+            if lane.entries:
+                lane.wake.set()
+
+    async def _send_lane(self, producer: Any, partition: int, lane: _Lane) -> None:
+        if lane.entries:
+            lane.wake.set()
+        while True:
+            await lane.wake.wait()
+            if len(lane.entries) < _COMPANY and not self._flushes:
+                linger = asyncio.get_running_loop().call_later(self._linger_seconds, lane.hurry.set)
+                await lane.hurry.wait()
+                linger.cancel()
+            lane.wake.clear()
+            while lane.entries:
+                lane.hurry.clear()
+                await self._send_batch(producer, partition, lane)
+                if len(lane.entries) < _COMPANY and not self._flushes:
+                    break
+            if lane.entries:
+                lane.wake.set()
+
+    async def _send_batch(self, producer: Any, partition: int, lane: _Lane) -> None:
+        batch = producer.create_batch()
+        count = 0
+        masked, sizes = lane.next_batch()
+        for events, value in _records(masked):
+            if batch.append(timestamp=None, key=None, value=value, headers=_HEADERS) is None:
+                break  # full, because masks are longer than what they hide: the rest comes with the next batch
+            count += events
+        batch.close()
+        try:
+            await (await producer.send_batch(batch, self._topic, partition=partition))
+        except MessageSizeTooLargeError:
+            # The broker's limit is below ours. Halve the batch until a single event is the culprit.
+            if count > 1:
+                lane.limit = count // 2
+                return
+            self.dropped += 1
+            log.warning("the broker refuses an event of %d bytes; dropped", sizes[0])
+        else:
+            self.sent += count
+        for _ in range(count):
+            lane.entries.popleft()
+        self._waiting -= count
+        self._waiting_bytes -= sum(sizes[:count])
+        self._end_flushes()
+
+    def _end_flushes(self) -> None:
+        if self._flushes:
+            oldest = min(
+                (lane.entries[0][0] for lane in (self._unassigned, *self._lanes) if lane.entries), default=None
+            )
+            for last, done in self._flushes:
+                if oldest is None or oldest > last:
+                    done.set()
+
+
+def _records(events: list[Encoded]) -> Iterator[tuple[int, bytes]]:
+    """Values of records that hold the events, each of at most 64 and 256 KiB, and how many each of them holds."""
+    start = 0
+    while start < len(events):
+        some = events[start : start + MAX_EVENTS]
+        sizes = [event[0] for event in some]
+        if sum(sizes) >= MAX_BYTES:
+            some = some[: max(1, bisect_left(list(accumulate(sizes)), MAX_BYTES))]
+        yield len(some), record(some)
+        start += len(some)

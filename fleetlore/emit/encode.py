@@ -1,0 +1,135 @@
+"""Events as they leave the process: in JSON, secrets masked, small enough for a record.
+
+What an agent has to wait for is `encode`: it copies the event's data, so that the agent may change it at once. All else is
+done for the up to 64 events of a record at once, when it is made: one look at the bytes of their data tells which few of them are
+worth a look of their own (`mask`), and what stands before the data is joined to it (`record`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import orjson
+
+from fleetlore.redact.redact import may_hold_secret, redact_value
+from fleetlore.wire.events import TYPES, Event, event_id
+from fleetlore.wire.records import MAX_BYTES
+
+__all__ = ["Encoded", "encode", "encode_event", "mask", "record"]
+
+#: An event on its way: the bytes it takes in a record, at the most; what stands before its number in its id, and between that and
+#: its sequence; its number, its type and its time; its data in JSON.
+Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
+
+_LARGEST_EVENT = MAX_BYTES - 2  # the brackets of the record's array
+_PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_KINDS = {kind: b',"type":"%b","time":' % name.encode() for kind, name in TYPES.items()}
+_DATA = b',"data":'
+_NEXT = b"},"  # closes one event and opens the way to the next
+# Two numbers of up to twenty digits, a time and what joins the parts.
+_BESIDE_NAMES = 128 + max(map(len, _KINDS.values()))
+_YEAR_10000 = 253_402_300_800.0
+
+
+def encode(event: Event) -> Encoded:
+    """A copy of the event as it is now.
+
+    Raises:
+        Exception: of whatever kind; a time that is no time, a name that is no text.
+    """
+    kind, tenant, agent, session, sequence, time, value = event
+    beside, before, between = _names(tenant, agent, session)
+    if not 0.0 <= time < _YEAR_10000:
+        raise ValueError(f"time {time} is not between the years 1970 and 9999")
+    try:
+        data = orjson.dumps(value, option=_PLAIN)
+    except TypeError:
+        # No JSON types: also integers of more than 64 bits, keys that are no strings, lone surrogates, cycles.
+        data = _dump(redact_value(value))
+    if beside + len(data) >= _LARGEST_EVENT:
+        data = _masked(beside, data)  # masked before it is cut: half a secret is not recognised
+    return beside + len(data), before, between, b"%d" % sequence, _KINDS[kind], time, data
+
+
+def mask(events: Sequence[Encoded]) -> list[Encoded]:
+    """The events with the secrets in their data masked; longer texts of one that is too large are cut with a visible mark."""
+    masked = list(events)
+    for index in may_hold_secret([event[-1] for event in events]):
+        size, before, between, sequence, kind, time, data = masked[index]
+        beside = size - len(data)
+        data = _masked(beside, data)
+        masked[index] = (beside + len(data), before, between, sequence, kind, time, data)
+    return masked
+
+
+def record(events: Sequence[Encoded]) -> bytes:
+    """Value of a record that holds the masked events."""
+    parts: list[bytes] = []
+    times = _written([event[5] for event in events])
+    for (_, before, between, sequence, kind, _, data), time in zip(events, times, strict=True):
+        parts += (before, sequence, between, sequence, kind, time, _DATA, data)
+    parts[0] = b"[" + parts[0].removeprefix(_NEXT)
+    parts.append(b"}]")
+    return b"".join(parts)
+
+
+def encode_event(event: Event) -> bytes:
+    """One event, masked and complete."""
+    return record(mask([encode(event)]))[1:-1]
+
+
+@lru_cache(maxsize=4096)
+def _names(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
+    """What the events of a session have in common, the brace of the event before it included; it is made once a session."""
+    before = b'%b{"specversion":"1.0","id":"%b' % (_NEXT, event_id(tenant, agent, session, 0)[:-1].encode())
+    names = {"source": f"/agents/{agent}", "tenant": tenant, "agent": agent, "session": session}
+    between = b'",' + orjson.dumps(names)[1:-1] + b',"sequence":'
+    return len(before) + len(between) + _BESIDE_NAMES, before, between
+
+
+def _written(times: list[float]) -> list[bytes]:
+    """As `datetime.isoformat` writes them, in quotes: 64 at once take 0.3 µs each, one after another 0.9."""
+    seconds = np.array(times, np.float64)
+    whole = np.floor(seconds)
+    micros = whole.astype(np.int64) * 1_000_000 + np.rint((seconds - whole) * 1e6).astype(np.int64)
+    return orjson.dumps(micros.view("M8[us]").tolist(), option=orjson.OPT_NAIVE_UTC)[1:-1].split(b",")
+
+
+def _masked(beside: int, data: bytes) -> bytes:
+    value: dict[str, Any] = redact_value(orjson.loads(data))
+    data = _dump(value)
+    limit = MAX_BYTES // 2
+    while beside + len(data) >= _LARGEST_EVENT and limit:
+        limit //= 2
+        data = _dump({name: _cut(member, limit) for name, member in value.items()})
+    return data
+
+
+def _dump(data: Any) -> bytes:
+    try:
+        return orjson.dumps(data)
+    except orjson.JSONEncodeError:  # lone surrogates, legal in a Python string and in no UTF-8
+        return orjson.dumps(_well_formed(data))
+
+
+def _well_formed(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_well_formed(name): _well_formed(member) for name, member in value.items()}
+    return [_well_formed(member) for member in value] if isinstance(value, list) else value
+
+
+def _cut(value: Any, limit: int) -> Any:
+    """Cut every text and collection in a JSON value to `limit`; structure stays, as a call's shape is its identity."""
+    if isinstance(value, str):
+        return value if len(value) <= limit else f"{value[:limit]}… [{len(value) - limit} characters cut]"
+    if isinstance(value, dict):
+        return {_cut(name, limit): _cut(member, limit) for name, member in list(value.items())[:limit]}
+    if isinstance(value, list):
+        kept = [_cut(member, limit) for member in value[:limit]]
+        return kept if len(value) <= limit else [*kept, f"… [{len(value) - limit} elements cut]"]
+    return value

@@ -1,0 +1,239 @@
+"""Failure patterns: what makes two failed calls the same failure.
+
+    family = H(tool, error class)
+    class  = H(tool, error class, template of the error)        numbers, paths, ids, urls and times masked
+    exact  = H(tool, error class, template, shape of the arguments)
+
+Beside them stands the *cause*, H(tool, error class, plain words of the template without those of the call's own arguments): what
+helped against an error of one table or package helps with the next.
+
+Kept on purpose: names in quotes (in a database error they *are* the failure), HTTP status, errno and exit codes. The same
+code runs in the agent, for a lookup without a network, and in the stream. All of it is a pure function of its input and
+cached, because error texts repeat.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import orjson
+
+from fleetlore.fingerprint.template import head_line, template
+from fleetlore.redact.redact import redact_value
+
+VERSION = "2"
+MAX_CLASS = 128
+# Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
+MAX_SHAPE = 512
+
+_EXCEPTION = re.compile(
+    r"\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration))\b"
+)
+_HTTP = re.compile(
+    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}([1-5]\d\d)\b"
+    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
+    re.I,
+)
+_ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
+_EXIT = re.compile(
+    r"\b(?:exit(?:ed)?(?: with)?|return(?:ed)?)(?: (?:non-zero )?(?:exit )?(?:status|code))?[ :=]+(\d+)", re.I
+)
+_TRANSIENT = re.compile(
+    r"timed? ?out|temporar(?:y|ily)|rate.?limit|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)"
+    r"|bad gateway|gateway time|overloaded",
+    re.I,
+)
+_TRANSIENT_CLASSES = frozenset({"http_429", "http_502", "http_503", "http_504"})
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_PLAIN_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_MAX_NAME = 96
+
+
+class Failure(NamedTuple):
+    """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits)."""
+
+    tool: str
+    error_class: str
+    template: str
+    shape: str
+    family: str
+    class_: str
+    exact: str
+    transient: bool
+
+
+def failure_of(tool: str, arguments: object, error_type: str | None, error_message: str | None) -> Failure:
+    """Recognise a failed call.
+
+    Args:
+        arguments: the call's arguments as a JSON value or as text.
+        error_type: OpenTelemetry's `error.type`, where the tool gave one.
+        error_message: what the environment said.
+    """
+    return shaped_failure(tool, argument_shape(arguments), error_type or "", error_message or "")
+
+
+@lru_cache(maxsize=32_768)
+def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
+    """`failure_of` for a shape that is known already."""
+    text = template(message)
+    error_class = _error_class(error_type, message, text)[:MAX_CLASS]
+    family = pattern_id("family", tool, error_class)
+    class_ = pattern_id("class", tool, error_class, text)
+    exact = pattern_id("exact", tool, error_class, text, shape)
+    transient = error_class in _TRANSIENT_CLASSES or bool(_TRANSIENT.search(message[:2000]))
+    return Failure(tool, error_class, text, shape, family, class_, exact, transient)
+
+
+def cause_of(failure: Failure, arguments: object) -> str:
+    """Id of what made a call fail, whatever it was about: names in quotes and names of things left out.
+
+    Args:
+        arguments: of the call that failed; words of its values are names of things too.
+    """
+    return _cause(failure.tool, failure.error_class, failure.template, arguments_text(arguments))
+
+
+def cause_of_class(tool: str, error_class: str, template: str) -> str:
+    """`cause_of` where the arguments are not known: names that stand in the error without quotes are left in."""
+    return _cause(tool, error_class, template, "")
+
+
+def kind_of(failure: Failure) -> str:
+    """Id of what kind of failure it is, whichever tool met it."""
+    return _cause("", failure.error_class, failure.template, "")
+
+
+@lru_cache(maxsize=8192)
+def _cause(tool: str, error_class: str, text: str, arguments: str) -> str:
+    plain = (word.strip("()[]{}<>.,;:!?") for word in _QUOTED.sub(" ", text).split())
+    about = _words_of_values(arguments)
+    kept = [word for word in plain if _PLAIN_WORD.fullmatch(word) and word not in about]
+    return pattern_id("cause", tool, error_class, " ".join(kept))
+
+
+def _words_of_values(arguments: str) -> frozenset[str]:
+    """Words of the short values of an object; a long one is a text, and its words are anybody's."""
+    if not arguments.startswith("{"):
+        return frozenset()
+    try:
+        values = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return frozenset()
+    if not isinstance(values, dict):
+        return frozenset()
+    texts = [value for value in values.values() if isinstance(value, str) and len(value) <= _MAX_NAME]
+    return frozenset([word for text in texts for word in re.findall(r"[^\W\d_]{3,}", text.casefold())])
+
+
+def pattern_id(level: str, *parts: str) -> str:
+    """32 hex digits from a level and its parts; a new `VERSION` gives new ids, so old and new never mix."""
+    return blake2b("\x1f".join((VERSION, level, *parts)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=32_768)
+def shaped_call_id(tool: str, shape: str) -> str:
+    """`call_id` for a shape that is known already."""
+    return pattern_id("call", tool, shape)
+
+
+def call_id(tool: str, arguments: object) -> str:
+    """Id of a kind of call: the tool and the shape of its arguments. Its health is the rate at which such calls fail."""
+    return shaped_call_id(tool, argument_shape(arguments))
+
+
+@lru_cache(maxsize=4096)
+def tool_id(tool: str) -> str:
+    """Id of a tool's health."""
+    return pattern_id("tool", tool)
+
+
+def _error_class(error_type: str, message: str, text: str) -> str:
+    """Cheapest sound name for the kind of error; its own words, without names, where nothing else is known."""
+    if error_type and error_type != "_OTHER":
+        return error_type.rpartition(".")[2]
+    head = message[:2000]
+    exceptions = _EXCEPTION.findall(head)
+    if exceptions:
+        # The last one named is the one that was raised; the others are its causes or its handlers.
+        return str(exceptions[-1]).rpartition(".")[2]
+    # Of the same line as the template: what a tool says further down differs from one version to the next.
+    line = head_line(message)[:2000]
+    for pattern, name in ((_HTTP, "http"), (_ERRNO, "errno"), (_EXIT, "exit")):
+        if match := pattern.search(line):
+            return f"{name}_{next(group for group in match.groups() if group)}"
+    words = re.findall(r"[a-z]{2,}", _QUOTED.sub(" ", text))
+    return "_".join(words[:6]) or "error"
+
+
+def arguments_text(arguments: object) -> str:
+    """Arguments as text: text stays as it is, all else becomes JSON with sorted keys."""
+    if isinstance(arguments, str):
+        return arguments
+    if arguments is None:
+        return ""
+    try:
+        return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str).decode()
+    except Exception:  # integers of more than 64 bits, lone surrogates, keys without an order, an object that fails
+        # With the JSON that the event will hold, so that the stream finds the same id.
+        return json.dumps(redact_value(arguments), sort_keys=True)
+
+
+def argument_shape(arguments: object) -> str:
+    """Shape of a call's arguments: sorted keys with a coarse class of each value, never the value itself."""
+    return _shape(arguments_text(arguments))[:MAX_SHAPE]
+
+
+@lru_cache(maxsize=65_536)
+def _shape(text: str) -> str:
+    if text[:1] in ("{", "["):
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return _class_of(text)
+        if isinstance(value, dict):
+            return ",".join(f"{key}:{_class_of(value[key])}" for key in sorted(value))
+        return _class_of(value)
+    return _class_of(text) if text else ""
+
+
+def _class_of(value: object) -> str:
+    if isinstance(value, str):
+        return _class_of_text(value)
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, list):
+        return f"list[{_class_of(value[0])}]" if value else "list[]"
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(value)) + "}"
+    return type(value).__name__
+
+
+_FIRST_WORD = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+def _class_of_text(value: str) -> str:
+    text = value.strip()
+    if not text:
+        return "empty"
+    if text.startswith("-") and " " not in text and len(text) <= 32:
+        return text.partition("=")[0]  # a flag: which one it is decides whether the call works
+    if "://" in text[:16] and " " not in text:
+        try:
+            return f"url({urlsplit(text).hostname or ''})"
+        except ValueError:  # brackets that hold no address, as those of a masked password: https://u:[redacted:…]@host
+            return "url()"
+    if " " in text or "\n" in text:
+        first = _FIRST_WORD.match(text)
+        return f"text({first.group(0).lower()[:32]})" if first else "text"
+    if "/" in text or "\\" in text:
+        name = re.split(r"[/\\]", text)[-1]
+        return f"path(.{name.rpartition('.')[2][:8]})" if "." in name.strip(".") else "path"
+    return "number" if text.replace(".", "", 1).lstrip("+-").isdigit() else "word"

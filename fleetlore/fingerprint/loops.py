@@ -1,0 +1,289 @@
+"""Is the session going in circles? Told from its calls and what came of them, at the agent and from the log alike.
+
+repeat   the same call gave the same result again and again, other calls between or not: A A A, A A x A A y
+cycle    several calls in turn with the same results: A B A B A B, A B C A B C
+retry    the same failure again and again, though the call was changed a little each time
+
+Calls are compared with their results, so that polling which gets on (the same call, another result) is no loop; and what
+returns nothing is none either, for a scratch pad repeats without being stuck. Arguments are compared whole and as they are:
+a blank more or less makes another command. Of results, what changes by itself is masked: times, durations, addresses, ids.
+
+A loop is a pattern of the fleet too (`LoopPattern`): the stream counts which calls went round in which sessions.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple, Protocol
+
+from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of, pattern_id
+from fleetlore.wire.lore import LOOP
+
+__all__ = ["Called", "Loop", "LoopDetector", "LoopPattern", "find_loop"]
+
+# A repeat: so many of the last calls. Three in a row, or four of six with others between.
+IN_A_ROW = 3
+OFTEN, OF_LAST = 4, 6
+# A cycle: periods of two to four calls, gone through at least twice, and over at least six calls in all.
+MAX_PERIOD = 4
+MIN_CYCLE_CALLS = 6
+# A retry: so many calls of one tool in a row with the same failure, each like the one before.
+RETRIES = 4
+ALIKE = 0.5
+
+_KEPT = max(OF_LAST, 2 * MAX_PERIOD, MIN_CYCLE_CALLS)
+# Characters kept of a result, and compared of arguments.
+MAX_KEPT = 8_000
+MAX_COMPARED = 1_000
+MAX_TOOLS = 200
+# Of two texts, how near to where they begin to differ there has to be something that changes by itself.
+_NEAR = 80
+_WORDS = re.compile(r"\w+")
+_VOLATILE = re.compile(
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates and times
+    r"|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b"
+    r"|\b1\d{9}(?:\.\d+|\d{3})?\b"  # seconds or milliseconds since the epoch
+    r"|\b\d+(?:\.\d+)? ?(?:ms|s|sec|seconds|µs|us)\b"
+    r"|\b0x[0-9a-fA-F]+\b"
+    r"|\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
+    r"|/tmp/[\w./-]+|\bpid[ =:]+\d+",
+    re.IGNORECASE,
+)
+
+
+class LoopPattern(NamedTuple):
+    """What loops of many sessions have in common; the ids are those of the `patterns` topic, 32 hex digits.
+
+    Attributes:
+        tool: those of one round, joined, wherever in it the loop was looked at; one of them where they are all the same.
+        template: the kind of circle, in words.
+        family: of the tools; `class_`: and the kind; `exact`: and the kinds of call (`fleetlore.fingerprint.fingerprint.call_id`).
+        call: the kind of call that goes round; None where there are several.
+    """
+
+    tool: str
+    template: str
+    family: str
+    class_: str
+    exact: str
+    call: str | None
+
+
+class Called(Protocol):
+    """One call that ended, as `fleetlore.wire.trajectory.Step` has it.
+
+    Attributes:
+        result: what it gave; of a call that failed it does not count.
+        call: `fleetlore.fingerprint.fingerprint.call_id`.
+        pattern: class of the failure, where it failed.
+    """
+
+    @property
+    def tool(self) -> str: ...
+    @property
+    def result(self) -> str: ...
+    @property
+    def call(self) -> str: ...
+    @property
+    def pattern(self) -> str | None: ...
+
+
+class _Call:
+    """A `Called` whose kind is found out only where it goes round."""
+
+    __slots__ = ("_arguments", "pattern", "result", "tool")
+
+    def __init__(self, tool: str, arguments: str, result: str, pattern: str | None) -> None:
+        self.tool, self._arguments, self.result, self.pattern = tool, arguments, result, pattern
+
+    @property
+    def call(self) -> str:
+        return call_id(self.tool, self._arguments)
+
+
+class Loop(NamedTuple):
+    """What goes round.
+
+    Attributes:
+        kind: see the module.
+        times: rounds so far, as far back as was looked.
+        around: the calls of one round, in order; one of them for a repeat or a retry.
+        arguments: theirs, as text.
+    """
+
+    kind: Literal["repeat", "cycle", "retry"]
+    times: int
+    around: tuple[Called, ...]
+    arguments: tuple[str, ...]
+
+    @property
+    def period(self) -> int:
+        return len(self.around)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return tuple([each.tool for each in self.around])
+
+    @property
+    def id(self) -> str:
+        """The same for the same loop, wherever in its round it is looked at."""
+        failure = self.around[0].pattern
+        if self.kind == "retry" and failure is not None:
+            return failure
+        pairs = zip(self.tools, self.arguments, strict=True)
+        return pattern_id(LOOP, *_turned(tuple([pattern_id(LOOP, *pair) for pair in pairs])))
+
+    @property
+    def pattern(self) -> LoopPattern:
+        return _pattern(self.kind, self.tools, tuple([each.call for each in self.around]))
+
+    def __str__(self) -> str:
+        if self.kind == "repeat":
+            return f"{self.tools[0]} was called {self.times} times with the same arguments and gave the same result."
+        if self.kind == "retry":
+            return f"{self.tools[0]} failed {self.times} times in a row in the same way; small changes to the call do not help."
+        return f"The calls {' → '.join(self.tools)} were gone through {self.times} times with the same results."
+
+
+class LoopDetector:
+    """Of one session; it keeps the last eight calls. What is new costs less than a microsecond: only what comes again is compared."""
+
+    __slots__ = ("_arguments", "_calls", "_failing")
+
+    def __init__(self) -> None:
+        self._calls: list[Called] = []
+        self._arguments: list[str] = []
+        self._failing = 0  # calls in a row with the same failure
+
+    def add(self, tool: str, arguments: object, result: object, error: str | None = None) -> Loop | None:
+        """Take in a call that ended and say whether the session is in a loop now.
+
+        Args:
+            error: what the tool said, where it failed.
+        """
+        failure = failure_of(tool, "", None, error).class_ if error else None
+        said = "" if failure else result if isinstance(result, str) else arguments_text(result)
+        text = arguments_text(arguments)
+        return self.take(text, _Call(tool, text, said[:MAX_KEPT], failure))
+
+    def take(self, arguments: str, last: Called) -> Loop | None:
+        """`add` for a call that is recognised already. `arguments`: all of them, or what stands for all of them."""
+        calls, texts = self._calls, self._arguments
+        again = arguments in texts
+        if last.pattern is None:
+            self._failing = 0
+        else:
+            self._failing = self._failing + 1 if calls and calls[-1].pattern == last.pattern else 1
+        if len(calls) == _KEPT:
+            del calls[0], texts[0]
+        calls.append(last)
+        texts.append(arguments)
+        if again and (loop := self._repeat() or self._cycle()):
+            return loop
+        return self._retry() if self._failing >= RETRIES else None
+
+    def _repeat(self) -> Loop | None:
+        calls, texts = self._calls, self._arguments
+        last, text = calls[-1], texts[-1]
+        if texts.count(text) < IN_A_ROW:
+            return None
+        pairs = zip(texts[-OF_LAST:], calls[-OF_LAST:], strict=True)
+        same = [other == text and _same(each, last) for other, each in pairs]
+        times = sum(same)
+        in_a_row = same[-IN_A_ROW:] == [True] * IN_A_ROW
+        return Loop("repeat", times, (last,), (text,)) if times >= OFTEN or in_a_row else None
+
+    def _cycle(self) -> Loop | None:
+        calls, texts = self._calls, self._arguments
+        for period in range(2, MAX_PERIOD + 1):
+            rounds = max(2, -(-MIN_CYCLE_CALLS // period))
+            span = rounds * period
+            if len(calls) < span or texts[-span:-period] != texts[period - span :]:
+                continue
+            if all(map(_same, calls[-span:-period], calls[period - span :])):
+                return Loop("cycle", rounds, tuple(calls[-period:]), tuple(texts[-period:]))
+        return None
+
+    def _retry(self) -> Loop | None:
+        # The latest first: most are not alike, and to find the words of a long call takes as long as all the rest.
+        texts = self._arguments[: -RETRIES - 1 : -1]
+        alike = all(_alike(one, other) for one, other in pairwise(texts))
+        return Loop("retry", len(texts), (self._calls[-1],), (texts[0],)) if alike else None
+
+
+def find_loop(calls: Iterable[tuple[str, object, object, str | None]]) -> Loop | None:
+    """The loop that a session was in longest, of its calls (tool, arguments, result, error); None where there was none."""
+    detector = LoopDetector()
+    found: Counter[str] = Counter()
+    loops: dict[str, Loop] = {}
+    for call in calls:
+        if loop := detector.add(*call):
+            found[loop.id] += 1
+            loops[loop.id] = loop
+    return loops[min(found, key=lambda id: (-found[id], id))] if found else None
+
+
+@lru_cache(maxsize=4096)
+def _pattern(kind: str, tools: tuple[str, ...], calls: tuple[str, ...]) -> LoopPattern:
+    tool = tools[0] if len(set(tools)) == 1 else " → ".join(_turned(tools))[:MAX_TOOLS]
+    template = {
+        "repeat": "the same call gives the same result",
+        "cycle": f"{len(tools)} calls in turn give the same results",
+        "retry": "small changes to the call do not help",
+    }[kind]
+    return LoopPattern(
+        tool,
+        template,
+        pattern_id("family", LOOP, tool),
+        pattern_id("class", LOOP, tool, template),
+        pattern_id("exact", LOOP, tool, template, *_turned(calls)),
+        calls[0] if len(set(calls)) == 1 else None,
+    )
+
+
+def _turned(around: tuple[str, ...]) -> tuple[str, ...]:
+    """The same round, begun where it sorts first."""
+    return min(around[start:] + around[:start] for start in range(len(around)))
+
+
+def _same(one: Called, other: Called) -> bool:
+    """Whether the same came of two calls with the same arguments; False where nothing came."""
+    if one.tool != other.tool or one.pattern != other.pattern:
+        return False
+    return one.pattern is not None or _said_the_same(one.result, other.result)
+
+
+def _said_the_same(one: str, other: str) -> bool:
+    if one == other:
+        return bool(one) and not one.isspace()
+    # Masking a long text costs more than all the rest, so first it is asked whether they begin to differ in what is masked.
+    length = bisect_left(range(min(len(one), len(other))), True, key=lambda last: one[: last + 1] != other[: last + 1])
+    start, end = max(0, length - _NEAR), length + _NEAR
+    if not any(
+        match.start() <= length - start <= match.end()
+        for text in (one, other)
+        for match in _VOLATILE.finditer(text[start:end])
+    ):
+        return False
+    return _plain(one) == _plain(other) != ""
+
+
+@lru_cache(maxsize=256)
+def _plain(said: str) -> str:
+    return _VOLATILE.sub("", said).strip()
+
+
+def _alike(one: str, other: str) -> bool:
+    """More than half of the words of both are the same ones (Jaccard)."""
+    words, others = _words(one[:MAX_COMPARED]), _words(other[:MAX_COMPARED])
+    return len(words & others) > ALIKE * len(words | others)
+
+
+@lru_cache(maxsize=256)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORDS.findall(text))

@@ -1,0 +1,112 @@
+"""What to tell an agent about a failure pattern: whether to warn at all, and in which words.
+
+A hint names what got others past the failure, and how many they were; without such evidence it says what usually helps
+(`fleetlore.recall.default_hints`) and says that it is only that. A fault that passes by itself is weather: reported while it lasts, and
+never a lesson. A failure whose sessions end no worse than others is harmless, and not worth a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetlore.recall.default_hints import first_aid
+from fleetlore.wire.lore import MemoryItem, Pattern, rate_difference, wilson
+
+# A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
+TRIED_SESSIONS = 8
+SURE = 1.28
+# Weather counts its agents, halved with every minute; below this it has passed. One agent's is told for two minutes.
+WEATHER_HALF_LIFE_SECONDS = 60.0
+WEATHER_PASSED = 0.25
+WEATHER_SECONDS = 300.0
+
+
+def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern | None = None) -> bool:
+    """Whether an agent should be warned of the pattern before it makes such a call.
+
+    Not of a harmless one, after which sessions fail no more often than the tool's other sessions. Few sessions prove nothing,
+    so a pattern is shown until `TRIED_SESSIONS` of its sessions have ended; from then on it takes a difference that is not
+    chance (lower end of Newcombe's 80 % interval: nine in ten sure).
+
+    Args:
+        tool: health row of the pattern's tool, for how its sessions end; None where it is not known.
+        parent: the next coarser row, which speaks for a pattern that few sessions have met.
+    """
+    if pattern.transient:
+        return False
+    tried = next((row for row in (pattern, parent) if row is not None and row.sessions_ended >= TRIED_SESSIONS), None)
+    if tried is None:
+        return True
+    ended, failed = tried.sessions_ended, tried.sessions_failed
+    others = tool.sessions_ended - ended if tool is not None else 0
+    if tool is None or others < TRIED_SESSIONS:
+        return failed > 0  # nearly every session meets it: there is nobody to compare them with
+    others_failed = min(max(tool.sessions_failed - failed, 0), others)
+    return rate_difference((ended, failed), (others, others_failed), SURE)[0] > 0
+
+
+def weather_weight(pattern: Pattern, now: float) -> float:
+    """How much a transient pattern still matters: the agents that met it lately, halved every minute; 0 once it has passed."""
+    age = max(0.0, now - pattern.last_seen)
+    if not pattern.transient or age > WEATHER_SECONDS:
+        return 0.0
+    weight = max(pattern.agents_lately, 1) * 0.5 ** (age / WEATHER_HALF_LIFE_SECONDS)
+    return weight if weight >= WEATHER_PASSED else 0.0
+
+
+def hint_text(pattern: Pattern, now: float, recoveries: Sequence[MemoryItem] = ()) -> str | None:
+    """What to say about a pattern, in one line; None where there is nothing to say.
+
+    The words of patterns and items come from other sessions: the caller marks them as data.
+
+    Args:
+        now: wall time in seconds.
+        recoveries: what got sessions past this pattern, the best backed first (`LoreIndex.recoveries` of its class).
+    """
+    if pattern.transient:
+        return _weather(pattern, now) if weather_weight(pattern, now) else None
+    if recoveries:
+        return _recovered(pattern, recoveries[0], now)
+    advice = pattern.hint or first_aid(pattern)
+    if advice is None:
+        return None
+    return f"{advice} (A rule of thumb: nobody is known to have got past it here. {_met(pattern, now)}.)"
+
+
+def _recovered(pattern: Pattern, item: MemoryItem, now: float) -> str:
+    """How sure: the share of the sessions that met the failure and got past it this way, where that can be told."""
+    who = f"{_count(item.agents, 'agent')} in {_count(item.support, 'session')}, last {_ago(now - item.last_seen)}"
+    if pattern.sessions >= item.support > 0:
+        low, high = wilson(item.support, pattern.sessions)
+        sure = f"of {pattern.sessions} that met it, so for {low:.0%} to {high:.0%}"
+    else:
+        sure = "how many met it is not known"
+    return f"{item.description} (Worked for {who}; {sure}.)"
+
+
+def _weather(pattern: Pattern, now: float) -> str:
+    what = pattern.template if any(map(str.isalpha, pattern.template)) else pattern.error_class
+    agents = max(pattern.agents_lately, 1)
+    return (
+        f"{_count(agents, 'agent')} met “{what}” within two minutes, the last {_ago(now - pattern.last_seen)}: it passes by "
+        "itself, wait and try again."
+    )
+
+
+def _met(pattern: Pattern, now: float) -> str:
+    met = f"Met by {_count(pattern.agents, 'agent')} in {_count(pattern.sessions, 'session')}, last {_ago(now - pattern.last_seen)}"
+    if not pattern.sessions_ended:
+        return met
+    low, high = wilson(pattern.sessions_failed, pattern.sessions_ended)
+    return f"{met}; {pattern.sessions_failed} of {pattern.sessions_ended} ended badly, so {low:.0%} to {high:.0%}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            return f"{_count(int(seconds // size), unit)} ago"
+    return f"{_count(max(0, int(seconds)), 'second')} ago"

@@ -1,0 +1,297 @@
+"""All lore of one tenant in memory, indexed by what an agent asks before a call. No network, no clock, no locks.
+
+Advice is asked for before every action, so everything it needs is found by one look-up and already ranked: each group
+keeps its few best at hand, and a change costs the writer, not the reader.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from heapq import nlargest
+from typing import Any, Generic, TypeVar
+
+from fleetlore.recall.text_index import TextIndex
+from fleetlore.wire.lore import MemoryItem, Pattern
+
+__all__ = ["LoreIndex"]
+
+Entry = TypeVar("Entry", bound=Pattern | MemoryItem)
+
+Derived = TypeVar("Derived")
+
+KEPT = 8  # more than an agent is ever told, so that some may be left out as its own
+_MAX_DERIVED = 4096
+
+
+class _Ranked(Generic[Entry]):
+    """Entries by id, with the best few at hand."""
+
+    __slots__ = ("best", "entries", "rank")
+
+    def __init__(self, rank: Callable[[Entry], Any]) -> None:
+        self.rank = rank
+        self.entries: dict[str, Entry] = {}
+        self.best: tuple[Entry, ...] = ()
+
+    def put(self, entry: Entry) -> None:
+        old = self.entries.get(entry.id)
+        self.entries[entry.id] = entry
+        if old is not None and self.rank(entry) < self.rank(old):
+            self._rerank()  # it may have to give way to one that is not at hand
+        else:
+            near = [*(each for each in self.best if each.id != entry.id), entry]
+            near.sort(key=self.rank, reverse=True)  # so few, a sort is three times cheaper than a heap
+            self.best = tuple(near[:KEPT])
+
+    def drop(self, id: str) -> None:
+        if self.entries.pop(id, None) is not None:
+            self._rerank()
+
+    def _rerank(self) -> None:
+        self.best = tuple(nlargest(KEPT, self.entries.values(), self.rank))
+
+
+def _by_failures(pattern: Pattern) -> tuple[int, float, str]:
+    return pattern.failures, pattern.last_seen, pattern.id
+
+
+def _by_sessions(pattern: Pattern) -> tuple[int, float, str]:
+    return pattern.sessions, pattern.last_seen, pattern.id
+
+
+def _by_time(pattern: Pattern) -> tuple[float, str]:
+    return pattern.last_seen, pattern.id
+
+
+def _by_worth(item: MemoryItem) -> tuple[bool, float, int, int, str]:
+    """What surely helped where it was shown (the whole interval of its uplift above 0), then what is best backed."""
+    helps = item.uplift_low is not None and item.uplift_low > 0
+    return helps, item.standing(), item.support, item.agents, item.id
+
+
+def _is_recalled(item: MemoryItem) -> bool:
+    """Not where another item took its place, and not where sessions surely fare worse with it than without it."""
+    harms = item.uplift_high is not None and item.uplift_high < 0
+    return item.superseded_by is None and not harms
+
+
+def _place(item: MemoryItem) -> tuple[object, ...]:
+    """What decides where an item is found."""
+    return item.kind, item.pattern, item.cause, item.call, item.tool, item.task, _is_recalled(item)
+
+
+def _words(item: MemoryItem) -> tuple[str, ...]:
+    return item.when, item.title, item.content
+
+
+def _error_text(tool: str, error: str) -> str:
+    """As a recovery says when it applies, so that the words around the error are in both."""
+    return f"{tool} fails with: {error}"
+
+
+def _goal_text(goal: str) -> str:
+    """As a strategy's title has it."""
+    return f"How to: {goal}"
+
+
+class LoreIndex:
+    """Patterns and memory items by id, and what advice needs.
+
+    Attributes:
+        patterns, items: by id.
+    """
+
+    def __init__(self) -> None:
+        self.patterns: dict[str, Pattern] = {}
+        self.items: dict[str, MemoryItem] = {}
+        self._learned: dict[str, float] = {}
+        self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
+        self._changes: defaultdict[str, int] = defaultdict(int)  # of patterns, by tool
+        self._failures_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
+        self._weather_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
+        self._weather_of_tool: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_time))
+        self._loops_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_sessions))
+        self._recoveries: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._remedies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._in_vain: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._lessons: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._strategies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        self._goals = TextIndex()
+        self._errors: dict[str, TextIndex] = defaultdict(TextIndex)  # by tool
+        self._facts: dict[str, TextIndex] = defaultdict(TextIndex)  # by tool; those of no tool under ""
+
+    # --- what advice asks ---
+
+    def health(self, id: str) -> Pattern | None:
+        """The health row of a tool or of a kind of call."""
+        return self.patterns.get(id)
+
+    def failures_of_call(self, call: str) -> tuple[Pattern, ...]:
+        """Exact patterns that this kind of call met, the most frequent first; those that pass by themselves left out."""
+        return self._best(self._failures_of_call, call)
+
+    def weather_of_call(self, call: str) -> tuple[Pattern, ...]:
+        """Exact patterns of this kind of call that pass by themselves."""
+        return self._best(self._weather_of_call, call)
+
+    def weather_of_tool(self, tool: str) -> tuple[Pattern, ...]:
+        """Class-level patterns of this tool that pass by themselves, the latest first."""
+        return self._best(self._weather_of_tool, tool)
+
+    def loops_of_call(self, call: str) -> tuple[Pattern, ...]:
+        """Loops that sessions got into with this kind of call, the one that most of them did first."""
+        return self._best(self._loops_of_call, call)
+
+    def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
+        """What helped against a class-level pattern or a loop, or where a kind of call had failed; the best backed first."""
+        return self._best(self._recoveries, key)
+
+    def remedies(self, key: str) -> tuple[MemoryItem, ...]:
+        """Recoveries that are counted over names: by cause, or by tool. Those that helped in more sessions come first."""
+        return self._best(self._remedies, key)
+
+    def in_vain(self, tool: str) -> tuple[MemoryItem, ...]:
+        """What was tried against errors of a tool and mostly did not help."""
+        return self._best(self._in_vain, tool)
+
+    def lessons(self, key: str) -> tuple[MemoryItem, ...]:
+        """What never worked: by kind of call, or by tool where a lesson is not bound to one."""
+        return self._best(self._lessons, key)
+
+    def strategies(self, task: str) -> tuple[MemoryItem, ...]:
+        """What tells success from failure at a task."""
+        return self._best(self._strategies, task)
+
+    def recoveries_like(self, tool: str, family: str, error: str, threshold: float) -> tuple[MemoryItem, ...]:
+        """What helped against errors of the same family that are like this one in words (cosine), the likest first.
+
+        Words alone mislead: of the nearest errors of real runs every fifth (SQL) or tenth (Python) is of another kind.
+        """
+        texts = self._errors.get(tool)
+        if texts is None:
+            return ()
+        near = self._found(texts.like(_error_text(tool, error), threshold, 4 * KEPT))
+        same = [item for item in near if (row := self.patterns.get(item.pattern or "")) and row.parent == family]
+        return tuple(same[:KEPT])
+
+    def strategies_like(self, goal: str, threshold: float) -> tuple[MemoryItem, ...]:
+        """What tells success from failure at tasks whose goals are like this one in words (cosine), the likest first."""
+        return self._found(self._goals.like(_goal_text(goal), threshold, KEPT))
+
+    def has_facts(self, tool: str) -> bool:
+        """Whether documents say anything of a tool, or of none ("")."""
+        return tool in self._facts
+
+    def facts_like(self, tool: str, text: str, threshold: float) -> tuple[MemoryItem, ...]:
+        """What documents say of a tool, or of none (""), that is like this text in words (cosine), the likest first."""
+        texts = self._facts.get(tool)
+        return self._found(texts.like(text, threshold, KEPT)) if texts is not None else ()
+
+    def _found(self, ids: list[tuple[str, float]]) -> tuple[MemoryItem, ...]:
+        return tuple([self.items[id] for id, _ in ids])
+
+    def derived(self, work: Callable[..., Derived], about: str, *key: str) -> Derived:
+        """`work(self, about, *key)`, done once and remembered until the lore changes. Two thirds of an advice are in it.
+
+        Args:
+            about: a tool, where the work looks at patterns, and then at those of this tool only: in a busy fleet patterns change
+                many times a second, nearly always those of other tools. A memory item may change any of it.
+        """
+        known, change = (work, about, *key), self._changes.get(about, 0)
+        remembered = self._derived.get(known)
+        if remembered is not None and remembered[0] == change:
+            result: Derived = remembered[1]
+            return result
+        if len(self._derived) >= _MAX_DERIVED:
+            self._derived.clear()
+        result = work(self, about, *key)
+        self._derived[known] = change, result
+        return result
+
+    def learned_at(self, id: str) -> float | None:
+        """When (wall time, seconds) a pattern or item first became known here; None if it has not."""
+        return self._learned.get(id)
+
+    # --- what the replica puts ---
+
+    def put_pattern(self, pattern: Pattern, now: float) -> None:
+        """Add or replace a pattern or health row. `now`: wall time in seconds."""
+        self._changes[pattern.tool] += 1
+        self.patterns[pattern.id] = pattern
+        self._learned.setdefault(pattern.id, now)
+        for group in self._pattern_groups(pattern):
+            group.put(pattern)
+
+    def put_item(self, item: MemoryItem, now: float) -> None:
+        """Add or replace a memory item. `now`: wall time in seconds."""
+        self._derived.clear()
+        old = self.items.get(item.id)
+        if old is not None and _place(old) != _place(item):
+            self.forget_item(item.id)
+            old = None
+        self.items[item.id] = item
+        self._learned.setdefault(item.id, now)
+        for group in self._item_groups(item):
+            group.put(item)
+        # Most news of an item is one more session that backs it, in the same words.
+        if _is_recalled(item) and (old is None or _words(old) != _words(item)):
+            for texts, text in self._text_indexes(item):
+                texts.put(item.id, text)
+
+    def forget_pattern(self, id: str) -> None:
+        """Drop a pattern; unknown ids are fine."""
+        pattern = self.patterns.pop(id, None)
+        if pattern is not None:
+            self._changes[pattern.tool] += 1
+            for group in self._pattern_groups(pattern):
+                group.drop(id)
+
+    def forget_item(self, id: str) -> None:
+        """Drop a memory item; unknown ids are fine."""
+        self._derived.clear()
+        item = self.items.pop(id, None)
+        if item is not None:
+            for group in self._item_groups(item):
+                group.drop(id)
+            for texts, _ in self._text_indexes(item):
+                texts.drop(id)
+
+    def _pattern_groups(self, pattern: Pattern) -> list[_Ranked[Pattern]]:
+        # All of these follow from the id, so a newer version of a pattern is in the same groups.
+        if pattern.level == "exact" and pattern.call is not None:
+            if pattern.is_loop:
+                return [self._loops_of_call[pattern.call]]
+            return [(self._weather_of_call if pattern.transient else self._failures_of_call)[pattern.call]]
+        if pattern.level == "class" and pattern.transient:
+            return [self._weather_of_tool[pattern.tool]]
+        return []
+
+    def _item_groups(self, item: MemoryItem) -> list[_Ranked[MemoryItem]]:
+        if not _is_recalled(item):
+            return []
+        if item.cause is not None and item.kind == "lesson":
+            return [self._in_vain[item.tool]]
+        if item.cause is not None:
+            return [self._remedies[key] for key in (item.cause, item.tool)]
+        if item.kind == "recovery":
+            return [self._recoveries[key] for key in (item.pattern, item.call) if key]
+        if item.kind == "lesson":
+            return [self._lessons[item.call or item.tool]]
+        return [self._strategies[item.task]] if item.kind == "strategy" and item.task else []
+
+    def _text_indexes(self, item: MemoryItem) -> list[tuple[TextIndex, str]]:
+        """Where an item is found by its words, and by which."""
+        match item.kind:
+            case "recovery":
+                return [(self._errors[item.tool], item.when)] if item.tool else []
+            case "strategy":
+                return [(self._goals, item.title)]
+            case "fact":
+                return [(self._facts[item.tool], f"{item.title} {item.content}")]
+        return []
+
+    @staticmethod
+    def _best(groups: dict[str, _Ranked[Entry]], key: str) -> tuple[Entry, ...]:
+        group = groups.get(key)  # not groups[key]: a question must not create a group
+        return group.best if group is not None else ()

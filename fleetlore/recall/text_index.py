@@ -1,0 +1,85 @@
+"""Which of many short texts are like a query: cosine of their words, weighted by rarity (tf-idf with binary tf). No model.
+
+An agent has numpy at most, so likeness by words is what it can have without a network. Exact: a text below the threshold is
+never given, one above it is never missed. Words are taken rarest first, and as soon as what is left of the query could not
+reach the threshold alone, texts that share only that are not looked at (as in max-score pruning, Turtle and Flood 1995).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from fleetlore.recall.lexical import words
+
+MAX_QUERY_WORDS = 64  # the rarest; a goal may be two thousand characters long
+
+
+class TextIndex:
+    """Texts by id. Adding and dropping costs a text's words; a look-up the texts that share its rare words."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, frozenset[str]] = {}
+        self._holding: dict[str, set[str]] = defaultdict(set)
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def put(self, id: str, text: str) -> None:
+        """Add or replace a text."""
+        self.drop(id)
+        self._words[id] = bag = frozenset(words(text))
+        for word in bag:
+            self._holding[word].add(id)
+
+    def drop(self, id: str) -> None:
+        """Drop a text; unknown ids are fine."""
+        for word in self._words.pop(id, ()):
+            holding = self._holding[word]
+            holding.discard(id)
+            if not holding:
+                del self._holding[word]
+
+    def like(self, query: str, threshold: float, most: int) -> list[tuple[str, float]]:
+        """At most `most` pairs (id, cosine in 0..1) of texts at or above the threshold, the likest first, ties by id.
+
+        Words that no text holds count too: a query that is mostly about something else is like nothing here.
+
+        Raises:
+            ValueError: the threshold is not above 0; every text would be like every other.
+        """
+        if not threshold > 0:
+            raise ValueError(f"a threshold is above 0, not {threshold}")
+        if not self._words:
+            return []
+        weights = {word: self._weight(word) for word in set(words(query))}
+        asked = sorted(weights, key=lambda word: (-weights[word], word))[:MAX_QUERY_WORDS]
+        rest = total = sum(weights[word] for word in asked)
+        shared: dict[str, float] = defaultdict(float)
+        for word in asked:
+            # A text that shares only what is left has at most this cosine: sqrt(rest / total).
+            only_known = rest < threshold * threshold * total
+            rest -= weights[word]
+            holding = self._holding.get(word, ())
+            if only_known and len(shared) < len(holding):
+                for id in shared:
+                    if word in self._words[id]:
+                        shared[id] += weights[word]
+            else:
+                for id in holding:
+                    if not only_known or id in shared:
+                        shared[id] += weights[word]
+        found = []
+        for id, both in shared.items():
+            # A shared weight bounds the cosine by sqrt(both / total): most need no length.
+            if both >= threshold * threshold * total:
+                length = sum(self._weight(word) for word in self._words[id])
+                cosine = min(1.0, both / math.sqrt(total * length))
+                if cosine >= threshold:
+                    found.append((id, cosine))
+        return sorted(found, key=lambda each: (-each[1], each[0]))[:most]
+
+    def _weight(self, word: str) -> float:
+        """Squared idf, smoothed so that a word in every text still counts a little."""
+        idf = math.log(1 + len(self._words) / (1 + len(self._holding.get(word, ()))))
+        return idf * idf

@@ -1,0 +1,97 @@
+"""What the adapter topics say now: versions, which of them each channel runs, and which agents have loaded them.
+
+For people and scripts: plain dicts as they were published, nothing verified, no torch and no cryptography needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka.errors import KafkaError
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.client import connect, disconnect
+from fleetlore.wire.topics import topic
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterListing:
+    """manifests: oldest first. pointers: the newest of each channel that is followed. acks: the newest of each agent.
+
+    revocations: of versions and of keys.
+    """
+
+    manifests: tuple[dict[str, Any], ...]
+    pointers: tuple[dict[str, Any], ...]
+    acks: tuple[dict[str, Any], ...]
+    revocations: tuple[dict[str, Any], ...] = ()
+
+
+async def read_adapters(bootstrap: str, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:
+    """Read the tenant's adapter topics to their end; topics that do not exist are empty.
+
+    Raises BrokerUnavailable when that takes longer than `timeout_seconds`.
+    """
+    kinds = {topic(tenant, f"adapters.{kind}"): kind for kind in ("manifests", "pointers", "acks")}
+    found: dict[str, dict[bytes, dict[str, Any]]] = {kind: {} for kind in kinds.values()}
+    for record in await read_to_end(bootstrap, kinds, timeout_seconds):
+        kind, key = kinds[record.topic], record.key or b""
+        if record.value is None:
+            found[kind].pop(key, None)
+            continue
+        try:
+            value = orjson.loads(record.value)
+        except orjson.JSONDecodeError:
+            continue
+        if not isinstance(value, dict):
+            continue
+        known = found[kind].get(key)
+        # Of two pointers with one epoch the first is followed.
+        if kind != "pointers" or known is None or value.get("epoch", 0) > known.get("epoch", 0):
+            found[kind][key] = value
+    manifests = sorted(found["manifests"].values(), key=lambda manifest: (manifest.get("created", 0), str(manifest)))
+    revocations = tuple(value for key, value in found["pointers"].items() if key.startswith(b"revoked/"))
+    pointers = [value for key, value in found["pointers"].items() if not key.startswith(b"revoked/")]
+    # A canary that is older than the stable pointer is over.
+    stable = max((pointer.get("epoch", 0) for pointer in pointers if pointer.get("channel") == "stable"), default=0)
+    followed = (p for p in pointers if p.get("channel") != "canary" or p.get("epoch", 0) > stable)
+    return AdapterListing(tuple(manifests), tuple(followed), tuple(found["acks"].values()), revocations)
+
+
+async def read_to_end(bootstrap: str, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
+    """All records that the topics hold now; in order within a partition.
+
+    Raises BrokerUnavailable.
+    """
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_wait_ms=50
+    )
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await connect(consumer)
+            # Only topics that exist: asking for another one's partitions would create it.
+            wanted = set(topics) & await consumer.topics()
+            return await _drain(consumer, wanted) if wanted else []
+    except (TimeoutError, KafkaError, OSError) as error:
+        raise BrokerUnavailable(f"{bootstrap} did not give the adapter topics in {timeout_seconds:g} s") from error
+    finally:
+        await disconnect(consumer)
+
+
+async def _drain(consumer: AIOKafkaConsumer, wanted: set[str]) -> list[ConsumerRecord]:
+    consumer.subscribe(topics=list(wanted))
+    while {partition.topic for partition in consumer.assignment()} != wanted:
+        await asyncio.sleep(0.02)
+    ends = await consumer.end_offsets(consumer.assignment())
+    records: list[ConsumerRecord] = []
+    while True:
+        open_partitions = [partition for partition, end in ends.items() if await consumer.position(partition) < end]
+        if not open_partitions:
+            return records
+        for batch in (await consumer.getmany(timeout_ms=200)).values():
+            records.extend(batch)

@@ -1,0 +1,308 @@
+"""What an agent asks before it acts: how likely is each candidate to fail, given this session so far?
+
+The answer comes from the network of the adapter version in use. A version is prepared on the side (checked, folded into
+a copy of the base, probed) and then swapped by reference, so that no call ever mixes two versions. Loading in place
+would tear: a call on another thread would read half of the old weights and half of the new.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from fleetlore.errors import AdapterRefused
+from fleetlore.risk.encoder import StaticEncoder, Vectors, shared_encoder
+from fleetlore.risk.inference import NOTHING, Prefix, Reader
+from fleetlore.risk.network import (
+    LORA_TARGETS,
+    MAX_STEPS,
+    SIGNATURE,
+    TEXT_DIMENSIONS,
+    Base,
+    PolicyNetwork,
+    fold,
+    load_base,
+    probe_inputs,
+    read_adapter,
+)
+from fleetlore.risk.session_texts import StepLike, action_text, session_texts
+from fleetlore.risk.weights_storage import MAX_WEIGHTS_BYTES, sha256_of
+from fleetlore.wire.adapter_manifest import AdapterManifest, Probe
+
+PROBE_TOLERANCE = 1e-3
+NO_CHANGE = 1e-6
+LEAST_LIKENESS = 0.5  # cosine below which a signature is no sign of a failure seen before
+
+KEPT_SESSIONS = 64
+
+# Agents of one process run the same versions: what one of them has folded and probed serves all, as a reader is never
+# written to. Under everything that the result depends on, and only while somebody holds it.
+_folded: WeakValueDictionary[tuple[str, str, int, int, Probe], Reader] = WeakValueDictionary()
+_FOLDING = threading.Lock()  # one at a time: a fleet that folds on all cores at once stalls everything else
+
+
+class Sessions:
+    """What one version has read of the sessions under way, so that the next call of each reads only what is new.
+
+    They go with the version: numbers of two versions never meet. Safe on several threads.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, ...], Prefix] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def longest(self, texts: tuple[str, ...]) -> Prefix:
+        """As much of the beginning of a session, given by its texts, as was read before."""
+        with self._lock:
+            for length in range(len(texts), 0, -2):  # a step is two texts
+                known = self._kept.get(texts[:length])
+                if known is not None:
+                    return known
+        return NOTHING
+
+    def keep(self, texts: tuple[str, ...], prefix: Prefix) -> None:
+        """Remember it, and forget the one that was kept the longest ago."""
+        with self._lock:
+            self._kept[texts] = prefix
+            if len(self._kept) > KEPT_SESSIONS:
+                self._kept.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """A version that passed every check, ready to be swapped in.
+
+    signatures: float32 (n, 64), of the manifest's signatures; centres: float32 (m, 256), of the goals it has learned from.
+    """
+
+    manifest: AdapterManifest
+    reader: Reader
+    signatures: Vectors
+    centres: Vectors
+    sessions: Sessions
+
+
+class Outlook(NamedTuple):
+    """What is foreseen of a call.
+
+    Attributes:
+        fails: P(the call fails).
+        vain: P(it is made in vain: it fails, or works and helps nothing past the error that stands in the way); None where the version
+            has not shown that it can tell this of that tool.
+    """
+
+    fails: float
+    vain: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """A call that is likely to fail, and what it looks like.
+
+    Attributes:
+        probability: that it fails.
+        pattern: id of the failure pattern (`fleetlore.wire.lore.Pattern`) that it lies nearest to; None where none is near.
+        similarity: cosine to that pattern's signature.
+        hint: what the fleet says about the pattern.
+    """
+
+    probability: float
+    pattern: str | None = None
+    similarity: float = 0.0
+    hint: str | None = None
+
+
+def no_hint(pattern: str) -> None:
+    """Knows of no pattern."""
+
+
+class Policy:
+    """Scores candidate actions under the version in use; starts on the bare base.
+
+    Raises ModelUnavailable when the `[policy]` extra or the packaged base is missing.
+    """
+
+    def __init__(self, base: Base | None = None, encoder: StaticEncoder | None = None) -> None:
+        self.base = base or load_base()
+        self.encoder = encoder or shared_encoder()
+        self._current: LoadedAdapter | None = None
+
+    @property
+    def manifest(self) -> AdapterManifest | None:
+        current = self._current
+        return current.manifest if current else None
+
+    @property
+    def version(self) -> str | None:
+        """sha256 of the weights in use; None on the bare base."""
+        manifest = self.manifest
+        return manifest.version if manifest else None
+
+    def score(self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]) -> list[float | None]:
+        """P(fails) of each candidate (tool, arguments) as the next step after `steps`.
+
+        None where the policy abstains: the version in use has not learned that tool (on the bare base: any tool), or no goal
+        of this kind. Never blocks on a network; ~1 ms for 8 candidates.
+        """
+        return [None if found is None else found.fails for found in self.outlook(steps, goal, candidates)]
+
+    def outlook(
+        self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
+    ) -> list[Outlook | None]:
+        """As `score`, and whether the call would be made in vain. A choice is best made by ln(1 - fails) + ln(1 - vain)."""
+        return [None if found is None else found[0] for found in self._read(self._current, steps, goal, candidates)]
+
+    def risk(
+        self,
+        steps: Sequence[StepLike],
+        goal: str,
+        tool: str,
+        arguments: Any,
+        hint: Callable[[str], str | None] = no_hint,
+    ) -> Risk | None:
+        """A warning if this call is more likely to fail than not; None where it is not, or where the policy abstains.
+
+        hint: what to say about a failure pattern, by its id.
+        """
+        current = self._current
+        (found,) = self._read(current, steps, goal, [(tool, arguments)])
+        if current is None or found is None or found[0].fails <= 0.5:
+            return None
+        fails = found[0].fails
+        mine = [place for place, known in enumerate(current.manifest.signatures) if known.tool == tool]
+        if not mine:
+            return Risk(fails)
+        likeness = current.signatures[mine] @ found[1]
+        nearest = int(likeness.argmax())
+        if likeness[nearest] < LEAST_LIKENESS:
+            return Risk(fails)
+        pattern = current.manifest.signatures[mine[nearest]].pattern
+        return Risk(fails, pattern, float(likeness[nearest]), hint(pattern))
+
+    def _read(
+        self, current: LoadedAdapter | None, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
+    ) -> list[tuple[Outlook, Vectors] | None]:
+        """Outlook and signature of each candidate; None where the policy abstains."""
+        found: list[tuple[Outlook, Vectors] | None] = [None] * len(candidates)
+        if current is None:
+            return found
+        asked = [index for index, (tool, _) in enumerate(candidates) if tool in current.manifest.tools]
+        if not asked:
+            return found
+        texts = tuple(session_texts(goal, steps[-(MAX_STEPS - 1) :]))
+        prefix = current.sessions.longest(texts)
+        fresh = texts[len(prefix) :]
+        vectors = self.encoder.encode([texts[0], *fresh, *(action_text(*candidates[index]) for index in asked)])
+        if len(current.centres) and float((current.centres @ vectors[0]).max()) < current.manifest.familiar.least:
+            return found
+        prefix, fails, vain, signatures = current.reader.read(prefix, vectors[1:], len(asked))
+        if fresh:
+            current.sessions.keep(texts, prefix)
+        for place, index in enumerate(asked):
+            known = candidates[index][0] in current.manifest.vain_tools
+            found[index] = Outlook(fails[place], vain[place] if known else None), signatures[place]
+        return found
+
+    def prepare(self, weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
+        """Check everything and fold; the version in use is not touched. ~20 ms, safe on another thread.
+
+        What is folded is shared with the other policies of this process that run this version.
+
+        Raises AdapterRefused with the reason `tampered`, `oversized`, `foreign`, `structure`, `not_finite` or `probe`.
+        """
+        if len(weights) > MAX_WEIGHTS_BYTES:
+            raise AdapterRefused("oversized", f"{len(weights)} bytes")
+        if sha256_of(weights) != manifest.version:
+            raise AdapterRefused("tampered", "the weights are not the ones the manifest names")
+        if manifest.base_sha256 != self.base.sha256:
+            raise AdapterRefused("foreign", "made for another base")
+        if manifest.encoder_sha256 != self.encoder.sha256:
+            raise AdapterRefused("foreign", f"made for another encoder ({manifest.encoder[:100]})")
+        if set(manifest.targets) != set(LORA_TARGETS) or not 1 <= manifest.rank <= 64:
+            raise AdapterRefused("structure", f"rank {manifest.rank}, targets {manifest.targets}")
+        try:
+            signatures = unpacked(tuple(known.vector for known in manifest.signatures), SIGNATURE)
+            centres = unpacked(manifest.familiar.centres, TEXT_DIMENSIONS)
+        except ValueError as error:
+            raise AdapterRefused("structure", f"signatures or goals: {error}") from error
+        return LoadedAdapter(manifest, self._reader(weights, manifest), signatures, centres, Sessions())
+
+    def apply(self, loaded: LoadedAdapter) -> None:
+        """Put a prepared version into use: one assignment."""
+        self._current = loaded
+
+    def reset(self) -> None:
+        """Back to the bare base, on which the policy abstains: one assignment."""
+        self._current = None
+
+    def swap(self, weights: bytes, manifest: AdapterManifest) -> None:
+        """Prepare and apply. Raises AdapterRefused; the version in use then stays."""
+        self.apply(self.prepare(weights, manifest))
+
+    def folded(self, manifest: AdapterManifest) -> bool:
+        """Whether a policy of this process runs this version: to prepare it then takes 0.1 ms and no thread."""
+        return self._key(manifest) in _folded
+
+    def _key(self, manifest: AdapterManifest) -> tuple[str, str, int, int, Probe]:
+        return self.base.sha256, manifest.version, manifest.rank, manifest.alpha, manifest.probe
+
+    def _reader(self, weights: bytes, manifest: AdapterManifest) -> Reader:
+        key = self._key(manifest)
+        # Before the lock: who is on an event loop must not wait for another version's folding.
+        reader = _folded.get(key)
+        if reader is not None:
+            return reader
+        with _FOLDING:
+            reader = _folded.get(key)
+            if reader is None:
+                folded = fold(self.base.network, read_adapter(weights, manifest.rank), manifest.scale)
+                reader = _reader_of(folded)
+                self._check_probe(reader, manifest.probe)
+                _folded[key] = reader
+        return reader
+
+    def _check_probe(self, reader: Reader, probe: Probe) -> None:
+        answers, expected = _answers(reader, probe.seed), np.array(probe.expected)
+        if answers.shape != expected.shape or not bool((np.abs(answers - expected) <= PROBE_TOLERANCE).all()):
+            raise AdapterRefused("probe", "the folded network does not answer as its manifest says")
+        # An adapter without effect is the sign of a lost key prefix or of a path that skips it.
+        if bool((np.abs(answers - _unadapted(self.base, probe.seed)) <= NO_CHANGE).all()):
+            raise AdapterRefused("probe", "the adapter changes nothing")
+
+
+def _reader_of(network: PolicyNetwork) -> Reader:
+    return Reader({name: tensor.numpy() for name, tensor in network.state_dict().items()})
+
+
+def _answers(reader: Reader, seed: int) -> Vectors:
+    """What an agent's own reading gives for the probe: the same code that scores its actions."""
+    return np.concatenate([reader.steps(session) for session in probe_inputs(seed)])
+
+
+@lru_cache(maxsize=4)
+def _unadapted(base: Base, seed: int) -> Vectors:
+    return _answers(_reader_of(base.network), seed)
+
+
+def packed(vector: Vectors) -> str:
+    """A vector as a manifest holds it."""
+    return base64.b64encode(vector.astype("<f2").tobytes()).decode()
+
+
+@lru_cache(maxsize=16)
+def unpacked(texts: tuple[str, ...], dimensions: int) -> Vectors:
+    """Float32 (n, dimensions) of what `packed` gave. Raises ValueError."""
+    rows = [np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2") for text in texts]
+    if any(len(row) != dimensions or not np.isfinite(row).all() for row in rows):
+        raise ValueError(f"a vector is not {dimensions} finite numbers")
+    vectors = np.array(rows, dtype=np.float32).reshape(len(rows), dimensions)
+    vectors.setflags(write=False)  # all policies of the process share it
+    return vectors

@@ -1,0 +1,221 @@
+"""What has arrived on the three adapter topics, in whatever order, and which version that makes the one to run.
+
+The topics are read without any order between them: a pointer may come before its manifest, a manifest before its weights.
+So arrivals are only kept here, each checked on its own, and `complete()` says when a complete set is there.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from fleetlore.errors import AdapterRefused
+from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, WeightsReference, reference_in, sha256_of
+from fleetlore.wire.adapter_manifest import (
+    ADAPTER,
+    CANARY,
+    CHANNEL,
+    REVOKED,
+    AdapterManifest,
+    AdapterPointer,
+    PublicKeys,
+    in_cohort,
+    signed_by,
+    verify_manifest,
+    verify_pointer,
+    verify_revocation,
+)
+
+KEPT_VERSIONS = 64
+
+
+class AdapterInbox:
+    """Weights by hash, manifests by version, and the newest pointers of one tenant.
+
+    agent: whose share of a canary decides; None follows `stable` only, as the trainer does.
+    """
+
+    def __init__(self, tenant: str, trusted: PublicKeys, agent: str | None = None) -> None:
+        self.tenant = tenant
+        self.agent = agent
+        self._trusted = dict(trusted)
+        self._pointers: dict[str, AdapterPointer] = {}
+        self._signers: dict[str, str] = {}  # of manifests by version and of pointers by channel
+        self._revoked: set[str] = set()
+        self._disowned: set[str] = set()  # signed by a key that was revoked, and by no other yet
+        self._weights: dict[str, bytes | WeightsReference] = {}
+        self._fetched: tuple[str, bytes] | None = None  # of one version: large ones are not hoarded
+        self._manifests: dict[str, AdapterManifest] = {}
+        self._seen: set[tuple[int, str]] = set()
+        self._rejected: set[str] = set()
+
+    @property
+    def pointer(self) -> AdapterPointer | None:
+        """What to run: the channel `stable`, or `canary` while that is newer and the agent belongs to its share."""
+        stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
+        if canary is None or self.agent is None or (stable is not None and stable.epoch >= canary.epoch):
+            return stable
+        return canary if in_cohort(self.agent, canary.share) else stable
+
+    @property
+    def canary(self) -> AdapterPointer | None:
+        """The version that is being tried, if one is."""
+        stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
+        return None if canary is None or (stable is not None and stable.epoch >= canary.epoch) else canary
+
+    @property
+    def epoch(self) -> int:
+        """The highest so far, of any channel."""
+        return max((pointer.epoch for pointer in self._pointers.values()), default=0)
+
+    def revoked(self, version: str) -> bool:
+        """Whether nobody may run this version any more."""
+        return version in self._revoked or version in self._disowned
+
+    @property
+    def versions(self) -> dict[str, AdapterManifest]:
+        """Manifests of the versions whose weights are here too and that are not revoked."""
+        return {v: m for v, m in self._manifests.items() if v in self._weights and not self.revoked(v)}
+
+    def weights(self, version: str) -> bytes | None:
+        """Weights of a version, if they are here and not elsewhere."""
+        if self._fetched is not None and self._fetched[0] == version:
+            return self._fetched[1]
+        weights = self._weights.get(version)
+        return weights if isinstance(weights, bytes) else None
+
+    def reference(self, version: str) -> WeightsReference | None:
+        """Where the weights of a version lie, if they are elsewhere."""
+        weights = self._weights.get(version)
+        return weights if isinstance(weights, WeightsReference) else None
+
+    def fetched(self, reference: WeightsReference, weights: bytes) -> None:
+        """Keep what a reference led to, verified, until another one is fetched."""
+        self._fetched = reference.sha256, weights
+
+    def take(self, name: str, key: bytes, value: bytes | None) -> None:
+        """One record of the topic `name` (`adapters.weights`, …). Raises AdapterRefused; nothing is kept then."""
+        if name == "adapters.weights":
+            self.take_weights(key, value)
+        elif name == "adapters.manifests":
+            self.take_manifest(key, value)
+        elif key.startswith(REVOKED.encode()):
+            self.take_revocation(value)
+        else:
+            self.take_pointer(value)
+
+    def take_weights(self, key: bytes, value: bytes | None) -> None:
+        """Keep weights whose key is their hash, or the reference to them; a reference never takes the place of weights.
+
+        Raises AdapterRefused (`oversized`, `truncated`, `tampered`, `malformed`).
+        """
+        version = key.decode(errors="replace")
+        if value is None:
+            self._weights.pop(version, None)
+            return
+        if len(value) > MAX_INLINE_BYTES:
+            raise AdapterRefused("oversized", f"{len(value)} bytes of weights")
+        reference = reference_in(value)
+        if reference is not None:
+            if reference.sha256 != version:
+                raise AdapterRefused("tampered", f"a reference to {reference.sha256[:12]} as {version[:12]}")
+            if not isinstance(self._weights.get(version), bytes):
+                self._weights[version] = reference
+                self._forget_oldest(self._weights)
+            return
+        if sha256_of(value) != version:
+            # Refused here, before they could take the place of the good weights under the same key.
+            raise AdapterRefused("truncated" if _is_cut(value) else "tampered", f"weights of {version[:12]}")
+        self._weights[version] = value
+        self._forget_oldest(self._weights)
+
+    def take_manifest(self, key: bytes, value: bytes | None) -> None:
+        """Keep a signed manifest of this tenant. Raises AdapterRefused."""
+        if value is None:
+            self._manifests.pop(key.decode(errors="replace").rpartition("/")[2], None)
+            return
+        manifest = verify_manifest(value, self._trusted)
+        if manifest.tenant != self.tenant:
+            raise AdapterRefused("foreign", f"manifest of tenant {manifest.tenant[:63]!r}")
+        if manifest.key != key:
+            raise AdapterRefused("tampered", "a manifest under the key of another")
+        if manifest.name == ADAPTER:
+            self._manifests[manifest.version] = manifest
+            self._signers[manifest.version] = signed_by(value)
+            self._disowned.discard(manifest.version)
+            self._forget_oldest(self._manifests)
+
+    def take_pointer(self, value: bytes | None) -> None:
+        """Follow a signed pointer of this channel if its epoch is newer. Raises AdapterRefused."""
+        if value is None:
+            return  # a channel is never emptied: a rollback is a newer pointer, so this can only be a mistake
+        pointer = verify_pointer(value, self._trusted)
+        if pointer.tenant != self.tenant:
+            raise AdapterRefused("foreign", f"pointer of tenant {pointer.tenant[:63]!r}")
+        if pointer.name != ADAPTER or pointer.channel not in (CHANNEL, CANARY):
+            return
+        mark = (pointer.epoch, pointer.version)
+        if mark in self._seen:
+            return  # read again after a reconnect
+        self._seen.add(mark)
+        newest = self._pointers.get(pointer.channel)
+        if newest is not None and pointer.epoch <= newest.epoch:
+            raise AdapterRefused("stale", f"epoch {pointer.epoch} after {newest.epoch}")
+        self._pointers[pointer.channel] = pointer
+        self._signers[pointer.channel] = signed_by(value)
+
+    def take_revocation(self, value: bytes | None) -> None:
+        """Never run a version again, or never believe a key again and whatever it signed. Raises AdapterRefused."""
+        if value is None:
+            return  # what was revoked stays so
+        revocation = verify_revocation(value, self._trusted)
+        if revocation.tenant != self.tenant:
+            raise AdapterRefused("foreign", f"revocation of tenant {revocation.tenant[:63]!r}")
+        if revocation.kind == "version":
+            self._revoked.add(revocation.what)
+            return
+        self._trusted.pop(revocation.what, None)
+        for what in [what for what, signer in self._signers.items() if signer == revocation.what]:
+            if self._pointers.pop(what, None) is None:
+                self._manifests.pop(what, None)
+                self._disowned.add(what)
+            del self._signers[what]
+
+    def complete(self) -> tuple[bytes, AdapterManifest] | None:
+        """Weights and manifest of the version the channel points to, once both are there; None if it was rejected."""
+        version = self._wanted()
+        weights = self.weights(version) if version else None
+        return (weights, self._manifests[version]) if version and weights is not None else None
+
+    def elsewhere(self) -> WeightsReference | None:
+        """The reference that has to be fetched before the version that the channel points to is complete."""
+        version = self._wanted()
+        return self.reference(version) if version and self.weights(version) is None else None
+
+    def _wanted(self) -> str | None:
+        version = self.pointer.version if self.pointer else None
+        if version is None or version not in self._manifests or version in self._rejected or self.revoked(version):
+            return None
+        return version
+
+    def reject(self, version: str) -> None:
+        """Do not offer this version again: what it consists of cannot change."""
+        self._rejected.add(version)
+
+    def _forget_oldest(self, kept: dict[str, bytes | WeightsReference] | dict[str, AdapterManifest]) -> None:
+        pointed = {pointer.version for pointer in self._pointers.values()}
+        while len(kept) > KEPT_VERSIONS:
+            kept.pop(next(version for version in kept if version not in pointed))
+
+
+def _is_cut(value: bytes) -> bool:
+    """Whether safetensors bytes end before their own header says they do."""
+    header = int.from_bytes(value[:8], "little")
+    if len(value) < 8 or len(value) < 8 + header < MAX_INLINE_BYTES:
+        return True
+    try:
+        tensors = orjson.loads(value[8 : 8 + header])
+        return len(value) < 8 + header + max(
+            int(entry["data_offsets"][1]) for entry in tensors.values() if "dtype" in entry
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return False

@@ -1,0 +1,82 @@
+"""What the encoder is shown of a session: a text for its goal, one for each action and one for each outcome."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+MAX_TEXT = 400
+# The standard library's, because orjson raises on integers of more than 64 bits: an agent's arguments may hold any.
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
+_PUNCTUATION = re.compile(r'[\s{}\[\]",:]+')
+
+
+class StepLike(Protocol):
+    """What the policy reads of a past step; `fleetlore.wire.trajectory.Step` is one."""
+
+    @property
+    def tool(self) -> str: ...
+    @property
+    def arguments(self) -> Any: ...
+    @property
+    def error_type(self) -> str | None: ...
+    @property
+    def error_message(self) -> str | None: ...
+
+
+def goal_text(goal: str) -> str:
+    """The goal as the encoder sees it."""
+    return goal[:MAX_TEXT]
+
+
+def action_text(tool: str, arguments: Any) -> str:
+    """The call as the encoder sees it: the tool and its arguments as words, JSON's punctuation left out."""
+    if isinstance(arguments, str):
+        # A past step is read again before every later one; what is long is not worth its room.
+        words = _words_of(arguments) if len(arguments) <= 2 * MAX_TEXT else _words(_parsed(arguments))
+    else:
+        words = _words(arguments)
+    return f"{tool} {words}"[:MAX_TEXT].strip()
+
+
+def outcome_text(error_type: str | None, error_message: str | None) -> str:
+    """The outcome as the encoder sees it: `ok`, or the error's type and first line."""
+    if error_type is None and error_message is None:
+        return "ok"
+    first_line = next(iter((error_message or "").strip().splitlines()), "")
+    return " ".join(part for part in ("error", error_type, first_line) if part)[:MAX_TEXT]
+
+
+def session_texts(goal: str, steps: Sequence[StepLike]) -> list[str]:
+    """Texts of the tokens of a session in order: goal, action 1, outcome 1, …"""
+    texts = [goal_text(goal)]
+    for step in steps:
+        texts.append(action_text(step.tool, step.arguments))
+        texts.append(outcome_text(step.error_type, step.error_message))
+    return texts
+
+
+def _words(arguments: Any) -> str:
+    return _PUNCTUATION.sub(" ", _json(arguments)[: 2 * MAX_TEXT]).strip()
+
+
+@lru_cache(maxsize=2048)
+def _words_of(text: str) -> str:
+    return _words(_parsed(text))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text) if text[:1] in ("{", "[") else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _json(value: Any) -> str:
+    try:
+        return value if isinstance(value, str) else _ENCODER.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

@@ -1,0 +1,216 @@
+"""Follows the adapter topics and keeps an agent's policy on the version its channel points to.
+
+A version is verified, folded and probed on the side; it is applied between two actions. Whatever is wrong with it is
+counted by reason and the version in use stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.errors import AdapterRefused
+from fleetlore.risk.feed import STOP_SECONDS, AdapterFeed, feed_of
+from fleetlore.risk.model import LoadedAdapter, Policy
+from fleetlore.risk.registry import AdapterInbox
+from fleetlore.risk.weights_storage import WeightsReference, WeightsStorage
+from fleetlore.wire.adapter_manifest import PublicKeys
+
+log = logging.getLogger(__name__)
+
+REFETCH_SECONDS = 10.0  # before weights that could not be fetched are asked for again
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    version: str
+    loaded: LoadedAdapter
+    load_seconds: float
+
+
+class AdapterSubscriber:
+    """Keeps `policy` on its channel's version, from `start()` to `close()`; survives broker outages.
+
+    Args:
+        idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
+        storage: where weights may be fetched from that are too large for a record; nowhere as it is.
+
+    Attributes:
+        refused: how many records and versions were refused, by reason.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        tenant: str,
+        agent: str,
+        trusted: PublicKeys,
+        policy: Policy,
+        *,
+        idle: Callable[[], bool] = lambda: True,
+        storage: WeightsStorage | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.policy = policy
+        self.refused: Counter[str] = Counter()
+        self._bootstrap = bootstrap
+        self._tenant = tenant
+        self._agent = agent
+        self._idle = idle
+        self._clock = clock or SystemClock()
+        self._inbox = AdapterInbox(tenant, trusted, agent)
+        self._storage = storage or WeightsStorage("")
+        self._staging = asyncio.Lock()
+        self._fetch: asyncio.Task[None] | None = None
+        self._refetch: tuple[WeightsReference, float] | None = None
+        self._pending: _Staged | None = None
+        self._feed: AdapterFeed | None = None
+        self._joining: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> str | None:
+        """Version in use; None on the bare base."""
+        return self.policy.version
+
+    async def start(self) -> None:
+        """Begin to follow; returns at once, whether or not the broker answers."""
+        self._feed = feed_of(self._bootstrap, self._tenant)
+        self._joining = asyncio.create_task(self._feed.join(self), name="fleetlore-adapters-join")
+
+    async def close(self) -> None:
+        """Stop following. The policy stays on the version it has."""
+        running = [task for task in (self._joining, self._fetch) if task is not None]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=STOP_SECONDS)
+        if self._feed is not None:
+            await self._feed.leave(self)
+        self._feed = self._joining = self._fetch = None
+
+    async def caught_up(self, timeout_seconds: float) -> bool:
+        """Wait until all that the topics held at the start has been read and staged; False when the time is up."""
+        if self._feed is None or self._joining is None:
+            return False
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._feed.caught_up.wait()
+                await asyncio.shield(self._joining)
+        except TimeoutError:
+            return False
+        return True
+
+    def apply_pending(self) -> bool:
+        """Apply the version that waits, if any. The caller promises that no action is open."""
+        staged, self._pending = self._pending, None
+        if staged is None:
+            return False
+        self.policy.apply(staged.loaded)
+        self._ack(staged.version, "applied", staged.load_seconds)
+        return True
+
+    async def take(self, name: str, key: bytes, value: bytes | None) -> None:
+        """One record of the topic `name` (`adapters.weights`, …): keep it, and stage what it completes."""
+        try:
+            self._inbox.take(name, key, value)
+        except AdapterRefused as refusal:
+            what = key.decode(errors="replace")[:100]
+            self._refuse(refusal, what)
+            # Once a reason: who forges a thousand records must not make each agent write as many.
+            if self.refused[refusal.reason] == 1:
+                self._ack(what, refusal.reason, 0.0, key=f"{self._agent}/refused")
+        await self._stage()
+
+    async def turn(self) -> None:
+        """Weights that could not be fetched are asked for again."""
+        await self._stage()
+
+    async def _stage(self) -> None:
+        async with self._staging:  # fetched weights come in between records
+            await self._stage_next()
+
+    async def _stage_next(self) -> None:
+        pointer = self._inbox.pointer
+        self._leave_revoked()
+        if pointer is None or pointer.version == self.version:
+            self._pending = None  # a pointer that went back to the version in use takes away what was waiting
+            return
+        if self._pending is not None and self._pending.version == pointer.version:
+            return
+        complete = self._inbox.complete()
+        if complete is None:
+            self._fetch_later()
+            return
+        weights, manifest = complete
+        began = self._clock.monotonic()
+        try:
+            if self.policy.folded(manifest):  # by another agent: a thread for each would take longer than all the rest
+                loaded = self.policy.prepare(weights, manifest)
+            else:
+                # On a thread: folding takes ~20 ms, which the agent's event loop should not feel.
+                loaded = await asyncio.to_thread(self.policy.prepare, weights, manifest)
+        except AdapterRefused as refusal:
+            self._inbox.reject(manifest.version)
+            self._refuse(refusal, manifest.version)
+            self._ack(manifest.version, refusal.reason, self._clock.monotonic() - began)
+            return
+        if self._inbox.complete() is None or self._inbox.pointer != pointer:
+            return  # rolled back or revoked while it was folded: what came meanwhile is staged next
+        self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
+        if self._idle():
+            self.apply_pending()
+
+    def _fetch_later(self) -> None:
+        """Beside the records that go on coming: a rollback must not wait for a storage that is slow."""
+        reference = self._inbox.elsewhere()
+        if reference is None or (self._fetch is not None and not self._fetch.done()):
+            return
+        if self._refetch is None or self._refetch[0] != reference or self._refetch[1] <= self._clock.monotonic():
+            self._fetch = asyncio.create_task(self._fetched(reference), name="fleetlore-weights")
+
+    async def _fetched(self, reference: WeightsReference) -> None:
+        began = self._clock.monotonic()
+        try:
+            self._inbox.fetched(reference, await asyncio.to_thread(self._storage.fetch, reference))
+        except AdapterRefused as refusal:
+            now = self._clock.monotonic()
+            self._refetch = reference, now + REFETCH_SECONDS
+            self._refuse(refusal, reference.sha256)
+            self._ack(reference.sha256, refusal.reason, now - began)
+            return
+        await self._stage()
+
+    def _leave_revoked(self) -> None:
+        """What is revoked is not run until something better comes: without a version the policy abstains."""
+        if self._pending is not None and self._inbox.revoked(self._pending.version):
+            self._pending = None
+        version = self.version
+        if version is not None and self._inbox.revoked(version):
+            log.warning("adapter %s is revoked: the policy abstains until another one comes", version[:12])
+            self.policy.reset()
+            self._ack(version, "revoked", 0.0)
+
+    def _refuse(self, refusal: AdapterRefused, what: str) -> None:
+        self.refused[refusal.reason] += 1
+        log.warning("adapter refused, %s stays: %s (%s)", self.version or "the base", refusal, what)
+
+    def _ack(self, version: str, result: str, load_seconds: float, key: str | None = None) -> None:
+        """Under a `key` of its own what is said does not take the place of which version the agent runs."""
+        if self._feed is None:
+            return
+        pointer = self._inbox.pointer
+        self._feed.ack(
+            key or self._agent,
+            {
+                "agent": self._agent,
+                "version": version,
+                "epoch": pointer.epoch if pointer else 0,
+                "result": result,
+                "load_seconds": round(load_seconds, 6),
+                "time": self._clock.now(),
+            },
+        )

@@ -1,0 +1,191 @@
+"""How often calls fail: by tool, kind of error, agent or tenant, over all time or a window, and whether that is changing.
+
+The figures are those of the health rows (`fleetlore.wire.lore.Pattern`), which every agent has: nothing is asked of anybody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fleetlore.wire.lore import Pattern, rate_difference, wilson
+
+Group = Literal["tool", "error", "agent", "tenant"]
+Trend = Literal["better", "worse", "same", "unknown"]
+
+DEGRADED_RATE = 0.10
+DEGRADED_CALLS = 5
+DEGRADED_RULE = (
+    f"[degraded]: at least {DEGRADED_CALLS} calls, and the failure rate is above {DEGRADED_RATE:.0%} "
+    "even at the lower end of its 95 % interval (Wilson)"
+)
+COMMONEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The last hours or days up to the newest one in which anything was called.
+
+    The clock does not count, because logs are read again later; how old the newest one is can be seen in `last_seen`.
+    """
+
+    unit: Literal["hours", "days"]
+    length: int
+
+    def split(self, pattern: Pattern, newest: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(calls, failures) of a row in the window, and in the one of equal length before it."""
+        now, before = (0, 0), (0, 0)
+        for number, calls, failures in getattr(pattern, self.unit):
+            age = newest - number
+            if age < self.length:
+                now = now[0] + calls, now[1] + failures
+            elif age < 2 * self.length:
+                before = before[0] + calls, before[1] + failures
+        return now, before
+
+    def newest(self, patterns: Iterable[Pattern]) -> int:
+        return max((periods[0][0] for each in patterns if (periods := getattr(each, self.unit))), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How often a tool (or the calls of an agent, or of all) fails, with the 95 % interval of that rate (`low`..`high`).
+
+    Attributes:
+        tool: or what else the calls are grouped by.
+        calls, failures: of an error: the calls of its tool, and those that met the error.
+        trend: against the window before; `unknown` without a window, or without a call before it.
+        errors: the commonest (class, times).
+        sessions, agents, last_seen: of all time; 0 where it is not known.
+    """
+
+    tool: str
+    calls: int
+    failures: int
+    rate: float
+    low: float
+    high: float
+    degraded: bool
+    trend: Trend
+    errors: tuple[tuple[str, int], ...]
+    sessions: int
+    agents: int
+    last_seen: float
+
+
+def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | None = None) -> list[Health]:
+    """One row a group, the surest to be failing first.
+
+    `agent` has the calls of the last 14 days, of at most twelve agents a tool, and takes no window.
+
+    Raises:
+        ValueError: a window by agent.
+    """
+    rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
+    tools = {each.tool: each for each in rows if each.level == "tool"}
+    families = [each for each in rows if each.level == "family"]
+    newest = window.newest(rows) if window is not None else 0
+    if by == "agent":
+        if window is not None:
+            raise ValueError("the calls of agents are those of the last 14 days; there is no other window of them")
+        found = _by_agent(tools.values())
+    elif by == "tenant":
+        found = [_of(",".join(sorted({each.tenant for each in rows})), list(tools.values()), families, window, newest)]
+    elif by == "error":
+        found = [
+            _of_error(each, tools[each.tool], window, newest)
+            for each in families
+            if each.tool in tools and each.error_class
+        ]
+    else:
+        found = [
+            _of(name, [tool], [each for each in families if each.tool == name], window, newest)
+            for name, tool in tools.items()
+        ]
+    return sorted((each for each in found if each.calls), key=lambda each: (-each.low, each.tool))
+
+
+def trend(now: tuple[int, int], before: tuple[int, int]) -> Trend:
+    """Whether a rate (calls, failures) has changed: the 95 % interval of the difference leaves out 0."""
+    if not now[0] or not before[0]:
+        return "unknown"
+    low, high = rate_difference(now, before)
+    return "worse" if low > 0 else "better" if high < 0 else "same"
+
+
+def degraded(calls: int, failures: int) -> bool:
+    """Whether so many failures of so many calls are too many for certain: see `DEGRADED_RULE`."""
+    return calls >= DEGRADED_CALLS and wilson(failures, calls)[0] > DEGRADED_RATE
+
+
+def _of(name: str, tools: Sequence[Pattern], families: Sequence[Pattern], window: Window | None, newest: int) -> Health:
+    errors: Counter[str] = Counter()
+    for each in families:
+        errors[each.error_class] += each.failures if window is None else window.split(each, newest)[0][1]
+    commonest = sorted(((kind, times) for kind, times in errors.items() if times), key=lambda each: (-each[1], each[0]))
+    now, before = _figures(tools, window, newest)
+    return _health(
+        name,
+        now,
+        before,
+        tuple(commonest[:COMMONEST]),
+        tools[0].sessions if len(tools) == 1 else 0,
+        tools[0].agents if len(tools) == 1 else 0,
+        max((each.last_seen for each in tools), default=0.0),
+    )
+
+
+def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int) -> Health:
+    (calls, _), (old_calls, _) = _figures([tool], window, newest)
+    (_, failures), (_, old_failures) = _figures([family], window, newest)
+    # Both are estimates once there are many sessions, and of two samples one may hold more failures than the other calls.
+    now, before = (calls, min(failures, calls)), (old_calls, min(old_failures, old_calls))
+    name = f"{family.tool}: {family.error_class}"
+    return _health(name, now, before, (), family.sessions, family.agents, family.last_seen)
+
+
+def _by_agent(tools: Iterable[Pattern]) -> list[Health]:
+    calls, failures = Counter[str](), Counter[str]()
+    for tool in tools:
+        for name, called, failed in tool.by_agent:
+            calls[name] += called
+            failures[name] += failed
+    return [_health(name, (calls[name], failures[name]), (0, 0), (), 0, 1, 0.0) for name in calls]
+
+
+def _figures(rows: Iterable[Pattern], window: Window | None, newest: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    if window is None:
+        rows = list(rows)
+        return (sum(each.calls for each in rows), sum(each.failures for each in rows)), (0, 0)
+    parts = [window.split(each, newest) for each in rows]
+    now = sum(each[0][0] for each in parts), sum(each[0][1] for each in parts)
+    return now, (sum(each[1][0] for each in parts), sum(each[1][1] for each in parts))
+
+
+def _health(
+    name: str,
+    now: tuple[int, int],
+    before: tuple[int, int],
+    errors: tuple[tuple[str, int], ...],
+    sessions: int,
+    agents: int,
+    last_seen: float,
+) -> Health:
+    calls, failures = now
+    low, high = wilson(failures, calls)
+    return Health(
+        tool=name,
+        calls=calls,
+        failures=failures,
+        rate=failures / calls if calls else 0.0,
+        low=low,
+        high=high,
+        degraded=degraded(calls, failures),
+        trend=trend(now, before),
+        errors=errors,
+        sessions=sessions,
+        agents=agents,
+        last_seen=last_seen,
+    )

@@ -1,0 +1,75 @@
+"""What was seen in each of the last hours or days, counted without ever counting twice.
+
+A period keeps a sample of the sessions that first saw the thing in it (`fleetlore.stats.bottom_k`), so merging a session's cumulative
+figures in commutes and can be repeated. Only the newest periods are kept: whether one of them is depends on the set of periods
+alone, and never on the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fleetlore.stats.bottom_k import Seen, SessionSample
+
+Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
+
+
+@dataclass(slots=True)
+class Timeline:
+    """A mergeable series of equal periods of event time.
+
+    Attributes:
+        width_seconds: of a period.
+        kept: how many periods with a call it keeps, the newest.
+        k: how many sessions of a period it keeps; the figures of more are estimates.
+    """
+
+    width_seconds: float
+    kept: int
+    k: int
+    samples: dict[int, SessionSample] = field(default_factory=dict)
+
+    def add(self, session: int, seen: Seen, time: float) -> bool:
+        """Merge one session's figures into the period of `time`; say whether anything changed."""
+        return self._add(int(time // self.width_seconds), session, seen)
+
+    def merge(self, other: Timeline) -> bool:
+        """Merge another timeline of the same form in; say whether anything changed."""
+        changed = False
+        for number, sample in other.samples.items():
+            for session, seen in sample.seen.items():
+                changed |= self._add(number, session, seen)
+        return changed
+
+    def _add(self, number: int, session: int, seen: Seen) -> bool:
+        sample = self.samples.get(number)
+        if sample is None:
+            if len(self.samples) >= self.kept:
+                oldest = min(self.samples)
+                if number < oldest:
+                    return False
+                del self.samples[oldest]
+            sample = self.samples[number] = SessionSample(self.k)
+        return sample.add(session, seen)
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """The newest first."""
+        figures = [(number, sample.figures) for number, sample in sorted(self.samples.items(), reverse=True)]
+        return tuple([(number, seen.calls, seen.failures) for number, seen in figures])
+
+    def seen(self, since: float = 0.0) -> Iterator[Seen]:
+        """What the kept sessions saw in the periods that end after `since`."""
+        for number, sample in self.samples.items():
+            if (number + 1) * self.width_seconds > since:
+                yield from sample.seen.values()
+
+    def to_rows(self) -> list[list[int]]:
+        """Rows (period, session, agent, calls, failures, ended), sorted: equal timelines give equal rows."""
+        return [[number, *row] for number, sample in sorted(self.samples.items()) for row in sample.to_rows()]
+
+    def restore(self, rows: Iterable[list[int]]) -> None:
+        """Merge rows in."""
+        for number, session, *seen in rows:
+            self._add(number, session, Seen(*seen))

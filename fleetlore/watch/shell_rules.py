@@ -1,0 +1,205 @@
+"""Which commands destroy or leak: typed rules that look at what is done to which argument, and not at text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from fleetlore.watch.safety_rules import sql_dangers
+from fleetlore.watch.shell_parser import Command
+
+__all__ = ["FORK_BOMB", "shell_dangers"]
+
+_HOME = r"(?:~|\$HOME|\$\{HOME\})"
+_SYSTEM = r"/(?:bin|boot|dev|etc|home|lib|lib64|opt|proc|root|run|sbin|srv|sys|usr|var|Users|System|Library|Windows)"
+_ROOT = re.compile(rf"(?:/|{_HOME}|{_SYSTEM})?(?:/\.?)*/?(?:\*|\.\*)?\Z")
+_HERE = re.compile(r"\.{1,2}/?\Z|(?:\./)?\*\Z|(?:\./)?\.\*\Z")
+_VARIABLE_ROOT = re.compile(r"\$(?!HOME\b|\{HOME\})(?:\w+|\{\w+\})/?\*?\Z")
+_DEVICE = re.compile(r"(?:of=)?/dev/(?:sd|hd|vd|xvd|nvme|disk|mmcblk)\w*")
+_OPEN = re.compile(r"0?[0-7]?[0-7]?[0-7][2367]\Z|[augo]*[ao][augo]*[+=][rx]*w[rwx]*\Z")
+_SECRET_FILE = re.compile(
+    r"(?:\A|/)(?:\.env(?:\.(?:local|prod|production|dev|development|staging))?|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|"
+    r"id_(?:rsa|dsa|ecdsa|ed25519)|credentials(?:\.json)?|shadow|\.htpasswd|[\w.-]+\.(?:pem|p12|pfx|key)|kubeconfig|secrets?\.\w+)\Z"
+)
+_SECRET_NAME = re.compile(
+    r"\$\{?\w*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL)\w*\}?", re.I
+)
+_SHOWS = frozenset(
+    [
+        "cat",
+        "less",
+        "more",
+        "head",
+        "tail",
+        "nl",
+        "tac",
+        "bat",
+        "xxd",
+        "od",
+        "strings",
+        "base64",
+        "grep",
+        "awk",
+        "sed",
+        "cut",
+    ]
+)
+_FETCHES = frozenset({"curl", "wget", "fetch", "aria2c"})
+_RUNS = frozenset(
+    ["sh", "bash", "zsh", "dash", "ksh", "python", "python3", "perl", "ruby", "node", "php", "source", "."]
+)
+_DOWN = frozenset({"shutdown", "reboot", "halt", "poweroff"})
+_SQL_CLIENTS = frozenset({"mysql", "mariadb", "psql", "sqlite3", "sqlcmd", "clickhouse-client", "duckdb"})
+FORK_BOMB = re.compile(r"(\w+|:)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1")
+
+
+def shell_dangers(command: Command) -> set[str]:
+    """Names of the rules that one command breaks."""
+    found = {name for name, check in _SHELL.get(command.program, ()) if check(command)}
+    if any(_DEVICE.match(file) for file in command.into) or command.program.startswith("mkfs"):
+        found.add("disk-overwrite")
+    if command.reads in _FETCHES and command.program in _RUNS | {"eval"} and not _has_script(command):
+        found.add("pipe-to-shell")
+    if command.program in _SHOWS and any(_SECRET_FILE.search(word) for word in command.operands()):
+        found.add("print-secret")
+    if command.program in _SQL_CLIENTS:
+        for word in command.words[1:]:
+            found |= sql_dangers(word)
+    return found
+
+
+def _has_script(command: Command) -> bool:
+    """`python script.py` reads what is piped to it as data."""
+    return (
+        command.program in _RUNS
+        and any(word != "-" for word in command.operands())
+        and "-s" not in command.flags()
+        and ("$(" not in " ".join(command.words) and "`" not in " ".join(command.words))
+    )
+
+
+def _recursive(command: Command) -> bool:
+    return bool({"-r", "-R", "--recursive"} & command.flags())
+
+
+def _any(pattern: re.Pattern[str]) -> Callable[[Command], bool]:
+    return lambda command: any(pattern.match(word) for word in command.operands())
+
+
+def _removes(pattern: re.Pattern[str]) -> Callable[[Command], bool]:
+    return lambda command: _recursive(command) and any(word and pattern.match(word) for word in command.operands())
+
+
+def _is_root(word: str) -> bool:
+    return bool(word) and _ROOT.match(word) is not None and not _HERE.match(word)
+
+
+def _find_deletes(command: Command) -> bool:
+    deletes = "-delete" in command.words or ("-exec" in command.words and "rm" in command.words)
+    # With a test beside it only some files go; a bare one takes everything.
+    tested = any(
+        word in command.words for word in ("-name", "-iname", "-path", "-mtime", "-size", "-newer", "-regex", "-empty")
+    )
+    return deletes and not tested and any(_is_root(word) for word in command.words[1:2])
+
+
+def _git_forces(command: Command) -> bool:
+    rest = command.operands()
+    if rest[:1] != ["push"]:
+        return False
+    return bool({"-f", "--force", "--mirror"} & command.flags()) or any(word.startswith("+") for word in rest[1:])
+
+
+def _git_discards(command: Command) -> bool:
+    rest, flags = command.operands(), command.flags()
+    verb = rest[0] if rest else ""
+    return (
+        (verb == "reset" and "--hard" in flags)
+        or (verb == "clean" and bool({"-f", "--force"} & flags) and not {"-n", "--dry-run"} & flags)
+        or (verb in ("checkout", "restore") and "." in rest[1:] and "--staged" not in flags)
+        or (verb == "stash" and rest[1:2] in (["drop"], ["clear"]))
+    )
+
+
+def _destroys(command: Command) -> bool:
+    words, flags = command.words[1:], command.flags()
+    first = [word for word in command.operands()[:2]]
+    match command.program:
+        case "terraform" | "tofu" | "pulumi":
+            return "destroy" in words or "-destroy" in words
+        case "kubectl" | "oc":
+            return "delete" in first and (
+                "--all" in flags or bool({"ns", "namespace", "namespaces", "pv", "pvc"} & set(words))
+            )
+        case "docker" | "podman":
+            pruned = words[:2] == ("system", "prune") and bool({"-a", "--all", "--volumes"} & flags)
+            return (
+                pruned
+                or words[:2] in (("volume", "prune"), ("volume", "rm"))
+                or ("down" in words and bool({"-v", "--volumes"} & flags))
+            )
+        case "aws":
+            emptied = words[:2] == ("s3", "rm") and "--recursive" in flags
+            return emptied or (words[:2] == ("s3", "rb") and "--force" in flags)
+        case "redis-cli":
+            return any(word.lower() in ("flushall", "flushdb") for word in words)
+    return command.program == "dropdb"
+
+
+def _kills_all(command: Command) -> bool:
+    return command.program == "kill" and command.words[-1] in ("-1", "1") and len(command.words) > 2
+
+
+_SHELL: dict[str, tuple[tuple[str, Callable[[Command], bool]], ...]] = {
+    "rm": (
+        ("rm-root", lambda command: _recursive(command) and any(map(_is_root, command.operands()))),
+        ("rm-here", _removes(_HERE)),
+        ("rm-variable", _removes(_VARIABLE_ROOT)),
+    ),
+    "find": (("rm-root", _find_deletes),),
+    "dd": (
+        (
+            "disk-overwrite",
+            lambda command: any(_DEVICE.match(word) for word in command.words if word.startswith("of=")),
+        ),
+    ),
+    "wipefs": (("disk-overwrite", _any(_DEVICE)),),
+    "shred": (("disk-overwrite", _any(_DEVICE)),),
+    "git": (("git-force-push", _git_forces), ("git-discard", _git_discards)),
+    "chmod": (("chmod-open", _any(_OPEN)),),
+    "chown": (("chown-root", lambda command: _recursive(command) and any(map(_is_root, command.operands()[1:]))),),
+    "kill": (("kill-all", _kills_all),),
+    "iptables": (("firewall-off", lambda command: "-F" in command.flags() or "--flush" in command.flags()),),
+    "ufw": (("firewall-off", lambda command: "disable" in command.words),),
+    "setenforce": (("firewall-off", lambda command: "0" in command.words),),
+    "crontab": (("cron-wipe", lambda command: "-r" in command.flags()),),
+    "printenv": (
+        ("print-environment", lambda command: not command.operands()),
+        ("print-secret", lambda command: any(_SECRET_NAME.match(f"${word}") for word in command.operands())),
+    ),
+    "echo": (
+        (
+            "print-secret",
+            lambda command: any(_SECRET_NAME.search(word) for word in command.words[1:]) and not command.into,
+        ),
+    ),
+    "init": (("machine-down", lambda command: command.words[1:2] in (("0",), ("6",))),),
+    "systemctl": (("machine-down", lambda command: bool(_DOWN & set(command.words[1:]))),),
+    **{program: (("machine-down", lambda command: True),) for program in _DOWN},
+    **{
+        program: (("infrastructure-destroy", _destroys),)
+        for program in (
+            "terraform",
+            "tofu",
+            "pulumi",
+            "kubectl",
+            "oc",
+            "docker",
+            "podman",
+            "aws",
+            "redis-cli",
+            "dropdb",
+        )
+    },
+}
+_SHELL["printf"] = _SHELL["echo"]

@@ -1,0 +1,130 @@
+"""Watches one session for what it may not notice itself: a loop, a standstill, a budget that runs out. It warns and never blocks.
+
+Every session has a guardian of its own, so none can mask another's loop or get another's warning. Time and spending are
+handed in; nothing runs in the background.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import inf
+
+from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.loops import Loop, LoopDetector
+from fleetlore.recall.advice import Caution
+from fleetlore.recall.default_hints import first_aid_in_loop
+
+__all__ = ["Budget", "Guardian"]
+
+STALL_SECONDS = 120.0
+WARN_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a session may use; None: as much as it likes.
+
+    Attributes:
+        tokens: of the model.
+        money: in whatever currency `Session.spend` is told.
+        seconds: from the session's start.
+
+    Raises:
+        ConfigError: a limit is not above 0.
+    """
+
+    tokens: float | None = None
+    money: float | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            limit = getattr(self, each.name)
+            if limit is not None and not 0 < limit < inf:
+                raise ConfigError(f"a budget of {each.name} must be above 0 and finite, not {limit}")
+
+
+_UNLIMITED = Budget()
+
+
+class Guardian:
+    """All times are of one monotonic clock, in seconds.
+
+    Args:
+        started: when the session started.
+        stall_seconds: after this long without an event the session is said to stand still.
+
+    Raises:
+        ConfigError: `stall_seconds` is not above 0.
+
+    Attributes:
+        loop: what the session is going round in now.
+        loops: how often the session has got into a loop.
+    """
+
+    def __init__(self, started: float, budget: Budget | None = None, stall_seconds: float = STALL_SECONDS) -> None:
+        if not stall_seconds > 0:
+            raise ConfigError(f"a session cannot stand still after {stall_seconds} seconds")
+        self._budget = budget or _UNLIMITED
+        self._stall_seconds = stall_seconds
+        self._started = self._last_event = started
+        self._tokens = 0.0
+        self._money = 0.0
+        self._detector = LoopDetector()
+        self.loop: Loop | None = None
+        self.loops = 0
+
+    def saw_event(self, now: float) -> None:
+        """The session did something: a call began or ended, or something was said."""
+        self._last_event = now
+
+    def took_place(self, tool: str, arguments: object, result: object, error: str | None) -> None:
+        """A call ended. `error`: what the tool said, where it failed."""
+        loop = self._detector.add(tool, arguments, result, error)
+        if loop is not None and (self.loop is None or loop.id != self.loop.id):
+            self.loops += 1
+        self.loop = loop
+
+    def spend(self, tokens: float, money: float) -> None:
+        """Add to what was used.
+
+        Raises:
+            ConfigError: an amount is negative or not finite: a budget that grows back would never warn.
+        """
+        if not (0 <= tokens < inf and 0 <= money < inf):
+            raise ConfigError(f"what was spent cannot be negative or endless: {tokens} tokens, {money} money")
+        self._tokens += tokens
+        self._money += money
+
+    def cautions(self, now: float) -> tuple[Caution, ...]:
+        """What there is to warn of at this moment, the most pressing first."""
+        budget = self._budget
+        if budget is _UNLIMITED and self.loop is None and now - self._last_event < self._stall_seconds:
+            return ()  # as before nearly every call
+        found = [
+            caution
+            for name, used, limit, unit in (
+                ("tokens", self._tokens, budget.tokens, "tokens"),
+                ("money", self._money, budget.money, "of the money"),
+                ("time", now - self._started, budget.seconds, "seconds"),
+            )
+            if limit is not None and (caution := _of_budget(name, used, limit, unit)) is not None
+        ]
+        if self.loop is not None:
+            helps = first_aid_in_loop(self.loop.pattern.template)
+            found.insert(0, Caution("guard:loop", f"This session goes in circles: {self.loop} {helps}"))
+        silent = now - self._last_event
+        if silent >= self._stall_seconds:
+            text = f"Nothing has happened in this session for {silent:.0f} seconds; what it waits for may not come."
+            found.append(Caution("guard:stall", text))
+        return tuple(found)
+
+
+def _of_budget(name: str, used: float, limit: float, unit: str) -> Caution | None:
+    if used >= limit:
+        text = f"The session's budget is used up: {used:g} of {limit:g} {unit}. Finish with what there is, or say what is missing."
+    elif used >= WARN_SHARE * limit:
+        text = f"{used / limit:.0%} of the session's budget is used: {used:g} of {limit:g} {unit}. Leave out what is not needed."
+    else:
+        return None
+    return Caution(f"guard:{name}", text)

@@ -1,0 +1,188 @@
+"""Lore: what comes back to the agents, as it lies on the compacted topics `patterns` and `items`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from typing import Any, Literal, TypeVar
+
+import orjson
+
+T = TypeVar("T")
+
+Level = Literal["tool", "call", "family", "class", "exact", "safety"]
+ItemKind = Literal["recovery", "lesson", "strategy", "fact"]
+
+# Of event time: how long until an item that nothing backs any more counts for half.
+HALF_LIFE_SECONDS = 30 * 86_400.0
+
+# Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls none of which need have failed.
+LOOP = "loop"
+
+PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """A failure pattern, or the health of a tool or of a kind of call.
+
+    Attributes:
+        id: 32 hex digits (`fleetlore.fingerprint.fingerprint`).
+        level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too;
+            `safety` is what came of the warnings of one safety rule, named in `template`: `calls` are the sessions that made
+            the call all the same, `failures` those of them that show that the warning was right.
+        parent: the next coarser row: exact → class → family; call → tool.
+        call: of an `exact` pattern: the kind of call that met it, whose health row says how often it works.
+        transient: a fault that passes by itself (503, time-out, rate limit): weather, never a lesson.
+        calls: how many calls (of a failure pattern: the same as `failures`; of a loop: those that went round).
+        failures: how many of them failed; of a loop 0, for it says nothing of how often calls fail.
+        sessions, agents: how many distinct ones saw it.
+        sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly.
+        first_seen, last_seen: event time in seconds since the Unix epoch.
+        agents_lately: of a transient pattern: how many agents met it in the two minutes before `last_seen`.
+        hours, days: of a tool or a family: (number of the hour or day since the epoch, calls, failures), newest first; a
+            session counts where it first saw it. Periods without a call are left out.
+        by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few agents.
+    """
+
+    id: str
+    level: Level
+    tenant: str
+    tool: str
+    error_class: str = ""
+    template: str = ""
+    shape: str = ""
+    parent: str | None = None
+    call: str | None = None
+    transient: bool = False
+    calls: int = 0
+    failures: int = 0
+    sessions: int = 0
+    agents: int = 0
+    sessions_ended: int = 0
+    sessions_failed: int = 0
+    first_seen: float = 0.0
+    last_seen: float = 0.0
+    agents_lately: int = 0
+    hours: tuple[tuple[int, int, int], ...] = ()
+    days: tuple[tuple[int, int, int], ...] = ()
+    by_agent: tuple[tuple[str, int, int], ...] = ()
+    hint: str = ""
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether it is of calls that went round in circles. A tool may call an error so too, but that has failed."""
+        return self.error_class == LOOP and not self.failures
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Pattern:
+        fields = orjson.loads(value)
+        for name in ("hours", "days", "by_agent"):
+            if name in fields:
+                fields[name] = tuple(tuple(each) for each in fields[name])
+        return _known(cls, fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryItem:
+    """Something worth telling the next agent, with its lineage.
+
+    Attributes:
+        when: the situation in which it applies, in words.
+        tool, pattern, call, task: the same for a machine: the tool, the class-level pattern id, the kind of call (id) and the
+            task it is about; empty or None where it is not bound to one.
+        cause: of a recovery that was counted over names: id of what it helps against (`fleetlore.fingerprint.fingerprint.cause_of`).
+        remedy: the call that helped, `{"tool": str, "arguments": value}`; of one counted over names also `"open"`, the arguments
+            that differ with what it is about, or `"change"`, [name of the argument, value that failed, value instead].
+            Of a failure that takes what was prepared (`models.distil.resets`), whose `pattern` is its kind, it is `{"again": True}`.
+        support: how many distinct sessions back it; `agents`: how many distinct agents.
+        against: how many distinct sessions contradict it.
+        shown: how many distinct sessions were shown it (`models.memory.utility`; of many a sample is kept, and this is an estimate).
+        superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept for
+            whoever looks it up and recalled no more.
+        sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
+        last_seen: event time of the newest session behind it, in seconds since the Unix epoch.
+        version: of the distiller.
+        uplift: by how much the share of sessions that succeed is higher where the item was shown than where it was withheld
+            at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are known.
+        source: of a fact: the document that it comes from.
+    """
+
+    id: str
+    tenant: str
+    kind: ItemKind
+    title: str
+    description: str
+    content: str
+    when: str
+    tool: str = ""
+    pattern: str | None = None
+    call: str | None = None
+    cause: str | None = None
+    task: str = ""
+    remedy: dict[str, Any] | None = None
+    support: int = 0
+    agents: int = 0
+    sessions: tuple[str, ...] = ()
+    last_seen: float = 0.0
+    version: str = ""
+    against: int = 0
+    shown: int = 0
+    superseded_by: str | None = None
+    uplift: float | None = None
+    uplift_low: float | None = None
+    uplift_high: float | None = None
+    source: str = ""
+
+    def standing(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> float:
+        """What the item is backed by, halved for each half-life since it was last seen, as a logarithm to base 2.
+
+        Of two items the same one stands higher at any moment, so items can be kept in order without a clock.
+        """
+        return math.log2(max(1, self.support - self.against)) + self.last_seen / half_life_seconds
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> MemoryItem:
+        fields = orjson.loads(value)
+        fields["sessions"] = tuple(fields.get("sessions", ()))
+        return _known(cls, fields)
+
+
+def _known(cls: type[T], fields: dict[str, Any]) -> T:
+    """Build from what this version knows: a newer writer may have added fields, and an agent is updated last of all."""
+    try:
+        return cls(**fields)
+    except TypeError:
+        names = {f.name for f in dataclass_fields(cls)}  # type: ignore[arg-type]
+        return cls(**{name: value for name, value in fields.items() if name in names})
+
+
+def wilson(failures: int, calls: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson score interval of a rate (Wilson 1927): sound for few calls, where 1 of 1 is not 100 %.
+
+    Returns:
+        lower and upper bound, both in 0..1; (0, 1) where nothing was seen.
+    """
+    if calls <= 0:
+        return 0.0, 1.0
+    rate = failures / calls
+    spread = z * math.sqrt(rate * (1 - rate) / calls + z * z / (4 * calls * calls))
+    centre = rate + z * z / (2 * calls)
+    scale = 1 + z * z / calls
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def rate_difference(now: tuple[int, int], before: tuple[int, int], z: float = 1.96) -> tuple[float, float]:
+    """Interval of the difference of two rates, each given as (of how many, how many) (Newcombe 1998, method 10)."""
+    (calls, failures), (old_calls, old_failures) = now, before
+    rate, old = failures / calls, old_failures / old_calls
+    (low, high), (old_low, old_high) = wilson(failures, calls, z), wilson(old_failures, old_calls, z)
+    difference = rate - old
+    return difference - math.hypot(rate - low, old_high - old), difference + math.hypot(high - rate, old - old_low)

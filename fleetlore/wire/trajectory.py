@@ -1,0 +1,212 @@
+"""A closed session, compact, and the verdict on it: what the stages after the first hand on.
+
+They are msgspec structs: one pass decodes the JSON, checks its types and makes the objects, at a fifth of the cost of a
+decoder, a check and a class of our own. What has its default is left out of the JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+MAX_TEXT = 2000
+
+# Of a digest: it fits a Milvus field (65,535 bytes) with room for what is kept beside it.
+DIGEST_BYTES = 60_000
+# What is kept is what is learned from: of sessions of 120 short calls, 32 held a quarter of the remedies. Of calls with long
+# texts fewer fit.
+DIGEST_STEPS = 192
+LEAST_STEPS = 32
+DIGEST_TEXT = 300
+
+Ending = Literal["success", "failure", "unknown", "continued"]
+Label = Literal["success", "failure", "abstained"]
+Source = Literal["guard", "reward", "feedback", "rules", "critic", "llm", "none"]
+
+encode = msgspec.json.Encoder().encode
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One tool call that ended, or one message.
+
+    Attributes:
+        sequence: its place in the session.
+        role: `tool` for a call; else who spoke (`user`, `assistant`, …), with the text in `result`.
+        arguments: JSON or text, at most `MAX_TEXT` characters.
+        result: at most `MAX_TEXT` characters.
+        call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`); empty for a message.
+        family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class level.
+        transient: the failure is one that passes by itself.
+        advice: ids of the lore the agent was given before the call.
+        withheld: ids of the lore that it would have been given, but for the draw that measures what lore is worth.
+        adapter: version of the adapter the agent ran.
+        loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) that the session was in with this call; None in none.
+    """
+
+    sequence: int
+    role: str
+    tool: str = ""
+    arguments: str = ""
+    result: str = ""
+    error_type: str | None = None
+    error_message: str | None = None
+    duration_seconds: float | None = None
+    call: str = ""
+    family: str | None = None
+    pattern: str | None = None
+    exact: str | None = None
+    transient: bool = False
+    advice: tuple[str, ...] = ()
+    adapter: str | None = None
+    withheld: tuple[str, ...] = ()
+    loop: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.pattern is not None
+
+    def clipped(self, limit: int) -> Step:
+        """The same step with its texts cut to `limit` characters; itself where they are short enough, as most are."""
+        error = self.error_message
+        if len(self.arguments) <= limit and len(self.result) <= limit and (error is None or len(error) <= limit):
+            return self
+        return replace(
+            self,
+            arguments=self.arguments[:limit],
+            result=self.result[:limit],
+            error_message=error[:limit] if error else error,
+        )
+
+
+class Feedback(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="feedback"):
+    """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
+
+    Attributes:
+        time: event time in seconds since the Unix epoch.
+        by: the agent or person who gave it.
+    """
+
+    session: str
+    label: Literal["success", "failure"]
+    time: float
+    by: str
+
+    def newest(self, other: Feedback | None) -> Feedback:
+        """The one of two that counts."""
+        return self if other is None or self._rank >= other._rank else other
+
+    @property
+    def _rank(self) -> tuple[float, str, bool]:
+        # Of two that one person gave at one time the failure counts: a success that is none does more harm.
+        return self.time, self.by, self.label == "failure"
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
+class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="trajectory"):
+    """One session, or one part of a long one.
+
+    Attributes:
+        part: 0 for the first (and nearly always only) part.
+        started, ended: event times in seconds since the Unix epoch.
+        ending: what the session itself or its environment said; `continued` where it was closed without an end.
+        reward: where the environment gave one.
+        events: how many events it was made from.
+        missing: events that never arrived, by the gaps in the sequence.
+        group: of attempts at one task that were started together; empty where it is no such attempt.
+        guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
+    """
+
+    tenant: str
+    session: str
+    agent: str
+    task: str
+    goal: str
+    started: float
+    ended: float
+    ending: Ending
+    reward: float | None = None
+    steps: tuple[Step, ...] = ()
+    part: int = 0
+    events: int = 0
+    missing: int = 0
+    feedback: Feedback | None = None
+    group: str = ""
+    guard: str = ""
+
+    @property
+    def id(self) -> str:
+        """Id of its judgment: the session, and the part where there is more than one."""
+        return self.session if self.part == 0 else f"{self.session}#{self.part}"
+
+    @property
+    def revision(self) -> tuple[int, float]:
+        """(events it was made from, time of the correction or 0): of several of one session the greatest is the newest."""
+        return self.events, self.feedback.time if self.feedback else 0.0
+
+    @property
+    def calls(self) -> tuple[Step, ...]:
+        return tuple([step for step in self.steps if step.role == "tool"])
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+    def digest(self) -> Trajectory:
+        """The same session, short enough to keep: texts are clipped, and of many steps the first and the last ones stay."""
+        return self.digested()[0]
+
+    def digested(self) -> tuple[Trajectory, bytes]:
+        """The digest and its JSON, which is made anyway to count it."""
+        steps, text = DIGEST_STEPS, DIGEST_TEXT
+        # Counted in bytes, because a character has up to six of them in JSON, and a row that does not fit its field would
+        # be refused at every retry.
+        while (size := len(encoded := (short := self._clipped(steps, text)).to_json())) > DIGEST_BYTES and steps > 1:
+            if steps > LEAST_STEPS:
+                steps = max(LEAST_STEPS, min(steps * DIGEST_BYTES // size, steps - 1))
+            else:
+                steps, text = steps // 2, text // 2
+        return short, encoded
+
+    def _clipped(self, most: int, text: int) -> Trajectory:
+        steps = self.steps
+        if len(steps) > most:
+            steps = steps[: most // 4] + steps[-(most - most // 4) :]
+        short = tuple([step.clipped(text) for step in steps])
+        return replace(self, goal=self.goal[: 2 * text], steps=short)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Trajectory:
+        """Raises msgspec.DecodeError (a ValueError) for what is no trajectory."""
+        return msgspec.json.decode(value, type=cls)
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Whether a session succeeded, how sure that is, and who says so.
+
+    Attributes:
+        probability: of success, 0..1; .5 where the judge abstained.
+        version: of the judge, so that a better one can be replayed over the same log.
+    """
+
+    label: Label
+    probability: float
+    source: Source
+    version: str
+
+
+class Judgment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A trajectory with its verdict."""
+
+    trajectory: Trajectory
+    verdict: Verdict
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Judgment:
+        """Raises msgspec.DecodeError (a ValueError) for what is no judgment."""
+        return msgspec.json.decode(value, type=cls)

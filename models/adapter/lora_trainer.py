@@ -1,0 +1,254 @@
+"""Contrastive LoRA updates of the procedural memory over its frozen base.
+
+Loss: BCE on every step, on whether it was in vain (`models.data.ineffective`) and on the session's end, a supervised contrast over *what went wrong with which tool* (Khosla et
+al. 2020; plain success against failure makes worse signatures than no contrast at all), and on rehearsed sessions the
+squared distance to the published version's logits (Hinton et al. 2015), which is what keeps old tools known. Sessions
+weigh as `models.data.sample_weights` says.
+An update is a pure function of the adapter, the episodes and the seed: AdamW starts fresh in each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import safetensors.torch
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from torch import Tensor
+from torch.nn import functional
+
+from fleetlore.risk.network import LORA_TARGETS, Base, PolicyNetwork, Reading, fold, read_adapter
+from models.data.dataset import UNLABELLED, Batch, Episode, collate
+from models.data.sample_weights import influences
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerConfig:
+    """How to learn. `new_sessions` and `replayed_sessions` are the halves of a batch.
+
+    Each step learns from `step_sessions` windows of the batch, half of them new: as good as steps on the whole batch
+    at half the rate, for a quarter of the time. There are `steps` of them, and as many more as read `passes` times what long sessions have
+    beyond two windows: one of 120 steps has 14, of which seven steps would read one or two.
+    """
+
+    rank: int = 8
+    alpha: int = 16
+    learning_rate: float = 2e-3
+    steps: int = 7
+    passes: int = 6
+    new_sessions: int = 32
+    replayed_sessions: int = 32
+    step_sessions: int = 16
+    vain_weight: float = 1.0
+    contrast_weight: float = 1.0
+    distillation_weight: float = 0.1
+    temperature: float = 0.1
+    clip_norm: float = 1.0
+    seed: int = 0
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+    def steps_of(self, later: int) -> int:
+        """Steps of an update, `later` of whose new windows are not among the first two of their session."""
+        return self.steps + math.ceil(self.passes * later / max(1, self.step_sessions // 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Means over the steps of one update, and how many steps it had."""
+
+    step: float
+    session: float
+    contrast: float
+    distillation: float
+    vain: float
+    steps: int
+
+
+class ContrastiveTrainer:
+    """One lineage of adapters over one base. Not thread-safe."""
+
+    def __init__(self, base: Base, config: TrainerConfig | None = None) -> None:
+        self.base = base
+        self.config = config or TrainerConfig()
+        # torch's own generator is global: forked, so that a trainer neither disturbs nor depends on its surroundings.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            lora = LoraConfig(
+                r=self.config.rank, lora_alpha=self.config.alpha, target_modules=list(LORA_TARGETS), lora_dropout=0.0
+            )
+            # Built through bytes: peft wraps modules in place, and the base is shared.
+            network = PolicyNetwork()
+            network.load_state_dict(base.network.state_dict())
+            self._model = get_peft_model(network, lora)
+        self._parameters = [p for p in self._model.parameters() if p.requires_grad]
+        self._teacher: PolicyNetwork | None = None
+
+    def resume(self, weights: bytes) -> None:
+        """Continue from a published version, which is from now on what rehearsed sessions are held to.
+
+        Raises AdapterRefused when the bytes are not such an adapter.
+        """
+        tensors = read_adapter(weights, self.config.rank)
+        set_peft_model_state_dict(self._model, {name: tensor.float() for name, tensor in tensors.items()})
+        self._teacher = fold(self.base.network, tensors, self.config.scale)
+
+    def weights(self) -> bytes:
+        """The adapter as it would be published: safetensors, half precision. Equal adapters give equal bytes."""
+        tensors = get_peft_model_state_dict(self._model)
+        return bytes(
+            safetensors.torch.save({name: tensors[name].detach().half().contiguous() for name in sorted(tensors)})
+        )
+
+    def folded(self, weights: bytes) -> PolicyNetwork:
+        """The network of an adapter of this lineage."""
+        return fold(self.base.network, read_adapter(weights, self.config.rank), self.config.scale)
+
+    def update(
+        self, new: Sequence[Episode], rehearsed: Sequence[Episode], stale: Collection[str] = frozenset()
+    ) -> Losses:
+        """A few AdamW steps on new and rehearsed episodes together. The order of either does not matter.
+
+        stale: tools whose rules have changed since the published version: it is no teacher for their steps.
+        """
+        fresh, old = (sorted(episodes, key=lambda episode: episode.key) for episodes in (new, rehearsed))
+        episodes = [*fresh, *old]
+        weights = influences(episodes)
+        optimizer = torch.optim.AdamW(self._parameters, lr=self.config.learning_rate, weight_decay=0.0, fused=True)
+        totals = torch.zeros(5)
+        self._model.train()
+        steps = self.config.steps_of(sum(episode.place.window >= 2 for episode in fresh))
+        for rows in self._rows(len(fresh), len(old), steps):
+            part = [episodes[row] for row in rows]
+            batch = collate(part, [weights[row] for row in rows])
+            reading = self._model(batch.vectors)
+            losses = batch_losses(reading, batch, self.config.temperature)
+            vain = vain_loss(reading, batch)
+            taught = torch.tensor([row >= len(fresh) for row in rows]).unsqueeze(1) & _known_steps(part, batch, stale)
+            distillation = self._distance(reading, batch, taught)
+            loss = (
+                losses[0]
+                + losses[1]
+                + self.config.vain_weight * vain
+                + self.config.contrast_weight * losses[2]
+                + self.config.distillation_weight * distillation
+            )
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(self._parameters, self.config.clip_norm)
+            optimizer.step()
+            totals += torch.stack([*losses, distillation, vain]).detach()
+        self._model.eval()
+        return Losses(*[*(totals / steps).tolist(), steps])
+
+    def _rows(self, fresh: int, old: int, steps: int) -> Iterator[list[int]]:
+        """Rows of the batch for each step: shuffled piles of new and of rehearsed ones, begun again when they are through."""
+        chance = random.Random(f"{self.config.seed}/{fresh}/{old}")
+        half = max(1, self.config.step_sessions // 2)
+        piles: tuple[list[int], list[int]] = [], []
+        for _ in range(steps):
+            rows: list[int] = []
+            for pile, first, count in ((piles[0], 0, fresh), (piles[1], fresh, old)):
+                share = min(count, half if fresh and old else 2 * half)
+                if len(pile) < share:
+                    pile[:] = chance.sample(range(first, first + count), count)
+                rows += pile[:share]
+                del pile[:share]
+            yield rows
+
+    def _distance(self, reading: Reading, batch: Batch, taught: Tensor) -> Tensor:
+        rows = taught.any(dim=1)
+        if self._teacher is None or not bool(rows.any()):
+            return torch.zeros(())
+        with torch.inference_mode():
+            known = self._teacher(batch.vectors[rows])
+        step = (reading.step[rows, 1::2] - known.step[:, 1::2].clone())[taught[rows]]
+        # At actions the session's head says whether the call is in vain, at outcomes how the session ends.
+        vain, session = (
+            (reading.session[rows, first::2] - known.session[:, first::2].clone())[taught[rows]] for first in (1, 2)
+        )
+        distance: Tensor = step.square().mean() + vain.square().mean() + session.square().mean()
+        return distance
+
+
+def batch_losses(reading: Reading, batch: Batch, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses of the steps, of the sessions' ends and of the contrast; each 0 where the batch has no label for it."""
+    labelled = batch.failed != UNLABELLED
+    if bool(labelled.any()):
+        step = functional.binary_cross_entropy_with_logits(
+            reading.step[:, 1::2][labelled],
+            batch.failed[labelled].float(),
+            weight=batch.weight.unsqueeze(1).expand_as(labelled)[labelled],
+        )
+    else:
+        step = torch.zeros(())
+    real = real_steps(batch)
+    ends = batch.session_failed.unsqueeze(1).expand_as(real)[real]
+    session = functional.binary_cross_entropy_with_logits(
+        reading.session[:, 2::2][real], ends, weight=batch.weight.unsqueeze(1).expand_as(real)[real]
+    )
+    contrasted = batch.contrast != UNLABELLED
+    contrast = supervised_contrast(
+        reading.signature[:, 1::2][contrasted],
+        batch.contrast[contrasted],
+        temperature,
+        batch.weight.unsqueeze(1).expand_as(contrasted)[contrasted],
+    )
+    return step, session, contrast
+
+
+def vain_loss(reading: Reading, batch: Batch) -> Tensor:
+    """Of the calls of which the rest of the session tells whether they were in vain; 0 where the batch has none."""
+    known = batch.vain != UNLABELLED
+    if not bool(known.any()):
+        return torch.zeros(())
+    return functional.binary_cross_entropy_with_logits(
+        reading.session[:, 1::2][known],
+        batch.vain[known].float(),
+        weight=batch.weight.unsqueeze(1).expand_as(known)[known],
+    )
+
+
+def supervised_contrast(
+    signatures: Tensor, classes: Tensor, temperature: float, weight: Tensor | None = None
+) -> Tensor:
+    """SupCon (Khosla et al. 2020, L_out): signatures (n, d) of length 1, classes and weights of anchors (n,).
+
+    0 when no two share a class.
+    """
+    others = ~torch.eye(len(classes), dtype=torch.bool)
+    alike = (classes.unsqueeze(0) == classes.unsqueeze(1)) & others
+    anchors = alike.any(dim=1)
+    if not bool(anchors.any()):
+        return signatures.sum() * 0.0
+    similarity = (signatures @ signatures.T) / temperature
+    log_share = similarity - torch.logsumexp(similarity.masked_fill(~others, float("-inf")), dim=1, keepdim=True)
+    positive = log_share.masked_fill(~alike, 0.0).sum(dim=1)[anchors] / alike.sum(dim=1)[anchors]
+    return -(positive if weight is None else positive * weight[anchors]).mean()
+
+
+def version_of(weights: bytes) -> str:
+    """A version is named by its weights."""
+    return hashlib.sha256(weights).hexdigest()
+
+
+def _known_steps(episodes: Sequence[Episode], batch: Batch, stale: Collection[str]) -> Tensor:
+    """(b, s): True at labelled steps of tools that are not stale."""
+    known = batch.failed != UNLABELLED
+    if stale:
+        for row, episode in enumerate(episodes):
+            for place, tool in enumerate(episode.tools):
+                if tool in stale:
+                    known[row, place] = False
+    return known
+
+
+def real_steps(batch: Batch) -> Tensor:
+    """(b, s): True where a step is one, False where it is padding."""
+    return torch.arange(batch.failed.shape[1]).unsqueeze(0) < batch.length.unsqueeze(1)

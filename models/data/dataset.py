@@ -1,0 +1,162 @@
+"""Judged sessions as the network reads them: vectors of goal, actions and outcomes, with what to learn from each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.risk.network import MAX_STEPS, TEXT_DIMENSIONS
+from fleetlore.risk.session_texts import session_texts
+from fleetlore.wire.adapter_manifest import Place
+from fleetlore.wire.trajectory import Judgment, Step
+from models.data.ineffective import in_vain
+
+UNLABELLED = -1
+HELD_OUT_ONE_IN = 5
+
+
+NOWHERE = Place(-1, -1, -1)
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One session, or a window of a long one.
+
+    Attributes:
+        key: hash of tenant, session and window: decides what is held out and what a buffer keeps, so that neither
+            depends on the order of arrival.
+        vectors: float16 (1 + 2n, 256): goal, action 1, outcome 1, …
+        failed: int8 (n): 1 the step failed, 0 it worked, -1 says nothing (a transient fault, a step of the window before).
+        contrast: per step, what went wrong with which tool (or that the tool worked).
+        tools: per step.
+        session_failed: the verdict.
+        domain: what kind of work it was: the first word of the task's name.
+        patterns: per step, id of the failure's class; empty where it worked.
+        place: where it lies on `judgments`.
+        vain: int8 (n): 1 the step was in vain, 0 it helped, -1 nobody knows (models.data.ineffective).
+    """
+
+    key: str
+    agent: str
+    vectors: npt.NDArray[np.float16]
+    failed: npt.NDArray[np.int8]
+    contrast: tuple[str, ...]
+    tools: tuple[str, ...]
+    session_failed: bool
+    domain: str = ""
+    patterns: tuple[str, ...] = ()
+    place: Place = NOWHERE
+    vain: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+
+    @property
+    def session(self) -> str:
+        """The part of the key that all windows of a session share."""
+        return self.key[:32]
+
+    @property
+    def held_out(self) -> bool:
+        return int(self.key[:8], 16) % HELD_OUT_ONE_IN == 0
+
+    @property
+    def stratum(self) -> tuple[str, bool]:
+        """Tool and outcome it stands for: the first failed step's tool, else the last one's."""
+        failures = np.flatnonzero(self.failed == 1)
+        return self.tools[int(failures[0]) if len(failures) else -1], bool(len(failures))
+
+
+def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHERE) -> list[Episode]:
+    """The session's episodes: none without a tool call, several when it has more steps than the network reads.
+
+    Windows overlap by half, so that a step never lacks its past; each step is a label in one of them only.
+    All windows of a session are held out together: the split is by session.
+    """
+    trajectory = judgment.trajectory
+    steps = trajectory.calls
+    if not steps:
+        return []
+    vectors = encoder.encode(session_texts(trajectory.goal, steps)).astype(np.float16)
+    key = blake2b(f"{trajectory.tenant}\x1f{trajectory.id}".encode(), digest_size=16).hexdigest()
+    word = _WORD.search(trajectory.task)
+    episodes: list[Episode] = []
+    vain = np.array(in_vain(steps), dtype=np.int8)
+    labelled_until = 0
+    for start in range(0, max(1, len(steps) - MAX_STEPS // 2), MAX_STEPS // 2):
+        window = steps[start : start + MAX_STEPS]
+        failed = np.array([_label(step) for step in window], dtype=np.int8)
+        mine = vain[start : start + MAX_STEPS].copy()
+        for labels in (failed, mine):
+            labels[: labelled_until - start] = UNLABELLED
+        labelled_until = start + len(window)
+        rows = [0, *range(1 + 2 * start, 1 + 2 * (start + len(window)))]
+        episodes.append(
+            Episode(
+                key=f"{key}{start:04x}",
+                agent=trajectory.agent,
+                vectors=vectors[rows],
+                failed=failed,
+                contrast=tuple(step.family or f"ok {step.tool}" for step in window),
+                tools=tuple(step.tool for step in window),
+                session_failed=judgment.verdict.label == "failure",
+                domain=word.group().lower() if word else "",
+                patterns=tuple(step.pattern or "" for step in window),
+                place=place._replace(window=len(episodes)),
+                vain=mine,
+            )
+        )
+    return episodes
+
+
+def _label(step: Step) -> int:
+    # A flaky network says nothing about the call: learned, it would warn of what works a second later.
+    return UNLABELLED if step.failed and step.transient else int(step.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Episodes as tensors, padded to the right: b sessions, s steps, 1 + 2s tokens.
+
+    failed, contrast, vain: (b, s), -1 where there is nothing to learn; session_failed: (b,); length: steps of each.
+    weight: (b,), of each step of a session; 1 where nothing else was said.
+    """
+
+    vectors: Tensor
+    failed: Tensor
+    contrast: Tensor
+    session_failed: Tensor
+    length: Tensor
+    weight: Tensor
+    vain: Tensor
+
+
+def collate(episodes: Sequence[Episode], weights: Sequence[float] | None = None) -> Batch:
+    """Stack episodes; contrast classes get numbers in the order of their names."""
+    longest = max(len(episode.failed) for episode in episodes)
+    classes = {name: index for index, name in enumerate(sorted({name for e in episodes for name in e.contrast}))}
+    vectors = np.zeros((len(episodes), 1 + 2 * longest, TEXT_DIMENSIONS), dtype=np.float32)
+    failed = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
+    contrast = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
+    vain = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
+    for row, episode in enumerate(episodes):
+        vectors[row, : len(episode.vectors)] = episode.vectors
+        failed[row, : len(episode.failed)] = episode.failed
+        vain[row, : len(episode.vain)] = episode.vain
+        contrast[row, : len(episode.failed)] = [classes[name] for name in episode.contrast]
+    contrast[failed == UNLABELLED] = UNLABELLED
+    return Batch(
+        vectors=torch.from_numpy(vectors),
+        failed=torch.from_numpy(failed),
+        contrast=torch.from_numpy(contrast),
+        session_failed=torch.tensor([float(episode.session_failed) for episode in episodes]),
+        length=torch.tensor([len(episode.failed) for episode in episodes]),
+        weight=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights), dtype=torch.float32),
+        vain=torch.from_numpy(vain),
+    )

@@ -1,0 +1,93 @@
+"""Old sessions to rehearse while new ones are learned: without them an adapter forgets what it knew."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+
+from models.data.dataset import Episode
+
+SMALLEST_SPAN = 4
+"""Episodes of a stratum, e-fold in weight, at the least: one that holds a few must not change with every session."""
+
+
+class ReplayBuffer:
+    """A sample of the episodes of every (tool, outcome), at most `capacity` in all, of which newer ones are likelier.
+
+    Each stratum is a reservoir with forward decay (Cormode, Shkapenyuk, Srivastava and Xu 2009): the weight of an episode
+    grows e-fold with as many episodes of its stratum before it as the stratum holds. So rules that have changed fade from
+    what is rehearsed as sessions under the new ones come, and a stratum of which nothing comes any more keeps what it has.
+    Where all is full, the largest stratum gives one up, and in it the agent who has most there: what a small stratum leaves free
+    serves the others, and who sends more is kept no more often, so a flood of one agent's sessions neither is what is rehearsed
+    nor what a candidate is measured on.
+    Chance is the hash of the key: the same episodes in the same order give the same buffer, however they are divided into batches.
+    """
+
+    def __init__(self, capacity: int, seed: int = 0) -> None:
+        self.capacity = capacity
+        self._salt = str(seed).encode()
+        self._strata: dict[tuple[str, bool], dict[str, tuple[float, Episode]]] = {}
+        self._clocks: dict[tuple[str, bool], float] = defaultdict(float)
+
+    def __len__(self) -> int:
+        return sum(len(stratum) for stratum in self._strata.values())
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Offer episodes, the oldest first; one that is there changes nothing."""
+        held = len(self)
+        for episode in episodes:
+            name = episode.stratum
+            stratum = self._strata.setdefault(name, {})
+            if episode.key in stratum:
+                continue
+            self._clocks[name] += 1 / max(SMALLEST_SPAN, len(stratum))
+            stratum[episode.key] = math.log(-math.log(self._chance(episode.key))) - self._clocks[name], episode
+            held += 1
+            if held > self.capacity:
+                largest = self._strata[max((len(kept), each) for each, kept in self._strata.items())[1]]
+                del largest[_least_missed(largest)]
+                held -= 1
+
+    def drop(self, unwanted: Callable[[Episode], bool]) -> int:
+        """Forget the episodes of which `unwanted` is true; returns how many."""
+        before = len(self)
+        self._strata = {
+            name: kept
+            for name, stratum in self._strata.items()
+            if (kept := {key: ranked for key, ranked in stratum.items() if not unwanted(ranked[1])})
+        }
+        return before - len(self)
+
+    def draw(self, count: int, seed: int) -> list[Episode]:
+        """At most `count` different episodes, taken in turn from every stratum: a function of the content and the seed."""
+        chance = random.Random(seed)
+        piles = []
+        for name in sorted(self._strata):
+            pile = sorted(self._strata[name])
+            chance.shuffle(pile)
+            piles.append([self._strata[name][key][1] for key in pile])
+        chance.shuffle(piles)
+        drawn: list[Episode] = []
+        depth = 0
+        while len(drawn) < count and any(len(pile) > depth for pile in piles):
+            drawn.extend(pile[depth] for pile in piles if len(pile) > depth)
+            depth += 1
+        return drawn[:count]
+
+    def all(self) -> list[Episode]:
+        """Everything it holds, ordered by key."""
+        return sorted((e for stratum in self._strata.values() for _, e in stratum.values()), key=lambda e: e.key)
+
+    def _chance(self, key: str) -> float:
+        """Uniform within 0..1, without either end."""
+        digest = blake2b(key.encode(), digest_size=6, key=self._salt).digest()
+        return (int.from_bytes(digest) + 0.5) / 2**48
+
+
+def _least_missed(stratum: Mapping[str, tuple[float, Episode]]) -> str:
+    """Key of what goes first: of the agents with the most episodes, the one of the greatest rank."""
+    of_agent = Counter(episode.agent for _, episode in stratum.values())
+    return max((of_agent[episode.agent], rank, key) for key, (rank, episode) in stratum.items())[2]

@@ -1,0 +1,66 @@
+"""How much each session weighs in an update: both outcomes alike, and no agent more than its share.
+
+A mean weighted by volume has a breakdown point of zero: whoever sends most decides what is learned. Here an agent's share
+of an update is bounded whatever it sends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from models.data.dataset import UNLABELLED, Episode
+
+AGENT_SHARE = 0.05
+MOST_BALANCING = 3.0
+
+
+def influences(episodes: Sequence[Episode], agent_share: float = AGENT_SHARE) -> list[float]:
+    """Weight of a step of each episode; its mean over all labelled steps is 1.
+
+    Sessions that failed and sessions that did not weigh the same (a rare outcome at most `MOST_BALANCING` times its
+    number), then no agent has more than `agent_share` of the whole, or its equal part where there are fewer agents than
+    that allows: what is above is handed to the others in proportion (water-filling).
+    """
+    steps = [int((episode.failed != UNLABELLED).sum()) for episode in episodes]
+    by_outcome = {
+        failed: sum(n for e, n in zip(episodes, steps, strict=True) if e.session_failed == failed)
+        for failed in (True, False)
+    }
+    total = sum(steps)
+    if total == 0:
+        return [1.0] * len(episodes)
+    balance = {
+        failed: min(MOST_BALANCING, total / (2 * mass)) if mass and mass < total else 1.0
+        for failed, mass in by_outcome.items()
+    }
+    masses: dict[str, float] = defaultdict(float)
+    for episode, n in zip(episodes, steps, strict=True):
+        masses[episode.agent] += n * balance[episode.session_failed]
+    masses = {agent: mass for agent, mass in masses.items() if mass}
+    factors = _capped(masses, max(agent_share, 1 / len(masses)))
+    raw = [balance[episode.session_failed] * factors.get(episode.agent, 1.0) for episode in episodes]
+    mean = sum(weight * n for weight, n in zip(raw, steps, strict=True)) / total
+    return [weight / mean for weight in raw]
+
+
+def shares(agents: Sequence[str], agent_share: float = AGENT_SHARE) -> list[float]:
+    """Weight of each of some sessions by their agents, the largest 1: no agent has more than the share of all, or twice its equal part."""
+    counts = dict(Counter(agents))
+    factors = _capped(counts, max(agent_share, 2 / len(counts))) if counts else {}
+    most = max(factors.values(), default=1.0)
+    return [factors[agent] / most for agent in agents]
+
+
+def _capped(masses: Mapping[str, float], bound: float) -> dict[str, float]:
+    """Factor of each agent after which none has more than the bound of the sum; the bound is at least an equal part."""
+    order = sorted(masses, key=lambda agent: (-masses[agent], agent))
+    left = sum(masses.values())
+    # From the largest: each that is above the bound gets exactly the bound, and the rest share what remains.
+    for capped, agent in enumerate(order):
+        remaining = 1 - bound * capped
+        if remaining <= 0 or masses[agent] / left * remaining <= bound * (1 + 1e-12):
+            scale = max(remaining, 0.0) / left
+            return {a: bound / masses[a] if place < capped else scale for place, a in enumerate(order)}
+        left -= masses[agent]
+    return {agent: bound / masses[agent] for agent in order}

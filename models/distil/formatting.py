@@ -1,0 +1,61 @@
+"""What the items of the extractive distiller are made of: quotes of calls and errors, one line each and cut, and ids."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from fleetlore.wire.trajectory import Step
+from models.memory import candidate
+
+VERSION = "extractive-2"
+
+Calls = tuple[Step, ...]
+
+MAX_GOAL = 160
+MAX_CALL = 400
+MAX_STEP = 200
+MAX_ERROR = 300
+MAX_RESULT = 200
+
+# Texts that are kept once they were shortened: goals, errors and calls repeat within a session and between sessions of a
+# task, so more than half are found. At most 2,000 characters each: some ten megabytes.
+REMEMBERED = 4096
+
+
+def item_id(tenant: str, kind: str, *key: str) -> str:
+    """Id of an item of this distiller."""
+    return candidate.item_id(VERSION, tenant, kind, *key)
+
+
+def call_text(step: Step, limit: int = MAX_CALL) -> str:
+    return f"{step.tool}({line(step.arguments, limit)})"
+
+
+def said(failed: Step) -> str:
+    return failed.error_message or failed.error_type or ""
+
+
+def error_text(step: Step) -> str:
+    return line(said(step), MAX_ERROR)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def line(text: str, limit: int) -> str:
+    """The text on one line, cut at `limit` characters."""
+    if len(text) <= limit and "  " not in text and text.isprintable():
+        return text.strip()  # most are so, and are looked at once instead of being taken apart
+    whole = " ".join(text[: 4 * limit].split())
+    return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
+
+
+def parsed(arguments: str) -> Any:
+    """Arguments as a JSON value where they are one; a text that was cut is no JSON and stays text."""
+    if arguments[:1] in ("{", "["):
+        try:
+            return orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            pass
+    return arguments

@@ -1,0 +1,112 @@
+"""Strategy: a task that some sessions solved and others did not. A way that worked against one that did not.
+
+Of attempts that were started together without a task, the group is the task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from zlib import crc32
+
+import orjson
+
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.wire.trajectory import Judgment, Step
+from models.distil.formatting import (
+    MAX_ERROR,
+    MAX_GOAL,
+    MAX_STEP,
+    REMEMBERED,
+    VERSION,
+    Calls,
+    item_id,
+    line,
+    parsed,
+    said,
+)
+from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
+from models.memory.consolidation import ENDING_BITS
+from models.memory.quality import ERROR_MET
+
+MAX_OUTLINE_BYTES = 3_000
+MAX_OUTLINE = 24
+MAX_ERRORS = 3
+
+_TOKEN = re.compile(r"[-+]?\w[\w.]*")
+
+
+def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
+    """One side of a task's contrast; the item exists once the other side has come too."""
+    trajectory, probability = judgment.trajectory, judgment.verdict.probability
+    succeeded = probability > SUCCESS_ABOVE
+    task = trajectory.task or trajectory.group
+    if not task or not calls or (calls[-1].failed if succeeded else probability >= FAILURE_BELOW):
+        return []
+    # The way that worked, without its failed attempts; of a failure, every call.
+    way = [call for call in calls if call.pattern is None] if succeeded else calls
+    number = len(calls)
+    goal = line(trajectory.goal, MAX_GOAL) or task
+    if succeeded:
+        content, description = f"Goal: {goal}", f"Solved in {_count(number, 'call')}."
+        rank: tuple[int, ...] = (number,)
+    else:
+        errors = list(dict.fromkeys([said(calls[place]) for place in telling]))
+        content = "\n".join(f"{ERROR_MET}{line(error, MAX_ERROR)}" for error in errors[:MAX_ERRORS])
+        description = f"Others failed{' on: ' + line(errors[-1], 120) if errors else ' without an error'}."
+        # An example that met errors says more about what to avoid.
+        rank = (0 if errors else 1, number)
+    return [
+        Candidate(
+            **origin(trajectory),
+            item_id=item_id(trajectory.tenant, "strategy", task),
+            kind="strategy",
+            side="success" if succeeded else "failure",
+            rank=rank,
+            title=f"How to: {line(goal, 120)}",
+            description=description,
+            content=content,
+            when=f"the task is {task}",
+            task=task,
+            calls=outline(way),
+            way=_way(calls[-1]),
+            version=VERSION,
+        )
+    ]
+
+
+def _way(last: Step) -> int:
+    """How a session ended: by what its last call gave, for the same is reached by different calls, or else by the call.
+
+    Upper bits by the tool, lower bits by the rest, without what is mere writing.
+    """
+    said = " ".join(_TOKEN.findall((last.error_message or last.result or last.arguments).casefold()))
+    return crc32(last.tool.encode()) >> 12 << ENDING_BITS | crc32(said.encode())
+
+
+def outline(calls: Sequence[Step]) -> tuple[str, ...]:
+    """One text a call, so that equal calls of two sessions are equal texts."""
+    half = MAX_OUTLINE // 2
+    kept = calls if len(calls) <= MAX_OUTLINE else [*calls[:half], *calls[-half:]]
+    limit = MAX_STEP
+    while True:
+        texts = tuple([_outlined(call.tool, call.arguments, limit) for call in kept])
+        # A state holds eight outlines and must fit a field of the store, which counts bytes of escaped JSON: six a character
+        # at the most.
+        short = 6 * sum(map(len, texts)) <= MAX_OUTLINE_BYTES
+        if short or limit <= 8 or len(orjson.dumps(texts)) <= MAX_OUTLINE_BYTES:
+            return texts
+        limit //= 2
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _outlined(tool: str, arguments: str, limit: int) -> str:
+    """A call with its JSON in one spelling."""
+    if arguments[:1] in ("{", "["):
+        arguments = arguments_text(parsed(arguments))
+    return line(f"{tool}({arguments})", limit)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,187 @@
+"""The critic: P(a session fails), from what its agent did and saw so far. `models.judge.critic_fit` makes one from logged sessions.
+
+One logistic regression for each family of tools (tools that occur in one session) and each view (after one tool step, two, more,
+and on the complete session), over hashed words and the state of the steps (`models.judge.critic_features`). Predicting needs numpy
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from benchmarks.foresight.earlier_sessions import Pull
+from fleetlore.errors import ConfigError
+from fleetlore.wire.trajectory import Step, Trajectory
+from models.judge.critic_features import BITS, WORD_BITS, features, word_places
+from models.judge.prefix import first_steps
+
+NAME: Final = "critic-2"
+# A view is a question: after one tool step, after two, after three or more, and on the complete session.
+VIEWS: Final[tuple[int | None, ...]] = (1, 2, 3, None)
+# Whose sessions a calibration is for: agents that were not fitted on, and agents that were.
+NEW, KNOWN = 0, 1
+# Below this a judgment is not made: three of four is what a lesson may rest on at the least.
+CONFIDENCE: Final = 0.75
+# Of the failures that it judges: where more were called a success, it calls nothing a success. What learns from a false success
+# repeats it.
+FALSE_SUCCESSES: Final = 0.25
+
+Floats = npt.NDArray[np.float64]
+
+
+class Record(NamedTuple):
+    """What a critic said of complete sessions of a family of tools whose agent, task or both had been left out of its fit.
+
+    failure, missed: of those that failed, which it called a failure and which a success. alarm, success: the same of those that
+    succeeded. unsure: those on which it was less sure than `CONFIDENCE`; they are in none of the other four.
+    """
+
+    tools: str
+    failure: int
+    missed: int
+    alarm: int
+    success: int
+    unsure: int
+
+    def allows(self, failed: bool) -> bool:
+        """Whether a verdict of this label was right as often as it says, and few enough of the failures were called a success."""
+        if failed:
+            return self.failure > 0 and self.failure >= CONFIDENCE * (self.failure + self.alarm)
+        few = self.missed <= FALSE_SUCCESSES * (self.failure + self.missed)
+        return few and self.success > 0 and self.success >= CONFIDENCE * (self.success + self.missed)
+
+
+class Critic:
+    """P(session fails).
+
+    Args:
+        arrays: `weights` (groups, views, 2**BITS), `bias` (groups, views) and `calibration` (groups, views, new or known agent, 2),
+            slope and shift, where group 0 is the fit of all families; `words`, a bit for each known word.
+        tools: the group of each tool whose family has a fit of its own.
+        agents: the groups in whose fit each agent has sessions.
+        usual: share of known words below which a session is strange.
+        records: of each group but 0.
+        pull: for those who know what sessions ended before (`benchmarks.foresight.earlier_sessions`); nothing here reads it.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        tools: Mapping[str, int],
+        agents: Mapping[str, Sequence[int]],
+        usual: float,
+        records: Sequence[Record],
+        pull: Pull,
+    ) -> None:
+        self._arrays = dict(arrays)
+        self._tools = dict(tools)
+        self._agents = dict(agents)
+        self._usual = usual
+        self.records = tuple(records)
+        self.pull = pull
+        self._words = np.unpackbits(arrays["words"])
+        digest = hashlib.sha256(self._header())
+        for name in sorted(self._arrays):
+            digest.update(np.ascontiguousarray(self._arrays[name]).tobytes())
+        self.version = f"{NAME}-{digest.hexdigest()[:12]}"
+
+    @classmethod
+    def fit(cls, trajectories: Sequence[Trajectory], failed: Sequence[bool], seed: int = 0) -> Critic:
+        """Fit on sessions whose end is known; the same critic for the same sessions in the same order.
+
+        Raises:
+            ConfigError: none of them failed, or all did.
+            ModelUnavailable: the `[evaluate]` extra is not installed.
+        """
+        from models.judge.critic_fit import fit
+
+        return fit(trajectories, np.asarray(failed, bool), seed)
+
+    def failure_probability(self, trajectories: Sequence[Trajectory], calls: int | None) -> Floats:
+        """P(fails) of each, after its first `calls` tool steps (None: of the complete session): (n,).
+
+        A session with fewer tool steps is read as a whole.
+        """
+        if calls is not None and calls < 1:
+            raise ValueError(f"calls is {calls}, but a session begins with its first")
+        view = len(VIEWS) - 1 if calls is None else min(calls, len(VIEWS) - 1) - 1
+        logits = np.zeros(len(trajectories))
+        for row, trajectory in enumerate(trajectories):
+            group = self.family(trajectory, calls)
+            ((places, values),) = features(trajectory, (calls,))
+            score = float(self._arrays["weights"][group, view, places].astype(np.float64) @ values)
+            known = KNOWN if group in self._agents.get(trajectory.agent, ()) else NEW
+            slope, shift = self._arrays["calibration"][group, view, known].tolist()
+            logits[row] = slope * (score + float(self._arrays["bias"][group, view])) + shift
+        return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))), np.float64)
+
+    def family(self, trajectory: Trajectory, calls: int | None) -> int:
+        """The number of the family of most of its first `calls` tool steps (None: of all); 0 where it has no fit of it."""
+        return group_of(self._tools, first_steps(trajectory, calls))
+
+    def familiar(self, trajectory: Trajectory) -> bool:
+        """Whether it was fitted on sessions like this one: by most of its tools, and by its words."""
+        calls, places = trajectory.calls, word_places(trajectory)
+        if not calls or 2 * sum(step.tool in self._tools for step in calls) < len(calls):
+            return False
+        return not len(places) or float(self._words[places].mean()) >= self._usual
+
+    def record(self, trajectory: Trajectory) -> Record | None:
+        """What it said of the session's family of tools; None for a family it has no fit of."""
+        group = self.family(trajectory, None)
+        return self.records[group - 1] if group else None
+
+    def to_bytes(self) -> bytes:
+        """Safetensors with a JSON header."""
+        from safetensors.numpy import save
+
+        return bytes(save(self._arrays, {"critic": self._header(pull=self.pull._asdict()).decode()}))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Critic:
+        """The critic that `to_bytes` wrote. Raises ConfigError for anything else."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            arrays = load(data)
+            metadata = orjson.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+            header = orjson.loads(metadata["critic"])
+            name, tools, usual = header["name"], dict(header["tools"]), float(header["usual"])
+            agents = {str(agent): [int(group) for group in of] for agent, of in header["agents"].items()}
+            records = [Record(*record) for record in header["records"]]
+            # A critic that was fitted before this was learned has none, and says the same.
+            pull = Pull(**header.get("pull", {}))
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"these bytes hold no critic: {error}") from None
+        groups = 1 + len(records)
+        shapes = {
+            "weights": (groups, len(VIEWS), 2**BITS),
+            "bias": (groups, len(VIEWS)),
+            "calibration": (groups, len(VIEWS), 2, 2),
+            "words": (2**WORD_BITS // 8,),
+        }
+        found = {name: array.shape for name, array in arrays.items()}
+        if name != NAME or found != shapes or not {*tools.values()} <= {*range(1, groups)}:
+            raise ConfigError("this critic was fitted by another version of fleetlore: fit it again")
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ConfigError("this critic has weights that are no numbers")
+        return cls(arrays, tools, agents, usual, records, pull)
+
+    def _header(self, **more: Any) -> bytes:
+        records = [list(record) for record in self.records]
+        header = {"name": NAME, "tools": self._tools, "agents": self._agents, "usual": self._usual, "records": records}
+        return orjson.dumps(header | more, option=orjson.OPT_SORT_KEYS)
+
+
+def group_of(tools: Mapping[str, int], steps: Sequence[Step]) -> int:
+    """The family of most of the tool steps; 0 where none is known."""
+    found = Counter(tools[step.tool] for step in steps if step.role == "tool" and step.tool in tools)
+    return min(found, key=lambda group: (-found[group], group)) if found else 0

@@ -1,0 +1,84 @@
+"""What a model said of a session, as it travels on the topic `trajectories`: later than the session, as feedback does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from fleetlore.wire.lore import ItemKind
+from fleetlore.wire.trajectory import Trajectory, Verdict, encode
+from models.memory.candidate import Candidate, Side, item_id, origin
+
+MAX_TITLE = 120
+MAX_DESCRIPTION = 300
+MAX_CONTENT = 600
+MAX_WHEN = 200
+
+
+class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"):
+    """A model's verdict.
+
+    Attributes:
+        session: id of the trajectory.
+        events: how many events the trajectory had that it was asked about; of one with more of them it says nothing.
+    """
+
+    session: str
+    events: int
+    verdict: Verdict
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One item as a model wrote it."""
+
+    title: str
+    description: str
+    content: str
+    when: str
+
+
+class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
+    """What a model learned from a session whose verdict was sure.
+
+    Attributes:
+        session, events: as in `Opinion`.
+        label: of the verdict; with another one the notes say nothing.
+        version: of the distiller.
+    """
+
+    session: str
+    events: int
+    label: str
+    version: str
+    notes: tuple[Note, ...] = ()
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+    def candidates(self, trajectory: Trajectory) -> Iterator[Candidate]:
+        """The contributions to memory items. Two sessions meet in an item where a model gave both notes the same title."""
+        kind: ItemKind
+        side: Side
+        kind, side = ("strategy", "success") if self.label == "success" else ("lesson", "failure")
+        tools = [step.tool for step in trajectory.calls]
+        tool = max(sorted(set(tools)), key=tools.count, default="")
+        for note in self.notes:
+            key = " ".join(note.title.casefold().split())
+            yield Candidate(
+                **origin(trajectory),
+                item_id=item_id(self.version, trajectory.tenant, kind, trajectory.task or tool, key),
+                kind=kind,
+                side=side,
+                rank=(0,),
+                title=note.title,
+                description=note.description,
+                content=note.content,
+                when=note.when,
+                tool=tool,
+                task=trajectory.task,
+                version=self.version,
+            )

@@ -1,0 +1,41 @@
+"""The beginning of a session: what was known of it after its first tool steps."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from fleetlore.wire.trajectory import Step, Trajectory
+
+
+def first_steps(trajectory: Trajectory, calls: int | None) -> tuple[Step, ...]:
+    """The steps up to and with the tool step number `calls`; all of them where there are fewer, or for None."""
+    if calls is None:
+        return trajectory.steps
+    seen = 0
+    for place, step in enumerate(trajectory.steps):
+        seen += step.role == "tool"
+        if seen >= calls and step.role == "tool":
+            return trajectory.steps[: place + 1]
+    return trajectory.steps
+
+
+def first_calls(trajectory: Trajectory, calls: int) -> Trajectory | None:
+    """The session as it was when its tool step number `calls` had ended; None where it did not go on after that.
+
+    Predicting how a session ends is a prediction only while it runs. What only its end tells is taken out: how it ended,
+    its reward and feedback, and how many events it had.
+    """
+    if calls < 1:
+        raise ValueError(f"calls is {calls}, but a session begins with its first")
+    steps = first_steps(trajectory, calls)
+    if len(steps) == len(trajectory.steps):
+        return None
+    return replace(
+        trajectory,
+        steps=steps,
+        ending="unknown",
+        reward=None,
+        feedback=None,
+        events=len(steps),
+        ended=trajectory.started,
+    )

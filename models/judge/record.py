@@ -1,0 +1,148 @@
+"""How often a judge was right, by its version and family of tools: its confusion matrix, kept up by feedback and rewards.
+
+A judge that is measured once, on somebody else's sessions, would be believed for ever. Here every session on which somebody
+spoke who knows better is a case for each judge that spoke on it too, whether or not its verdict was the one that counted. A
+case follows from what is known of its session, so it counts once, however often and in whatever order that arrives; of many
+sessions a bounded sample is kept (`models.memory.latest_sample`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.wire.lore import wilson
+from fleetlore.wire.trajectory import Trajectory, Verdict, encode
+from models.memory.latest_sample import Newest
+
+SAMPLED_CASES = 256
+# A verdict that teaches claims to be right four times of five (`models.memory.candidate`). What a judge says, failure or success, is not
+# heard any more where it is surely wrong more often than that: at the lower end of the 95 % interval (Wilson).
+MOST_WRONG = 0.2
+FEWEST_CASES = 8
+MAX_FAMILY = 64
+
+
+class Case(NamedTuple):
+    """What a judge said of one session, and what was true; the greatest of several counts.
+
+    Attributes:
+        revision: of the session, as in `Trajectory.revision`.
+        said, truth: `success` or `failure`; both empty where the session, as it is known by now, is no case.
+    """
+
+    revision: tuple[int, float]
+    said: str = ""
+    truth: str = ""
+
+
+class JudgeRecord:
+    """The cases of one version of a judge in one family of tools; merging commutes and repeats without effect."""
+
+    def __init__(self, source: str, version: str, family: str, cases: Iterable[tuple[int, Case]] = ()) -> None:
+        self.source, self.version, self.family = source, version, family
+        self.cases: Newest[Case] = Newest(SAMPLED_CASES, cases)
+        self._silenced: frozenset[str] | None = None
+
+    def add(self, session: str, case: Case) -> bool:
+        """Say whether anything changed. That a session is no case is news only where it was one."""
+        place = stable_hash(session)
+        changed = bool(case.truth or place in self.cases.kept) and self.cases.add(place, case)
+        if changed:
+            self._silenced = None
+        return changed
+
+    def merge(self, other: JudgeRecord) -> bool:
+        self._silenced = None
+        return self.cases.merge(other.cases)
+
+    @property
+    def matrix(self) -> Counter[tuple[str, str]]:
+        """(said, truth) → sessions, of those that are kept."""
+        return Counter((case.said, case.truth) for case in self.cases.kept.values() if case.truth)
+
+    @property
+    def silenced(self) -> frozenset[str]:
+        """What this judge may say no more: `success`, `failure`, both or neither."""
+        if self._silenced is None:
+            matrix = self.matrix
+            self._silenced = frozenset(
+                [
+                    said
+                    for said, other in (("success", "failure"), ("failure", "success"))
+                    if matrix[said, other] + matrix[said, said] >= FEWEST_CASES
+                    and wilson(matrix[said, other], matrix[said, other] + matrix[said, said])[0] > MOST_WRONG
+                ]
+            )
+        return self._silenced
+
+    def precision(self, said: str) -> float | None:
+        """How often it is right when it says `said`, at least: the lower end of the 95 % interval. None before it was measured."""
+        matrix = self.matrix
+        right, cases = matrix[said, said], sum(count for (claim, _), count in matrix.items() if claim == said)
+        return wilson(right, cases)[0] if cases >= FEWEST_CASES else None
+
+    def to_json(self) -> bytes:
+        return encode(_Kept(self.source, self.version, self.family, self.cases.sorted()))
+
+    @classmethod
+    def from_json(cls, value: bytes | str) -> JudgeRecord:
+        """Raises msgspec.DecodeError (a ValueError) for what is none."""
+        kept = _read(value)
+        return cls(kept.source, kept.version, kept.family, kept.cases)
+
+
+class _Kept(msgspec.Struct, gc=False):
+    """A `JudgeRecord` as it is stored."""
+
+    source: str
+    version: str
+    family: str
+    cases: list[tuple[int, Case]]
+
+
+_read = msgspec.json.Decoder(_Kept).decode
+
+
+def tool_family(trajectory: Trajectory) -> str:
+    """The server whose tools the session called most, or the tool where it names none; empty where it called none.
+
+    A name like `github__create_issue`, `fs.read` or `mcp:fs/read` begins with its server.
+    """
+    counts: dict[str, int] = {}
+    for step in trajectory.steps:
+        if step.role == "tool":
+            counts[step.tool] = counts.get(step.tool, 0) + 1
+    if not counts:
+        return ""
+    tool = min(counts, key=lambda each: (-counts[each], each))
+    for mark in ("__", "/", "."):
+        tool = tool.partition(mark)[0] or tool
+    return tool[:MAX_FAMILY]
+
+
+def measurable(trajectory: Trajectory, votes: Iterable[Verdict]) -> list[Verdict]:
+    """The votes that something may say more of: an environment's own is contradicted by feedback alone."""
+    return [vote for vote in votes if vote.source != "reward" or trajectory.feedback is not None]
+
+
+def cases_of(
+    trajectory: Trajectory, votes: Sequence[Verdict], before: Sequence[Verdict]
+) -> Iterator[tuple[Verdict, Case]]:
+    """For each judge that speaks on the session, or spoke on it `before`, what that says of the judge.
+
+    What is true is what feedback says, or else the environment's reward; nobody below them judges another.
+    """
+    if not before and len(votes) <= 1 and trajectory.feedback is None:
+        return
+    truth = trajectory.feedback or next((vote for vote in votes if vote.source == "reward"), None)
+    now = {vote.version: vote for vote in measurable(trajectory, votes)}
+    for version, vote in ({vote.version: vote for vote in measurable(trajectory, before)} | now).items():
+        if truth is None or version not in now:
+            yield vote, Case(trajectory.revision)
+        else:
+            yield vote, Case(trajectory.revision, vote.label, truth.label)

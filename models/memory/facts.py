@@ -1,0 +1,179 @@
+"""Facts about tools and environments, from documents: memory that is told and not learned.
+
+A document is cut into pieces that fit a model's context beside other advice: Markdown along its headings, text along its
+paragraphs, JSONL a fact a line. What a piece says decides its id, so loading a document again changes nothing, and a piece
+that was edited is another fact. No outcome touches a fact: its id is no item's (`models.memory.candidate.is_item`), so nothing that is
+distilled can merge with it, and it has no utility and no age.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.redact.redact import redact
+from fleetlore.wire.lore import MemoryItem
+
+VERSION = "document-1"
+PREFIX = "fact"
+MAX_CONTENT = 800  # as much as an agent is shown of an item
+MAX_TITLE = 160
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+
+_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
+_FENCE = re.compile(r"\s*(```|~~~)")
+
+
+class Piece(NamedTuple):
+    """One fact as a document has it; `tool` and `when` are empty where it does not say."""
+
+    title: str
+    content: str
+    tool: str = ""
+    when: str = ""
+
+
+def read_facts(path: Path, tenant: str, tool: str = "", source: str = "") -> list[MemoryItem]:
+    """The facts of a document: `.md` and `.markdown`, `.jsonl`, anything else as text; secrets are masked.
+
+    Args:
+        tool: the tool that the document is about, for pieces that do not name one.
+        source: what the document is called; its file name by default.
+
+    Raises:
+        ConfigError: it cannot be read, is too large or no UTF-8, or a line of JSONL is no fact.
+    """
+    try:
+        data = path.read_bytes()
+        text = data.decode()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no UTF-8: {error}") from None
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise ConfigError(f"{path} has {len(data)} bytes; a document has at most {MAX_DOCUMENT_BYTES}")
+    name = source or path.name
+    match path.suffix.lower():
+        case ".md" | ".markdown":
+            pieces = _markdown(text, name)
+        case ".jsonl":
+            pieces = _jsonl(text, path)
+        case _:
+            pieces = (Piece(name, content) for content in _packed(_paragraphs(text.splitlines())))
+    facts = {fact.id: fact for piece in pieces if (fact := _fact(piece, tenant, tool, name)).content}
+    return list(facts.values())
+
+
+def _fact(piece: Piece, tenant: str, tool: str, source: str) -> MemoryItem:
+    title, content, when = (redact(text).strip() for text in (piece.title, piece.content, piece.when))
+    about = piece.tool or tool
+    return MemoryItem(
+        id=PREFIX + pattern_id("fact", tenant, about, source, title, content)[:28],
+        tenant=tenant,
+        kind="fact",
+        title=title[:MAX_TITLE],
+        description=f"From {source}.",
+        content=content,
+        when=when or (f"before a call of {about}" if about else ""),
+        tool=about,
+        source=source,
+        version=VERSION,
+    )
+
+
+def _markdown(text: str, name: str) -> Iterator[Piece]:
+    """Each section's text under the titles of the sections it lies in."""
+    titles: list[str] = []
+    lines: list[str] = []
+    fence = ""
+
+    def section() -> Iterator[Piece]:
+        title = " › ".join([each for each in titles if each]) or name
+        return (Piece(title, content) for content in _packed(_paragraphs(lines)))
+
+    for line in text.splitlines():
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1] == fence):
+            fence = "" if fence else mark[1]
+        heading = None if fence else _HEADING.match(line)
+        if heading is None:
+            lines.append(line)
+            continue
+        yield from section()
+        level = len(heading[1])
+        # A level that was left out has no title.
+        titles = [*titles[: level - 1], *[""] * (level - 1 - len(titles)), heading[2]]
+        lines = []
+    yield from section()
+
+
+def _paragraphs(lines: list[str]) -> Iterator[str]:
+    """What empty lines part, each no longer than a fact; code in a fence stays together as far as it fits."""
+    paragraph: list[str] = []
+    fence = ""
+    for line in [*lines, ""]:
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1] == fence):
+            fence = "" if fence else mark[1]
+        if line.strip() or fence:
+            paragraph.append(line.rstrip())
+        elif paragraph:
+            yield from _cut("\n".join(paragraph))
+            paragraph = []
+    if paragraph:  # a fence that was never closed
+        yield from _cut("\n".join(paragraph))
+
+
+def _cut(text: str) -> Iterator[str]:
+    """Parts of at most `MAX_CONTENT` characters, cut behind a line, a sentence or a word where there is one."""
+    while len(text) > MAX_CONTENT:
+        place = next(
+            (
+                at + len(mark)
+                for mark in ("\n", ". ", " ")
+                if (at := text.rfind(mark, MAX_CONTENT // 2, MAX_CONTENT)) > 0
+            ),
+            MAX_CONTENT,
+        )
+        yield text[:place].rstrip()
+        text = text[place:].lstrip()
+    yield text
+
+
+def _packed(paragraphs: Iterator[str]) -> Iterator[str]:
+    """Short paragraphs together, as many as fit one fact."""
+    packed = ""
+    for paragraph in paragraphs:
+        both = f"{packed}\n\n{paragraph}" if packed else paragraph
+        if len(both) > MAX_CONTENT:
+            yield packed
+            both = paragraph
+        packed = both
+    if packed.strip():
+        yield packed
+
+
+def _jsonl(text: str, path: Path) -> Iterator[Piece]:
+    """A JSON object a line: `content`, and where known `title`, `tool`, `when`."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise ConfigError(f"{path}, line {number}: {error}") from None
+        if not isinstance(value, dict) or not isinstance(value.get("content"), str) or not value["content"].strip():
+            raise ConfigError(f"{path}, line {number}: a fact is an object with a text `content`")
+        fields = {name: value.get(name) or "" for name in ("title", "tool", "when")}
+        if unfit := [name for name, each in fields.items() if not isinstance(each, str)]:
+            raise ConfigError(f"{path}, line {number}: {unfit[0]} must be a text")
+        content = value["content"].strip()
+        if len(content) > MAX_CONTENT:
+            raise ConfigError(f"{path}, line {number}: {len(content)} characters; a fact has at most {MAX_CONTENT}")
+        yield Piece(fields["title"] or content.splitlines()[0], content, fields["tool"], fields["when"])

@@ -1,0 +1,266 @@
+"""The mergeable state behind one memory item.
+
+Contributions arrive in any order, more than once, and through several workers over time. So the state is a join-semilattice:
+merging commutes, associates and repeats without effect, and the item that comes out depends on the *set* of contributions
+alone. A session that is judged again (a correction came) replaces what it contributed before. The state stays small: it keeps
+a bounded sample of sessions for the counts (`models.memory.latest_sample`), a few examples of each side, and of the sessions that were shown
+the item, or had it withheld, a sample as well (`models.memory.utility`).
+What is exact: everything up to `SAMPLED_SESSIONS` sessions, but for a correction of a session that was one of more examples of
+its side than are kept, which leaves a gap among them until the log is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import msgspec
+
+from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.wire.lore import HALF_LIFE_SECONDS, MemoryItem
+from fleetlore.wire.trajectory import encode
+from models.memory.candidate import Candidate, Side
+from models.memory.consolidation import Contributor, votes, weigh
+from models.memory.contrast import contrast
+from models.memory.latest_sample import Newest
+from models.memory.self_contrast import self_contrast
+from models.memory.utility import Evidence, Row, Trials
+
+SAMPLED_SESSIONS = 64
+# Of a recovery or a lesson the best by rank are kept. Of a strategy any, drawn by hash, for which of them is right only the
+# other sessions can tell: the shortest way that is said to have worked is more often than not one that was judged wrongly.
+EXAMPLES = 3
+STRATEGY_EXAMPLES: dict[Side, int] = {"success": 5, "failure": 3, "withdrawn": 3}
+# Of two sides of one session and revision the first counts, as it does where `Contributor`s are compared.
+_PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
+
+
+@dataclass(slots=True)
+class ItemState:
+    """All that is known about one memory item. Single writer per item id.
+
+    Attributes:
+        contributors: of at most `SAMPLED_SESSIONS` sessions.
+        examples: of each side a few, best first, one a session.
+        trials: of the sessions that were shown the item or had it withheld.
+        last_seen: event time of the newest contribution, in seconds since the Unix epoch.
+    """
+
+    contributors: Newest[Contributor] = field(default_factory=lambda: Newest(SAMPLED_SESSIONS))
+    examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
+    trials: Trials = field(default_factory=Trials)
+    last_seen: float = 0.0
+
+    @classmethod
+    def empty(cls) -> ItemState:
+        return cls()
+
+    def merge(self, other: ItemState | Candidate | Evidence) -> bool:
+        """Merge a contribution, evidence or another state of the same item in; say whether anything changed.
+
+        Raises:
+            ValueError: `other` belongs to another item.
+        """
+        if self.item_id and other.item_id and other.item_id != self.item_id:
+            raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
+        if isinstance(other, Evidence):
+            return self.trials.add(other)
+        if isinstance(other, Candidate):
+            contributor = Contributor(other.revision, other.side, _hash(other.agent), other.seen, other.way)
+            changed = self.contributors.add(_hash(other.session), contributor)
+            # Most contributions to an item that many sessions back come too late to be among its examples.
+            examples = () if self._outranked(other) else (other,)
+            return self._show(examples, other.seen) or changed
+        changed = any([self.contributors.merge(other.contributors), self.trials.merge(other.trials)])
+        return self._show([each for side in other.examples.values() for each in side], other.last_seen) or changed
+
+    def _show(self, examples: Sequence[Candidate], last_seen: float) -> bool:
+        newer = last_seen > self.last_seen
+        self.last_seen = max(self.last_seen, last_seen)
+        if not examples:
+            return newer
+        newest = {each.session: each for side in self.examples.values() for each in side}
+        for each in examples:
+            known = newest.get(each.session)
+            if known is None or _precedes(each, known):
+                newest[each.session] = each
+        shown: dict[Side, list[Candidate]] = {}
+        for each in sorted(newest.values(), key=_goodness):
+            counted = self.contributors.kept.get(_hash(each.session))
+            if counted is None or (counted.revision == each.revision and counted.side == each.side):
+                shown.setdefault(each.side, []).append(each)
+        before = self.examples
+        self.examples = {side: tuple(found[: _most(found[0])]) for side, found in shown.items()}
+        return newer or before != self.examples
+
+    def _outranked(self, candidate: Candidate) -> bool:
+        """It changes no example: better ones fill its side, and its session is not shown, so that none is to be replaced."""
+        side = self.examples.get(candidate.side, ())
+        if len(side) < _most(candidate) or _goodness(candidate) < _goodness(side[-1]):
+            return False
+        return not any(each.session == candidate.session for side in self.examples.values() for each in side)
+
+    @property
+    def item_id(self) -> str:
+        """Id of the item; empty before the first contribution."""
+        return next((side[0].item_id for side in self.examples.values()), "")
+
+    def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
+        """The item as agents read it.
+
+        None as long as a strategy has no failed or no succeeded session, where attempts have nothing that tells them apart, and where corrections have left an item without a
+        session that backs it, or those that contradict it outweigh it and taught nothing else: an item that was there
+        before is to be withdrawn then.
+        """
+        backing = self._backing
+        if not backing:
+            return None
+        best, superseded_by = backing[0][0], None
+        sides = {side[0].side for side in backing}
+        counted = self._counted
+        backed = [each for each in counted if each.side in sides]
+        content = best.content
+        if len(backing) == 2 and best.aspect:
+            found = self_contrast(backing[0], backing[1])
+            if found is None:
+                return None
+            content = found
+        elif len(backing) == 2:
+            best, worst = self._judged_best(backing, half_life_seconds)
+            backing = ((best,), (worst,))
+            content = contrast(best, worst)
+        else:
+            other: Side = "failure" if best.side == "success" else "success"
+            weights = weigh(counted, half_life_seconds)
+            if weights[other] > weights[best.side]:
+                superseded_by = next((each.instead for each in self.examples.get(other, ()) if each.instead), None)
+                if superseded_by is None:
+                    return None
+        uplift = self.trials.uplift
+        return MemoryItem(
+            id=best.item_id,
+            tenant=best.tenant,
+            # What was mostly tried in vain is a lesson.
+            kind="lesson" if best.cause is not None and best.side == "failure" else best.kind,
+            title=best.title,
+            description=" ".join(side[0].description for side in backing),
+            content=content,
+            when=best.when,
+            tool=best.tool,
+            pattern=best.pattern,
+            call=best.call,
+            cause=best.cause,
+            task=best.task,
+            remedy=best.remedy,
+            support=round(len(backed) * self.contributors.scale),
+            agents=len({each.agent for each in backed}),
+            sessions=tuple(sorted(example.session for side in backing for example in side)),
+            last_seen=self.last_seen,
+            version=best.version,
+            against=round((len(counted) - len(backed)) * self.contributors.scale),
+            shown=self.trials.shown_sessions,
+            superseded_by=superseded_by,
+            uplift=uplift and uplift.estimate,
+            uplift_low=uplift and uplift.low,
+            uplift_high=uplift and uplift.high,
+        )
+
+    @property
+    def is_item(self) -> bool:
+        """Whether `to_item` may give one, without making it."""
+        return bool(self._backing)
+
+    @property
+    def _backing(self) -> tuple[tuple[Candidate, ...], ...]:
+        """The examples of each side that the item is made of; none where a side is missing."""
+        success, failure = self.examples.get("success"), self.examples.get("failure")
+        if success and success[0].kind == "strategy":
+            # One without calls says in its own words what is to be done, and has no need of a contrast.
+            return (
+                (success,) if not success[0].calls and not success[0].aspect else (success, failure) if failure else ()
+            )
+        if failure and failure[0].cause is not None and (not success or self._mostly_in_vain):
+            # A preparation that does not help is worth knowing, another value that does not is not.
+            return (failure,) if "change" not in (failure[0].remedy or {}) else ()
+        if success and success[0].kind == "recovery":
+            return (success,)
+        if failure and failure[0].kind == "lesson":
+            return (failure,)
+        return ()
+
+    @property
+    def _mostly_in_vain(self) -> bool:
+        sides = [each.side for each in self._counted]
+        return sides.count("failure") > sides.count("success")
+
+    @property
+    def _counted(self) -> list[Contributor]:
+        """All but those that were judged again and teach this no longer."""
+        return [each for each in self.contributors.kept.values() if each.side != "withdrawn"]
+
+    def _judged_best(
+        self, sides: tuple[tuple[Candidate, ...], ...], half_life_seconds: float
+    ) -> tuple[Candidate, Candidate]:
+        """Of a strategy: the way that most sessions say works, and of those that failed the one that most say does not."""
+        found = votes(self._counted, half_life_seconds)
+        success, failure = sides
+        return (
+            min(success, key=lambda each: (-found.get(each.way, 0.0), each.rank, each.session)),
+            min(failure, key=lambda each: (found.get(each.way, 0.0), each.rank, each.session)),
+        )
+
+    def to_json(self) -> bytes:
+        """Equal states give equal bytes."""
+        shown, withheld = self.trials.to_rows()
+        return encode(
+            _Kept(self.contributors.sorted(), dict(sorted(self.examples.items())), self.last_seen, shown, withheld)
+        )
+
+    @classmethod
+    def from_json(cls, value: bytes) -> ItemState:
+        kept = _read_kept(value)
+        return cls(
+            Newest(SAMPLED_SESSIONS, kept.contributors),
+            kept.examples,
+            Trials.from_rows(kept.shown, kept.withheld),
+            kept.last_seen,
+        )
+
+
+class _Kept(msgspec.Struct, gc=False):
+    """An `ItemState` as it is stored."""
+
+    contributors: list[tuple[int, Contributor]]
+    examples: dict[Side, tuple[Candidate, ...]]
+    last_seen: float
+    shown: list[Row] = []
+    withheld: list[Row] = []
+
+
+_read_kept = msgspec.json.Decoder(_Kept).decode
+
+# Agents and the sessions of the examples are met again and again; a hash costs 1 µs and there were five a contribution.
+_hash = lru_cache(maxsize=16_384)(stable_hash)
+
+
+def _most(candidate: Candidate) -> int:
+    """How many examples of its side are kept."""
+    return STRATEGY_EXAMPLES[candidate.side] if candidate.kind == "strategy" else EXAMPLES
+
+
+def _goodness(candidate: Candidate) -> tuple[tuple[int, ...], str]:
+    """Lower is the better example."""
+    return (_hash(candidate.session),) if candidate.kind == "strategy" else candidate.rank, candidate.session
+
+
+def _precedes(new: Candidate, known: Candidate) -> bool:
+    """Which of two contributions of one session counts; a total order, so that two different ones never tie."""
+    first, second = _precedence(new), _precedence(known)
+    # Written out as JSON only on a tie: that is the costly part, and nearly always the same contribution come twice.
+    return first < second or (first == second and new.to_json() < known.to_json())
+
+
+def _precedence(candidate: Candidate) -> tuple[object, ...]:
+    events, corrected = candidate.revision
+    return -events, -corrected, _PRECEDENCE[candidate.side], candidate.rank

@@ -1,0 +1,200 @@
+"""The mergeable state behind one row of the `patterns` topic: a subject, and samples of the sessions that saw it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import orjson
+
+from fleetlore.stats.bottom_k import Seen, SessionSample
+from fleetlore.stats.timeline import Timeline
+from fleetlore.wire.lore import Level, Pattern, wilson
+
+# Sessions kept of a failure pattern; how many more there are is estimated. See `fleetlore.stats.bottom_k`. The state of a tool, the
+# largest of all, is 63 kB at the most, and a field of the store takes 65,535 bytes.
+PATTERN_SESSIONS = 256
+# A call's health is a rate over all calls, so it is kept exact for longer.
+CALL_SESSIONS = 512
+
+HOUR_SECONDS = 3_600.0
+DAY_SECONDS = 86_400.0
+HOURS, HOUR_SESSIONS = 24, 16
+DAYS, DAY_SESSIONS = 14, 32
+# Weather: who met a passing fault in the last minutes.
+MINUTE_SECONDS = 60.0
+MINUTES, MINUTE_SESSIONS = 2, 32
+
+# Agents of a tool that are known by name, and those of them that are told.
+NAMED_AGENTS = 48
+TOLD_AGENTS = 12
+MAX_NAME = 32
+
+
+@dataclass(slots=True, kw_only=True)
+class PatternState:
+    """Single writer per id. The samples and times merge; all else follows from the id and never changes.
+
+    Attributes:
+        sample: of all sessions.
+        first, last: event times.
+        hours, days: of a tool and of a family; a session counts in the period in which it first saw it.
+        minutes: of a class of passing faults; a session counts in every minute in which it met the fault last.
+        names: of a tool: agents by hash, those with the smallest hashes.
+    """
+
+    id: str
+    level: Level
+    tool: str
+    error_class: str
+    template: str
+    shape: str
+    parent: str | None
+    call: str | None
+    transient: bool
+    sample: SessionSample
+    first: float = 0.0
+    last: float = 0.0
+    hours: Timeline | None = None
+    days: Timeline | None = None
+    minutes: Timeline | None = None
+    names: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def new(
+        cls,
+        id: str,
+        level: Level,
+        tool: str,
+        error_class: str = "",
+        template: str = "",
+        shape: str = "",
+        parent: str | None = None,
+        call: str | None = None,
+        transient: bool = False,
+    ) -> PatternState:
+        state = cls(
+            id=id,
+            level=level,
+            tool=tool,
+            error_class=error_class,
+            template=template,
+            shape=shape,
+            parent=parent,
+            call=call,
+            transient=transient,
+            sample=SessionSample(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS),
+        )
+        if level in ("tool", "family"):
+            state.hours = Timeline(HOUR_SECONDS, HOURS, HOUR_SESSIONS)
+            state.days = Timeline(DAY_SECONDS, DAYS, DAY_SESSIONS)
+        if level == "class" and transient:
+            state.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTE_SESSIONS)
+        return state
+
+    def add(self, session: int, seen: Seen, first: float, last: float, agent_name: str = "") -> bool:
+        """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
+        changed = self.sample.add(session, seen)
+        if self.hours is not None and self.days is not None:
+            changed |= self.hours.add(session, seen, first)
+            changed |= self.days.add(session, seen, first)
+        if self.minutes is not None:
+            changed |= self.minutes.add(session, seen, last)
+        if last > self.last:
+            self.last, changed = last, True
+        if first < self.first or not self.first:
+            self.first, changed = first, True
+        if agent_name and self.level == "tool":
+            changed |= self._name(seen.agent, agent_name[:MAX_NAME])
+        return changed
+
+    def _name(self, agent: int, name: str) -> bool:
+        known = self.names.get(agent)
+        if known is not None:
+            self.names[agent] = min(known, name)
+            return name < known
+        if len(self.names) >= NAMED_AGENTS:
+            largest = max(self.names)
+            if agent > largest:
+                return False
+            del self.names[largest]
+        self.names[agent] = name
+        return True
+
+    def to_pattern(self, tenant: str) -> Pattern:
+        sample = self.sample
+        figures = sample.figures
+        known, right = sample.warned if self.level == "safety" else (figures.calls, figures.failures)
+        return Pattern(
+            id=self.id,
+            level=self.level,
+            tenant=tenant,
+            tool=self.tool,
+            error_class=self.error_class,
+            template=self.template,
+            shape=self.shape,
+            parent=self.parent,
+            call=self.call,
+            transient=self.transient,
+            calls=known,
+            failures=right,
+            sessions=figures.sessions,
+            agents=figures.agents,
+            sessions_ended=figures.ended,
+            sessions_failed=figures.failed,
+            first_seen=self.first,
+            last_seen=self.last,
+            agents_lately=len({seen.agent for seen in self.minutes.seen(self.last - MINUTE_SECONDS)})
+            if self.minutes is not None
+            else 0,
+            hours=self.hours.periods if self.hours is not None else (),
+            days=self.days.periods if self.days is not None else (),
+            by_agent=self._by_agent(),
+        )
+
+    def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
+        """What the named agents' kept sessions of the last days saw."""
+        if not self.names or self.days is None:
+            return ()
+        calls, failures = Counter[int](), Counter[int]()
+        for seen in self.days.seen():
+            calls[seen.agent] += seen.calls
+            failures[seen.agent] += seen.failures
+        told = [(name, calls[agent], failures[agent]) for agent, name in self.names.items() if calls[agent]]
+        told.sort(key=lambda each: (-wilson(each[2], each[1])[0], -each[1], each[0]))
+        return tuple(told[:TOLD_AGENTS])
+
+    @classmethod
+    def restore(cls, body: str, state: str) -> PatternState:
+        """From what the store holds: the public form and the samples."""
+        pattern = Pattern.from_json(body.encode())
+        restored = cls.new(
+            pattern.id,
+            pattern.level,
+            pattern.tool,
+            pattern.error_class,
+            pattern.template,
+            pattern.shape,
+            pattern.parent,
+            pattern.call,
+            pattern.transient,
+        )
+        kept = orjson.loads(state)
+        restored.sample = SessionSample.from_rows(kept["sessions"], restored.sample.k)
+        restored.first, restored.last = pattern.first_seen, pattern.last_seen
+        for name in ("hours", "days", "minutes"):
+            timeline: Timeline | None = getattr(restored, name)
+            if timeline is not None:
+                timeline.restore(kept.get(name, ()))
+        restored.names = dict(kept.get("names", ()))
+        return restored
+
+    def state_json(self) -> str:
+        """Equal states give equal texts."""
+        kept: dict[str, object] = {"sessions": self.sample.to_rows()}
+        for name, timeline in (("hours", self.hours), ("days", self.days), ("minutes", self.minutes)):
+            if timeline is not None:
+                kept[name] = timeline.to_rows()
+        if self.names:
+            kept["names"] = sorted(self.names.items())
+        return orjson.dumps(kept).decode()

@@ -1,0 +1,92 @@
+"""What tells the attempts at one task that succeeded from those that failed, where several were started together.
+
+(Self-contrast over parallel attempts: ReasoningBank, memory-aware test-time scaling.) One pair of sessions differs in much that
+decided nothing. Of k attempts it is asked what most of those that succeeded did and none of those that failed, and the
+reverse: by the calls, the kinds of call, the errors met and the end. An item each, beside the way (`models.distil.strategy`): five at
+the most. A session says only what it did, so the items follow from the set of sessions and from no order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+
+from fleetlore.fingerprint.fingerprint import argument_shape
+from fleetlore.wire.trajectory import Judgment, Step
+from models.distil.formatting import MAX_ERROR, MAX_GOAL, MAX_STEP, VERSION, Calls, error_text, item_id, line
+from models.distil.strategy import outline
+from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side, origin
+
+# A pair differs in everything; of three at least two agree.
+FEWEST_ATTEMPTS = 3
+MAX_FACTS = 12
+MAX_TOLD = 4
+
+_WHAT = {
+    "calls": "the calls they made",
+    "kinds": "the kinds of call they made",
+    "errors": "the errors they met",
+    "end": "how they ended",
+}
+
+
+def attempt_facts(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
+    """What one of several attempts did, by aspect; nothing of a session that was started alone or whose verdict is unsure."""
+    trajectory, probability = judgment.trajectory, judgment.verdict.probability
+    side: Side | None = "success" if probability > SUCCESS_ABOVE else "failure" if probability < FAILURE_BELOW else None
+    if not trajectory.group or side is None or not calls or (side == "success" and calls[-1].failed):
+        return []
+    task = trajectory.task or trajectory.group
+    goal = line(trajectory.goal, MAX_GOAL) or task
+    facts = {
+        "calls": outline([call for call in calls if not call.failed]),
+        "kinds": [_kind(call) for call in calls],
+        "errors": [line(f"{calls[place].tool}: {error_text(calls[place])}", MAX_ERROR) for place in telling],
+        "end": [line(f"{calls[-1].tool}: {calls[-1].error_message or calls[-1].result}", MAX_STEP)],
+    }
+    return [
+        Candidate(
+            **origin(trajectory),
+            item_id=item_id(trajectory.tenant, "strategy", "attempts", aspect, task),
+            kind="strategy",
+            side=side,
+            rank=(len(calls),),
+            title=line(f"{_WHAT[aspect].capitalize()}: {goal}", 160),
+            description="What tells attempts that succeeded"
+            if side == "success"
+            else f"from those that failed: {_WHAT[aspect]}.",
+            when=f"the task is {task}",
+            task=task,
+            calls=tuple(dict.fromkeys(found))[-MAX_FACTS:],
+            aspect=aspect,
+            version=VERSION,
+        )
+        for aspect, found in facts.items()
+    ]
+
+
+def self_contrast(successes: Sequence[Candidate], failures: Sequence[Candidate]) -> str | None:
+    """What most of one side have and none of the other; None where there is nothing of it, or too few attempts to tell."""
+    if len(successes) + len(failures) < FEWEST_ATTEMPTS:
+        return None
+    good, bad = _only_in(successes, failures), _only_in(failures, successes)
+    if not good and not bad:
+        return None
+    lines = [f"Of {len(successes)} attempts that succeeded and {len(failures)} that failed:"]
+    lines += ["Only where it succeeded:", *good] if good else []
+    lines += ["Only where it failed:", *bad] if bad else []
+    return "\n".join(lines)
+
+
+def _only_in(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[str]:
+    counts = Counter(chain.from_iterable(each.calls for each in some))
+    elsewhere = set(chain.from_iterable(each.calls for each in others))
+    found = [fact for fact, times in counts.items() if 2 * times > len(some) and fact not in elsewhere]
+    found.sort(key=lambda fact: (-counts[fact], fact))
+    return [f"- {fact} ({counts[fact]} of {len(some)})" for fact in found[:MAX_TOLD]]
+
+
+def _kind(call: Step) -> str:
+    failed = " → failed" if call.failed else ""
+    return line(f"{call.tool}({argument_shape(call.arguments)}){failed}", MAX_STEP)

@@ -1,0 +1,154 @@
+"""What a memory item is worth, measured: how sessions end that were shown it, against those from which it was withheld at random.
+
+Sessions that recall an item differ from those that do not, so a plain "success with it" would credit an item for the tasks it
+is recalled at. Among sessions that *would* have been shown it the draw is random (`fleetlore.recall.holdout`), so the difference
+between the two arms is the item's effect. Items recalled together do not stain each other: their draws are independent, so
+each is as frequent in both arms of the other and adds variance but no bias (a factorial experiment; Fisher 1935). Which arm a
+session is in never depends on what it did after: that is intention to treat.
+
+Counts are kept as a set of sessions, like all counts here: a sample of each arm (bottom-k by hash, see `fleetlore.stats.bottom_k`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.wire.lore import wilson
+from fleetlore.wire.trajectory import Judgment, encode
+from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, is_item
+from models.memory.latest_sample import Newest
+
+# Sessions kept of each arm: an uplift then has a standard error of at most .05, and a state still fits its field of the store.
+ARM_SESSIONS = 192
+# Below this many sessions an arm says next to nothing, and an item is not ranked by it.
+LEAST_SESSIONS = 10
+
+Row = tuple[int, int, float, int]
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="evidence"):
+    """How one session ended that was shown an item, or from which it was withheld.
+
+    Attributes:
+        revision: as in `models.memory.candidate.Candidate`.
+        outcome: 1 it succeeded, 0 it failed, -1 nobody is sure (then it counts nowhere, and takes back what was said before).
+    """
+
+    item_id: str
+    tenant: str
+    session: str
+    revision: tuple[int, float]
+    shown: bool
+    outcome: int
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
+class Trial(NamedTuple):
+    """What the newest verdict on one session says; the greater one of two counts."""
+
+    revision: tuple[int, float]
+    outcome: int
+
+
+class Uplift(NamedTuple):
+    """Difference of two success rates, shown less withheld, and its 95 % interval; all in -1..1."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def utility_evidence(judgment: Judgment) -> list[Evidence]:
+    """One piece of evidence for each item that was shown or withheld, sorted by id.
+
+    What is no item that learns (a pattern, a fact, a word of the agent's own guardian) is left out.
+    """
+    trajectory, probability = judgment.trajectory, judgment.verdict.probability
+    shown = {id for step in trajectory.steps for id in step.advice}
+    withheld = {id for step in trajectory.steps for id in step.withheld}
+    return [
+        Evidence(
+            item_id=id,
+            tenant=trajectory.tenant,
+            session=trajectory.session,
+            revision=trajectory.revision,
+            shown=id in shown,
+            outcome=1 if probability > SUCCESS_ABOVE else 0 if probability < FAILURE_BELOW else -1,
+        )
+        # What is in both arms is in neither: the share was changed while the session ran.
+        for id in sorted(shown ^ withheld)
+        if is_item(id)
+    ]
+
+
+@dataclass(slots=True)
+class Trials:
+    """The sessions of both arms, of each a bounded sample. Merging commutes, associates and repeats without effect."""
+
+    shown: Newest[Trial] = field(default_factory=lambda: Newest(ARM_SESSIONS))
+    withheld: Newest[Trial] = field(default_factory=lambda: Newest(ARM_SESSIONS))
+
+    def add(self, evidence: Evidence) -> bool:
+        """Merge one session in; say whether anything changed."""
+        arm = self.shown if evidence.shown else self.withheld
+        return arm.add(stable_hash(evidence.session), Trial(evidence.revision, evidence.outcome))
+
+    def merge(self, other: Trials) -> bool:
+        """Merge other trials in; say whether anything changed."""
+        return any([self.shown.merge(other.shown), self.withheld.merge(other.withheld)])
+
+    @property
+    def shown_sessions(self) -> int:
+        """How many sessions were shown the item; an estimate where there are more than `ARM_SESSIONS`."""
+        return round(len(self.shown.kept) * self.shown.scale)
+
+    @property
+    def uplift(self) -> Uplift | None:
+        """None where an arm has fewer than `LEAST_SESSIONS` sessions."""
+        with_it, without = (
+            [trial.outcome for trial in arm.kept.values() if trial.outcome >= 0] for arm in (self.shown, self.withheld)
+        )
+        if min(len(with_it), len(without)) < LEAST_SESSIONS:
+            return None
+        return difference(sum(with_it), len(with_it), sum(without), len(without))
+
+    def to_rows(self) -> tuple[list[Row], list[Row]]:
+        """Rows (session, events, time of the correction, outcome) of both arms: equal trials give equal rows."""
+        shown, withheld = (
+            [(session, *trial.revision, trial.outcome) for session, trial in arm.sorted()]
+            for arm in (self.shown, self.withheld)
+        )
+        return shown, withheld
+
+    @classmethod
+    def from_rows(cls, shown: Iterable[Row], withheld: Iterable[Row]) -> Trials:
+        return cls(_arm(shown), _arm(withheld))
+
+
+def _arm(rows: Iterable[Row]) -> Newest[Trial]:
+    return Newest(ARM_SESSIONS, [(session, Trial((events, time), outcome)) for session, events, time, outcome in rows])
+
+
+def difference(successes: int, trials: int, other_successes: int, other_trials: int) -> Uplift:
+    """Difference of two independent rates with a 95 % interval: Newcombe's hybrid score interval.
+
+    Sound for arms of a few sessions and for rates of 0 and 1, where the textbook interval has no width (Newcombe 1998,
+    Statistics in Medicine 17:873–890, method 10, made of two Wilson intervals).
+    """
+    rate, other = successes / trials, other_successes / other_trials
+    low, high = wilson(successes, trials)
+    other_low, other_high = wilson(other_successes, other_trials)
+    estimate = rate - other
+    return Uplift(
+        estimate,
+        estimate - math.hypot(rate - low, other_high - other),
+        estimate + math.hypot(high - rate, other - other_low),
+    )

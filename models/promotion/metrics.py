@@ -1,0 +1,154 @@
+"""How well a network foresees failing steps: the figures that the gate decides by and that model cards show."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fleetlore.risk.network import PolicyNetwork
+from models.data.dataset import UNLABELLED, Episode, collate
+
+CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """P(fails) and whether it did, of n labelled steps, with each step's tool, its session's number and its domain."""
+
+    probability: npt.NDArray[np.float64]
+    failed: npt.NDArray[np.bool_]
+    tools: npt.NDArray[np.str_]
+    sessions: npt.NDArray[np.int64]
+    domains: npt.NDArray[np.str_]
+
+    def of_tool(self, tool: str) -> Predictions:
+        """Only the steps of one tool."""
+        return self.where(self.tools == tool)
+
+    def where(self, mine: npt.NDArray[np.bool_]) -> Predictions:
+        """Only some steps."""
+        return Predictions(*(getattr(self, f.name)[mine] for f in fields(self)))
+
+    def first(self, steps: int) -> Predictions:
+        """Only the first steps."""
+        return Predictions(*(getattr(self, f.name)[:steps] for f in fields(self)))
+
+    @property
+    def squared_error(self) -> npt.NDArray[np.float64]:
+        """Brier's score of each step."""
+        return np.square(self.probability - self.failed)
+
+    def by_session(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Mean of a value over the steps of each session, in the order of the sessions' numbers."""
+        _, place = np.unique(self.sessions, return_inverse=True)
+        return np.bincount(place, weights=values) / np.bincount(place)
+
+    @property
+    def calibration_error(self) -> float:
+        """Expected calibration error over ten equal bins (Naeini et al. 2015); NaN without steps."""
+        if not len(self.probability):
+            return float("nan")
+        bins = np.minimum((self.probability * 10).astype(np.int64), 9)
+        gaps = np.bincount(bins, weights=self.probability - self.failed, minlength=10)
+        return float(np.abs(gaps).sum() / len(bins))
+
+    @property
+    def recall(self) -> float:
+        """Share of the failures that were warned of, at P > .5; NaN without one."""
+        return float((self.probability[self.failed] > 0.5).mean()) if self.failed.any() else float("nan")
+
+    @property
+    def cross_entropy(self) -> float:
+        """Mean binary cross-entropy in nats; NaN without steps."""
+        p = np.clip(self.probability, 1e-6, 1 - 1e-6)
+        return float(-np.mean(np.where(self.failed, np.log(p), np.log(1 - p)))) if len(p) else float("nan")
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean of the recalls of both outcomes at P > .5; NaN unless both occur."""
+        if not self.failed.any() or self.failed.all():
+            return float("nan")
+        warned = self.probability > 0.5
+        return float((warned[self.failed].mean() + (~warned[~self.failed]).mean()) / 2)
+
+    @property
+    def auroc(self) -> float:
+        """Chance that a failing step is ranked above a working one (Mann-Whitney); NaN unless both occur."""
+        positives = int(self.failed.sum())
+        negatives = len(self.failed) - positives
+        if not positives or not negatives:
+            return float("nan")
+        _, place, count = np.unique(self.probability, return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(count) - (count - 1) / 2)[place]
+        return float((ranks[self.failed].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+    @property
+    def tool_counts(self) -> dict[str, int]:
+        """Labelled steps of each tool."""
+        counts: dict[str, int] = defaultdict(int)
+        for tool in self.tools.tolist():
+            counts[tool] += 1
+        return dict(counts)
+
+
+def predict(network: PolicyNetwork, episodes: Sequence[Episode]) -> Predictions:
+    """Let the network foresee every labelled step of the episodes."""
+    return Foresight(network).predict(episodes)
+
+
+class Foresight:
+    """What one network foresees, remembered: what runs is asked about the same held-out sessions for one candidate after the other."""
+
+    def __init__(self, network: PolicyNetwork) -> None:
+        self._network = network
+        self._known: dict[str, npt.NDArray[np.float64]] = {}  # (steps, 2): fails, in vain
+
+    def predict(self, episodes: Sequence[Episode]) -> Predictions:
+        """As `predict`. Only these episodes are remembered then."""
+        self._read(episodes)
+        return self._of([(episode, episode.failed, self._known[episode.key][:, 0]) for episode in episodes])
+
+    def predict_vain(self, episodes: Sequence[Episode]) -> Predictions:
+        """The same of P(in vain) where the rest of the session tells: `failed` of the result is that the call was in vain."""
+        self._read(episodes)
+        return self._of([(e, e.vain, self._known[e.key][:, 1]) for e in episodes if len(e.vain)])
+
+    def _read(self, episodes: Sequence[Episode]) -> None:
+        self._known = {episode.key: self._known[episode.key] for episode in episodes if episode.key in self._known}
+        unknown = [episode for episode in episodes if episode.key not in self._known]
+        for start in range(0, len(unknown), CHUNK):
+            chunk = unknown[start : start + CHUNK]
+            with torch.inference_mode():
+                reading = self._network(collate(chunk).vectors)
+                logits = torch.stack([reading.step[:, 1::2], reading.session[:, 1::2]], dim=-1)
+                answers = torch.sigmoid(logits).double().numpy()
+            for row, episode in enumerate(chunk):
+                self._known[episode.key] = answers[row, : len(episode.failed)]
+
+    def _of(self, answered: Sequence[tuple[Episode, npt.NDArray[np.int8], npt.NDArray[np.float64]]]) -> Predictions:
+        tools: list[str] = []
+        sessions: list[int] = []
+        domains: list[str] = []
+        numbers: dict[str, int] = {}
+        chances, outcomes = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)]
+        for episode, labels, answers in answered:
+            places = labels != UNLABELLED
+            chances.append(answers[places])
+            outcomes.append(labels[places] == 1)
+            mine = [tool for tool, label in zip(episode.tools, labels, strict=True) if label != UNLABELLED]
+            tools.extend(mine)
+            # The windows of one session are one session: what they say is not independent. Numbered as they come.
+            sessions.extend([numbers.setdefault(episode.session, len(numbers))] * len(mine))
+            domains.extend([episode.domain] * len(mine))
+        return Predictions(
+            np.concatenate(chances),
+            np.concatenate(outcomes),
+            np.array(tools, dtype=np.str_),
+            np.array(sessions, dtype=np.int64),
+            np.array(domains, dtype=np.str_),
+        )

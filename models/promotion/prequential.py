@@ -1,0 +1,63 @@
+"""Evidence that what is being learned is better than what runs, from every new session before it is learned (Dawid 1984).
+
+The learner, as it stands, and the running version both foresee the steps of a session that neither has met; then the learner
+learns it. What it gains in squared error is one bet. The null hypothesis: *given all that came before, the learner's
+predictions of the next session are on average no better than the running version's*, at each session since the learner last
+went back to the running version. It speaks of the learner's course and not of one candidate, so that its candidates depend on
+one another, and how often they are looked at, matters nothing: under it the wealth reaches 1 / alpha with a chance of at
+most alpha (Ville). It begins again at 1 whenever learning begins again from a published version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from models.data.dataset import Episode
+from models.data.sample_weights import shares
+from models.promotion.e_process import Wealth
+from models.promotion.metrics import Predictions
+
+
+class Prequential:
+    """One course of learning against one running version.
+
+    session_gain: squared error that one session may gain or lose at the most: a few odd sessions, or poisoned ones, then decide nothing,
+        and the smaller the range, the sooner a small gain shows.
+    """
+
+    def __init__(self, session_gain: float) -> None:
+        self.session_gain = session_gain
+        self.sessions = 0
+        self._wealth = Wealth()
+        self._won = 0.0
+        self._weight = 0.0
+
+    def observe(self, episodes: Sequence[Episode], learner: Predictions, running: Predictions) -> None:
+        """Bet on new sessions, foreseen by both before the learner had any of them.
+
+        Whose sessions count, and how much, must not depend on what happened in them. No agent has more than its share of
+        the sessions that come together (`models.data.sample_weights.shares`).
+        """
+        gains = learner.by_session(running.squared_error - learner.squared_error)
+        if not len(gains):
+            return
+        order = list({e.session: e.agent for e in episodes}.values())
+        agents = [order[number] for number in np.unique(learner.sessions).tolist()]
+        bets = np.clip(gains / self.session_gain, -1, 1)
+        weights = np.array(shares(agents))
+        self._wealth.bet((weights * bets).tolist())
+        self.sessions += len(bets)
+        self._won += float(weights @ bets)
+        self._weight += float(weights.sum())
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the wealth."""
+        return self._wealth.log
+
+    @property
+    def gain(self) -> float:
+        """Mean clipped gain of a session in squared error; 0 without one."""
+        return self.session_gain * self._won / self._weight if self._weight else 0.0

@@ -1,0 +1,69 @@
+"""Published adapter versions as files, so that a broker that keeps nothing can be given them again.
+
+    FOLDER/TENANT/VERSION.safetensors   the weights as they are on the topic: themselves, or the reference to them
+    FOLDER/TENANT/VERSION.json          the signed manifest
+    FOLDER/TENANT/CHANNEL.pointer       the signed pointer
+    FOLDER/TENANT/KIND-WHAT.revoked     a signed revocation
+
+A file appears whole or not at all, and a version's manifest after its weights: what has a manifest is complete.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fleetlore.wire.adapter_manifest import CHANNEL
+
+
+class AdapterStore:
+    """One folder of versions, for one process to write."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def save(self, tenant: str, version: str, weights: bytes, manifest: bytes) -> None:
+        """Keep a version."""
+        self._write(self.folder / tenant / f"{version}.safetensors", weights)
+        self._write(self.folder / tenant / f"{version}.json", manifest)
+
+    def point(self, tenant: str, pointer: bytes) -> None:
+        """Keep the channel's newest pointer."""
+        self._write(self.folder / tenant / f"{CHANNEL}.pointer", pointer)
+
+    def pointer(self, tenant: str) -> bytes | None:
+        """The channel's newest signed pointer."""
+        file = self.folder / tenant / f"{CHANNEL}.pointer"
+        return file.read_bytes() if file.exists() else None
+
+    def revoke(self, tenant: str, kind: str, what: str, revocation: bytes) -> None:
+        """Keep a revocation, for ever."""
+        self._write(self.folder / tenant / f"{kind}-{what}.revoked", revocation)
+
+    def revocations(self, tenant: str) -> list[bytes]:
+        """Every signed revocation."""
+        return [file.read_bytes() for file in sorted((self.folder / tenant).glob("*.revoked"))]
+
+    def tenants(self) -> list[str]:
+        """Tenants with at least one file."""
+        return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.folder.is_dir() else []
+
+    def versions(self, tenant: str) -> dict[str, tuple[bytes, bytes]]:
+        """Weights and signed manifest of every complete version."""
+        manifests = sorted((self.folder / tenant).glob("*.json"))
+        return {m.stem: (m.with_suffix(".safetensors").read_bytes(), m.read_bytes()) for m in manifests}
+
+    def drop(self, tenant: str, version: str) -> None:
+        """Forget a version; the manifest goes first."""
+        for suffix in ("json", "safetensors"):
+            (self.folder / tenant / f"{version}.{suffix}").unlink(missing_ok=True)
+
+    def _write(self, file: Path, data: bytes) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f".{file.name}.{os.getpid()}")
+        with draft.open("wb") as handle:
+            handle.write(data)
+            handle.flush()
+            # Without it a power cut can leave the new name on an empty file.
+            os.fsync(handle.fileno())
+        draft.replace(file)

@@ -1,0 +1,182 @@
+"""Producing to Kafka: one shared producer, whole batches, and nothing counts as sent before the broker has acknowledged it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.client import connect, disconnect
+from fleetlore.wire.dead_letter import Posted
+from fleetlore.wire.topics import TOPICS, partition_for, topic
+
+COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
+MAX_RECORD_BYTES = 512 * 1024
+MAX_REQUEST_BYTES = 1_000_000  # Kafka's default limit for a message is 1 MiB
+DELIVERY_SECONDS = 30.0
+# Of arrays, which only the pipeline reads: agents read the compacted topics, and need no package for zstd. Measured on the embedded
+# broker, for a megabyte of trajectories: 2.5 ms of its CPU instead of 7 to take it, 0.5 instead of 2.7 for each reader;
+# the sender's own 6 to 9 instead of 5, the reader's as before.
+ZSTD = 4  # as Kafka numbers codecs
+
+# Topic, partition, key, value, headers.
+Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
+
+# It logs every attempt to reach a broker that is away; the caller decides what is worth saying.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+
+class Value(Protocol):
+    """A value for a topic; `key` picks the partition, and on a compacted topic is the record's key."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class Outbox:
+    """Sends values and dead letters. Start it before use."""
+
+    def __init__(self, bootstrap: str, max_request_bytes: int = MAX_REQUEST_BYTES) -> None:
+        self._bootstrap = bootstrap
+        self._max_request_bytes = max_request_bytes
+        self._producer: AIOKafkaProducer | None = None
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            BrokerUnavailable: nobody answers there.
+        """
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            acks="all",
+            max_request_size=self._max_request_bytes,
+            max_batch_size=MAX_REQUEST_BYTES,
+            request_timeout_ms=int(DELIVERY_SECONDS * 1000),
+        )
+        try:
+            await connect(producer)
+        except BaseException as error:
+            # Also where a worker is told to end meanwhile: its connections stay open otherwise.
+            await disconnect(producer)
+            if isinstance(error, KafkaError):
+                raise BrokerUnavailable(f"no Kafka broker at {self._bootstrap}: {error}") from error
+            raise
+        self._producer = producer
+
+    async def stop(self) -> None:
+        if self._producer is not None:
+            # Everything of worth was awaited already; a broker that is away must not hold the exit up.
+            await asyncio.wait_for(self._producer.stop(), DELIVERY_SECONDS)
+            self._producer = None
+
+    async def deliver(self, values: Sequence[Value]) -> None:
+        """Send values and wait for every acknowledgement.
+
+        On a compacted topic each is a record of its own; elsewhere those of one partition share records, as JSON arrays,
+        because a reader pays per record.
+
+        Raises:
+            BrokerUnavailable: at least one was not acknowledged; send all of them again.
+        """
+        records: list[Prepared] = []
+        shared: dict[tuple[str, int], list[bytes]] = {}
+        partitions: dict[str, int] = {}
+        try:
+            for value in values:
+                name = topic(value.tenant, value.topic)
+                if name not in partitions:
+                    partitions[name] = await self._partitions(name)
+                partition = partition_for(value.key, partitions[name])
+                if value.topic in COMPACTED:
+                    records.append((name, partition, value.key.encode(), value.value, []))
+                elif value.value is not None:
+                    shared.setdefault((name, partition), []).append(value.value)
+            for (name, partition), parts in shared.items():
+                records.extend((name, partition, None, array, []) for array in json_arrays(parts))
+            await self._send(records, compressed=shared.keys())
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
+
+    async def post(self, records: Sequence[Posted]) -> None:
+        """Send records as they are, dead letters above all, and wait for every acknowledgement.
+
+        Raises:
+            BrokerUnavailable: at least one was not acknowledged; send all of them again.
+        """
+        try:
+            await self._send(
+                [
+                    (
+                        each.topic,
+                        each.partition % await self._partitions(each.topic),
+                        each.key,
+                        each.value,
+                        each.headers,
+                    )
+                    for each in records
+                ]
+            )
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a record: {error!r}") from error
+
+    async def _send(self, records: Iterable[Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
+        """Whole batches, a future each: the producer's own `send` makes a future and wakes its sender for every record.
+
+        Args:
+            compressed: the partitions whose batches are.
+        """
+        producer = self._started()
+        filling: dict[tuple[str, int], BatchBuilder] = {}
+        acknowledgements = []
+        for name, partition, key, value, headers in records:
+            place = name, partition
+            while True:
+                batch = filling.get(place) or (
+                    BatchBuilder(MAX_REQUEST_BYTES, ZSTD) if place in compressed else producer.create_batch()
+                )
+                if batch.append(timestamp=None, key=key, value=value, headers=headers) is not None:
+                    filling[place] = batch
+                    break
+                acknowledgements.append(await producer.send_batch(filling.pop(place), name, partition=partition))
+        for (name, partition), batch in filling.items():
+            batch.close()
+            acknowledgements.append(await producer.send_batch(batch, name, partition=partition))
+        if acknowledgements:
+            await asyncio.wait_for(asyncio.gather(*acknowledgements), DELIVERY_SECONDS)
+
+    async def _partitions(self, name: str) -> int:
+        producer = self._started()
+        known = producer.client.cluster.partitions_for_topic(name)
+        return len(known or await producer.partitions_for(name))
+
+    def _started(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            raise BrokerUnavailable("the outbox has not been started")
+        return self._producer
+
+
+def json_arrays(parts: Sequence[bytes]) -> Iterable[bytes]:
+    """Pack JSON values into as few arrays as the record size allows, in order, without decoding them again."""
+    chunk: list[bytes] = []
+    size = 0
+    for part in parts:
+        if chunk and size + len(part) > MAX_RECORD_BYTES:
+            yield b"[" + b",".join(chunk) + b"]"
+            chunk, size = [], 0
+        chunk.append(part)
+        size += len(part) + 1
+    if chunk:
+        yield b"[" + b",".join(chunk) + b"]"

@@ -1,0 +1,37 @@
+"""Where the trainer's signing key lives: a PEM file that only its owner may read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fleetlore.errors import ConfigError
+from fleetlore.wire.adapter_manifest import SigningKey
+
+
+def load_signing_key(file: str | Path) -> SigningKey:
+    """The key in `file`. Raises ConfigError when it is missing or no Ed25519 key."""
+    try:
+        return SigningKey.from_pem(Path(file).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"the signing key {file} cannot be read: {error.strerror}") from error
+
+
+def create_signing_key(file: str | Path) -> SigningKey:
+    """The key in `file`, made first if it is missing (mode 0600, in a folder of mode 0700)."""
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = SigningKey(Ed25519PrivateKey.generate())
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
+        handle.write(key.to_pem())
+    try:
+        # A link, because it is made whole or not at all: of two processes that start together, both use the same key.
+        os.link(draft, path)
+    except FileExistsError:
+        return load_signing_key(path)
+    finally:
+        draft.unlink()
+    return key

@@ -1,0 +1,108 @@
+"""`fleetlore backfill run | switch | list | drop`: working the events in again, into collections of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from fleetlore.cli.app import group
+from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
+from fleetlore.cli.output import Column, ask, print_json, print_table
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pymilvus import MilvusClient
+
+T = TypeVar("T")
+
+Name = Annotated[str, typer.Argument(help="Of the generation: up to 32 of a-z, 0-9 and '_'.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group (entry point `backfill`)."""
+    commands = group(app, "backfill")
+    commands.info.help = "Work the events in again, into collections that can then take the live ones' place."
+    for command in (run, switch, drop):
+        commands.command()(command)
+    commands.command("list")(list_all)
+
+
+def run(
+    name: Name,
+    from_time: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Begin with the records since then: ISO 8601, UTC.")
+    ] = None,
+    from_offset: Annotated[
+        int | None, typer.Option("--from-offset", min=0, help="Begin at this offset of every partition.")
+    ] = None,
+    broker: Broker = None,
+    milvus: Milvus = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Fill a generation up to the end of the events. Run it again to go on; live workers and agents notice nothing."""
+    from streams.offline.backfill import Start, run_backfill
+
+    if from_time is not None and from_offset is not None:
+        raise ConfigError("--from and --from-offset exclude each other")
+    start = None
+    if from_time is not None or from_offset is not None:
+        start = Start(time=None if from_time is None else _seconds(from_time), offset=from_offset)
+    report = ask(run_backfill(connection(broker, data, milvus), name, start)).to_dict()
+    if as_json:
+        print_json(report)
+    else:
+        typer.echo(
+            f"{report['events']:,} events in {report['seconds']:,.1f} s: {report['events_per_second']:,.0f} events/s, "
+            f"{report['times_real_time']:,.1f} × real time"
+        )
+
+
+def switch(name: Name, broker: Broker = None, milvus: Milvus = None, data: Data = None) -> None:
+    """Make a generation the live one: for readers, for workers and, on the lore topics, for agents."""
+    from streams.offline.backfill import switch as make_the_switch
+
+    ask(make_the_switch(connection(broker, data, milvus), name))
+    typer.echo(f"{name} is live.")
+
+
+def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) -> None:
+    """List the generations and which of them is live."""
+    from sinks.collections import list_generations
+
+    found = ask(_on_milvus(connection(None, data, milvus), list_generations))
+    if as_json:
+        print_json([{"name": name, "live": live} for name, live in found.items()])
+    else:
+        print_table((Column("name"), Column("live")), [(name, "yes" if live else "") for name, live in found.items()])
+
+
+def drop(name: Name, milvus: Milvus = None, data: Data = None) -> None:
+    """Drop a generation that is not live, with all its rows."""
+    from sinks.collections import drop_generation
+
+    ask(_on_milvus(connection(None, data, milvus), lambda client: drop_generation(client, name)))
+    typer.echo(f"{name} is dropped.")
+
+
+async def _on_milvus(settings: Settings, work: Callable[[MilvusClient], T]) -> T:
+    from sinks.metrics import Metrics
+    from sinks.milvus import MilvusStore
+
+    store = MilvusStore.from_settings(settings, Metrics("backfill"))
+    try:
+        return await store.on_client(work)
+    finally:
+        await store.close()
+
+
+def _seconds(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no time in ISO 8601, like 2026-05-01T12:00") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,68 @@
+"""`fleetlore critic fit DIR --out FILE`: a critic of one's own logs, for workers (FLEETLORE_CRITIC=FILE)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetlore.cli.app import group
+from fleetlore.cli.options import Json, Logs
+from fleetlore.cli.output import Column, print_json, print_table, write_file
+from fleetlore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from models.judge.critic import Critic
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group (entry point `critic`)."""
+    commands = group(app, "critic")
+    commands.info.help = "The learned critic, which judges sessions that no environment judged."
+    # A group of one command: without this typer would make it the group itself.
+    commands.callback()(_group)
+    commands.command()(fit)
+
+
+def _group() -> None:
+    pass
+
+
+def fit(
+    folder: Logs,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the critic is written.")],
+    seed: Annotated[int, typer.Option(help="Of the parts that its calibration leaves out.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Fit a critic on logged sessions, and write it. A worker judges by it where FLEETLORE_CRITIC names the file.
+
+    Shown is what it says of complete sessions of agents and tasks that were left out of its fits. Needs the extra
+    [evaluate]; 22,000 sessions take minutes.
+    """
+    from models.judge.critic import Critic
+    from streams.offline.logs import read_sessions
+    from streams.offline.rehearsal import rehearse
+
+    if not out.parent.is_dir():
+        raise ConfigError(f"{out.parent} is no folder to write a critic into")
+    sessions = read_sessions(folder)
+    typer.echo(f"reading {len(sessions):,} sessions", err=True)
+    trajectories = asyncio.run(rehearse(sessions, seed=seed, learn=False)).trajectories
+    ended = [each for each in trajectories if each.ending in ("success", "failure")]
+    typer.echo(f"fitting on the {len(ended):,} whose end is known", err=True)
+    critic = Critic.fit(ended, [each.ending == "failure" for each in ended], seed)
+    write_file(out, critic.to_bytes())
+    _report(critic, out, len(ended), as_json)
+
+
+def _report(critic: Critic, out: Path, sessions: int, as_json: bool) -> None:
+    if as_json:
+        families = [record._asdict() for record in critic.records]
+        print_json({"file": str(out), "version": critic.version, "sessions": sessions, "families": families})
+        return
+    typer.echo(f"{critic.version}, fitted on {sessions:,} sessions, is in {out}. Of sessions left out of its fits:")
+    names = ("FAILED, SAID SO", "CALLED SUCCESS", "SUCCEEDED, CALLED FAILURE", "SAID SO", "UNSURE")
+    columns = (Column("TOOLS", fold=True), *(Column(name, "right") for name in names))
+    print_table(columns, [[str(value) for value in record] for record in critic.records])

@@ -1,0 +1,103 @@
+"""`fleetlore facts`: what the fleet is told about its tools and environments, from documents."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetlore.cli.app import group
+from fleetlore.cli.options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
+from fleetlore.cli.output import Column, ask, print_json, print_table
+from fleetlore.recall.replica import LoreReplica
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group `facts`."""
+    facts = group(app, "facts")
+    facts.info.help = "What the fleet is told about its tools and environments, from documents."
+    facts.command("load")(load)
+    facts.command("list")(list_)
+    facts.command("forget")(forget)
+
+
+def load(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Markdown, text or JSONL (.md, .jsonl, others).")
+    ],
+    tool: Annotated[str, typer.Option("--tool", help="The tool that the documents are about.")] = "",
+    source: Annotated[
+        str, typer.Option("--source", help="What the document is called; its file name by default.")
+    ] = "",
+    broker: Broker = None,
+    milvus: Milvus = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Read documents into facts. Loading one again replaces what it said before; a document is known by its name."""
+    from models.memory.facts import read_facts
+    from streams.offline.facts import load_facts
+
+    if source and len(files) > 1:
+        raise typer.BadParameter("only one document at a time can be given a name", param_hint="--source")
+    found = [fact for file in files for fact in read_facts(file, tenant, tool, source)]
+    settings = connection(broker, data, milvus)
+    new, gone = ask(load_facts(settings, tenant, found))
+    if json:
+        print_json({"tenant": tenant, "facts": len(found), "new": new, "forgotten": gone})
+        return
+    typer.echo(f"{len(found)} facts: {new} new, {len(found) - new} known before; {gone} older ones forgotten.")
+
+
+def list_(
+    tool: Annotated[str | None, typer.Option("--tool", help="Only of this tool.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Only of this document.")] = None,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
+) -> None:
+    """The facts that the fleet has, by document."""
+    index = ask(LoreReplica.snapshot(connection(broker, data).broker, tenant, timeout_seconds=timeout))
+    found = sorted(
+        (
+            each
+            for each in index.items.values()
+            if each.kind == "fact" and tool in (None, each.tool) and source in (None, each.source)
+        ),
+        key=lambda each: (each.source, each.title, each.id),
+    )
+    if json:
+        print_json({"tenant": tenant, "facts": [asdict(each) for each in found]})
+        return
+    if not found:
+        typer.echo(f"Tenant {tenant} has no such facts.")
+        return
+    columns = [Column("ID"), Column("SOURCE"), Column("TOOL"), Column("TITLE", fold=True)]
+    print_table(columns, [(each.id, each.source, each.tool or "-", each.title) for each in found])
+
+
+def forget(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]", help="Whole ids, as they are listed.")] = None,
+    source: Annotated[str, typer.Option("--source", help="All facts of this document.")] = "",
+    broker: Broker = None,
+    milvus: Milvus = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Forget facts, by id or all of a document."""
+    from streams.offline.facts import forget_facts
+
+    if not ids and not source:
+        raise typer.BadParameter("name facts, or a document with --source")
+    settings = connection(broker, data, milvus)
+    gone = ask(forget_facts(settings, tenant, frozenset(ids or ()), source))
+    if json:
+        print_json({"tenant": tenant, "forgotten": [fact.id for fact in gone]})
+        return
+    typer.echo(f"{len(gone)} facts forgotten.")

@@ -1,0 +1,100 @@
+"""`fleetlore judges`: how often each judge was right, by tools, as feedback and rewards have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+
+from fleetlore.cli.options import Data, Json, Milvus, Tenant, connection
+from fleetlore.cli.output import Column, ask, print_json, print_table, safe
+from fleetlore.config import Settings
+from fleetlore.wire.lore import wilson
+from models.judge.record import JudgeRecord
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command (entry point `judges`)."""
+    app.command()(judges)
+
+
+def judges(
+    milvus: Milvus = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """How often each judge was right, by tools: as feedback and rewards have contradicted it."""
+    rows = tally(ask(_read(connection(None, data, milvus), tenant)))
+    if json:
+        print_json({"tenant": tenant, "judges": rows})
+        return
+    if not rows:
+        typer.echo(f"No judge of tenant {tenant} has been measured yet: nobody who knows better spoke on a session.")
+        return
+    columns = [Column("JUDGE"), Column("TOOLS"), Column("SAID"), Column("RIGHT", "right"), Column("WRONG", "right")]
+    columns += [Column("WRONG, 95 %", "right"), Column("")]
+    print_table(
+        columns,
+        [
+            (
+                safe(row["judge"]),
+                safe(row["tools"]) or "-",
+                row["said"],
+                str(row["right"]),
+                str(row["wrong"]),
+                f"{row['low']:.0%}–{row['high']:.0%}",
+                "[silenced]" if row["silenced"] else "",
+            )
+            for row in rows
+        ],
+    )
+
+
+def tally(records: Iterable[JudgeRecord]) -> list[dict[str, Any]]:
+    """A row for each version of a judge, family of tools and label, the records of all partitions together.
+
+    Whether a judge is silenced is decided on each partition by what its own record says.
+    """
+    merged: dict[tuple[str, str], JudgeRecord] = {}
+    silenced: set[tuple[str, str, str]] = set()
+    for record in records:
+        key = record.version, record.family
+        silenced |= {(*key, said) for said in record.silenced if record.source != "reward"}
+        merged.setdefault(key, JudgeRecord(record.source, *key)).merge(record)
+    rows = []
+    for (version, family), record in sorted(merged.items()):
+        matrix = record.matrix
+        for said, other in (("failure", "success"), ("success", "failure")):
+            right, wrong = matrix[said, said], matrix[said, other]
+            low, high = wilson(wrong, right + wrong)
+            if right + wrong:
+                rows.append(
+                    {
+                        "judge": version,
+                        "source": record.source,
+                        "tools": family,
+                        "said": said,
+                        "right": right,
+                        "wrong": wrong,
+                        "low": low,
+                        "high": high,
+                        "silenced": (version, family, said) in silenced,
+                    }
+                )
+    return rows
+
+
+async def _read(settings: Settings, tenant: str) -> list[JudgeRecord]:
+    from sinks.metrics import Metrics
+    from sinks.milvus import MilvusStore
+    from streams.stages.s3_judgments.judge_records import LABEL
+
+    store = MilvusStore.from_settings(settings, Metrics("judges"))
+    try:
+        return [
+            JudgeRecord.from_json(row["state"]) async for row in store.rows("judgments", tenant, "state", label=LABEL)
+        ]
+    finally:
+        await store.close()

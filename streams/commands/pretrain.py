@@ -1,0 +1,61 @@
+"""`fleetlore pretrain DIR --out FILE`: a base of one's own logs, for trainer and agents (FLEETLORE_BASE=FILE)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetlore.cli.options import Json, Logs
+from fleetlore.cli.output import print_json, write_file
+from fleetlore.errors import ConfigError
+
+PASSES = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Add `fleetlore pretrain` (entry point)."""
+    app.command()(pretrain)
+
+
+def pretrain(
+    folder: Logs,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the base is written; its card beside it.")],
+    seed: Annotated[int, typer.Option(help="Of the batches.")] = 0,
+    passes: Annotated[int, typer.Option(min=1, max=100, help="How often each session is learned from.")] = PASSES,
+    as_json: Json = False,
+) -> None:
+    """Train the frozen base of the procedural memory on logged sessions, and write it with a card.
+
+    Trainer and agents use it where FLEETLORE_BASE names the file; set it before the first version of a tenant, because adapters
+    over another base are refused. The same logs, passes and seed give the same file.
+    """
+    import torch
+
+    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.risk.network import load_base
+    from models.adapter.finetune_base import own_base, own_card
+    from streams.offline.logs import read_sessions
+    from streams.offline.rehearsal import rehearse
+
+    torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
+    card = out.with_suffix(".md")
+    if not out.parent.is_dir() or out.is_dir() or card == out:
+        raise ConfigError(f"--out {out}: a file (not *.md) in a folder that is there")
+    sessions = read_sessions(folder)
+    typer.echo(f"reading {len(sessions):,} sessions", err=True)
+    trajectories = asyncio.run(rehearse(sessions, seed=seed, learn=False)).trajectories
+    typer.echo(f"learning, {passes} passes over them", err=True)
+    shipped, encoder = load_base(), shared_encoder()
+    made = own_base(trajectories, encoder, shipped, passes=passes, seed=seed)
+    write_file(card, own_card(made, shipped, encoder).encode())
+    write_file(out, made.data)
+    if as_json:
+        print_json({"file": str(out), "card": str(card), **made.to_dict()})
+        return
+    typer.echo(
+        f"{made.sha256[:12]} ({made.size_bytes:,} bytes), learned from {made.sessions:,} sessions, is in {out}. On "
+        f"{made.held_out_sessions:,} held-out sessions: AUROC {made.auroc}, of the base that ships {made.shipped_auroc}."
+    )

@@ -1,0 +1,92 @@
+"""`fleetlore dead-letters redrive`: send letters back where they came from, once what was wrong is put right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleetlore.cli.app import group
+from fleetlore.cli.dead_letters import Reason, Topic, place, source_topic
+from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli.output import ask, print_json, safe
+
+if TYPE_CHECKING:
+    from sinks.redrive import Redriven
+
+SHOWN_REFUSED = 20
+
+
+def _places(texts: list[str] | None) -> list[str] | None:
+    return None if texts is None else [place(text) for text in texts]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the group `dead-letters` (entry point `dead-letters.redrive`)."""
+    group(app, "dead-letters").command("redrive")(redrive)
+
+
+def redrive(
+    reason: Reason = None,
+    id_: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="Only this letter; repeat for several.", callback=_places),
+    ] = None,
+    topic: Topic = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most letters to send back.")] = 1_000,
+    yes: Annotated[bool, typer.Option("--yes", help="Send them. Without it, only say which.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also those that were sent back before.")] = False,
+    max_returns: Annotated[
+        int, typer.Option("--max-returns", min=0, help="Refuse a letter that came here again this often.")
+    ] = 3,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Longest wait for the next letter.")
+    ] = 60.0,
+    json: Json = False,
+) -> None:
+    """Send letters back to the topic and partition they came from, oldest first. A dry run unless --yes is given."""
+    from sinks.redrive import Choice
+    from sinks.redrive import redrive as redrive_
+
+    choice = Choice(
+        reasons=frozenset(reason or ()),
+        topic=source_topic(tenant, topic),
+        places=frozenset(id_ or ()),
+        limit=limit,
+        again=again,
+        max_returns=max_returns,
+    )
+    bootstrap = connection(broker, data).broker
+    done = ask(redrive_(bootstrap, tenant, choice, send=yes, timeout_seconds=timeout))
+    if json:
+        print_json({"tenant": tenant, "dry_run": not yes, **_figures(done)})
+        return
+    counts = Counter((letter.reason, letter.topic) for letter in done.letters)
+    for (name, source), count in counts.most_common():
+        typer.echo(f"{count} with {safe(name)} {'sent' if yes else 'to send'} back to {safe(source)}")
+    for letter, why in done.refused[:SHOWN_REFUSED]:
+        typer.echo(f"{letter.place} refused: {safe(why)}")
+    if len(done.refused) > SHOWN_REFUSED:
+        typer.echo(f"… and {len(done.refused) - SHOWN_REFUSED} more refused")
+    if done.before:
+        typer.echo(f"{done.before} were sent back before; once more with --again")
+    if done.beyond:
+        typer.echo(f"{done.beyond} more than --limit {limit}; call it again for those")
+    if not (done.letters or done.refused or done.before):
+        typer.echo(f"No dead letter of tenant {tenant} matches.")
+    elif not yes and done.letters:
+        typer.echo("Nothing was sent: this was a dry run. Send them with --yes")
+
+
+def _figures(done: Redriven) -> dict[str, Any]:
+    return {
+        "letters": [letter.place for letter in done.letters],
+        "reasons": dict(Counter(letter.reason for letter in done.letters)),
+        "refused": [{"id": letter.place, "why": why} for letter, why in done.refused],
+        "sent_before": done.before,
+        "beyond_limit": done.beyond,
+    }

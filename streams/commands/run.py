@@ -1,0 +1,227 @@
+"""The commands that run things: `up`, `worker`, `trainer`, `replay`. Each is an entry point (see `fleetlore.cli.main`).
+
+What is heavy is imported inside a command, because this module is loaded at every start of `fleetlore`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fleetlore.cli.options import Broker, Data, Json, Milvus
+from fleetlore.cli.output import print_json
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.wire.topics import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from streams.offline.logs import LoggedSession
+    from streams.offline.replay import ReplayReport
+
+# How long a replay waits for a first adapter version.
+ADAPTER_SECONDS = 30.0
+
+Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="A tenant to serve; repeat for more.")]
+MetricsPort = Annotated[
+    int | None, typer.Option(min=0, max=65_535, help="Port of the metrics endpoint; 0 for a free one.")
+]
+
+
+def _settings(broker: str | None, milvus: str | None, tenants: list[str] | None, metrics_port: int | None) -> Settings:
+    return Settings.from_env(
+        broker=broker, milvus=milvus, tenants=tuple(tenants) if tenants else None, metrics_port=metrics_port
+    )
+
+
+def register_worker(app: typer.Typer) -> None:
+    """Add `fleetlore worker`."""
+
+    @app.command()
+    def worker(
+        broker: Broker = None, milvus: Milvus = None, tenant: Tenants = None, metrics_port: MetricsPort = None
+    ) -> None:
+        """Run one worker: all stages of the pipeline, until SIGTERM."""
+        from streams.runtime.worker import run_worker
+
+        run_worker(_settings(broker, milvus, tenant, metrics_port))
+
+
+def register_trainer(app: typer.Typer) -> None:
+    """Add `fleetlore trainer`."""
+
+    @app.command()
+    def trainer(broker: Broker = None, tenant: Tenants = None, metrics_port: MetricsPort = None) -> None:
+        """Run the trainer: judged sessions in, signed adapter versions out, until SIGTERM."""
+        from streams.runtime.lifecycle import leave
+        from streams.training.trainer import run_trainer
+
+        async def train() -> None:
+            await run_trainer(_settings(broker, None, tenant, metrics_port))
+            leave(0)  # from within, because the end of the loop would wait for an update that was given up
+
+        asyncio.run(train())
+
+
+def register_up(app: typer.Typer) -> None:
+    """Add `fleetlore up`."""
+
+    @app.command()
+    def up(
+        data: Annotated[Path, typer.Option(help="Folder for all that lasts; created if missing.")],
+        workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+        tenant: Tenants = None,
+        trainer: Annotated[bool, typer.Option(help="Learn adapters as well.")] = True,
+    ) -> None:
+        """Run the whole embedded stack on one folder until Ctrl-C."""
+        asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer))
+
+
+def register_replay(app: typer.Typer) -> None:
+    """Add `fleetlore replay`."""
+
+    @app.command()
+    def replay(
+        folder: Annotated[
+            Path, typer.Argument(help="Folder with trajectories.jsonl and steps.jsonl, or of such folders.")
+        ],
+        data: Data = None,
+        broker: Broker = None,
+        milvus: Milvus = None,
+        tenant: Annotated[str, typer.Option(help="Whose events they shall be.")] = "default",
+        seed: Annotated[int, typer.Option(help="Of the interleaving of agents.")] = 0,
+        timeout: Annotated[float, typer.Option(min=1, help="Seconds for the pipeline to work everything in.")] = 600,
+        json: Json = False,
+    ) -> None:
+        """Stream logged runs through the pipeline and report. Without --data or --broker it starts a stack of its own."""
+        from streams.offline.logs import read_sessions
+
+        if data is not None and (broker or milvus):
+            raise ConfigError("--data names a stack with its own addresses; leave out --broker and --milvus")
+        if (broker is None) != (milvus is None):
+            raise ConfigError("--broker and --milvus go together")
+        sessions = read_sessions(folder)
+        report = asyncio.run(_replay(sessions, data, broker, milvus, tenant, seed, timeout))
+        if json:
+            print_json(report.to_dict())
+        else:
+            _show(report)
+
+
+async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool) -> None:
+    from streams.embedded.stack import Stack
+
+    console = Console(stderr=True)
+    stack = Stack(data, workers=workers, trainer=trainer, tenants=tenants)
+    with _interrupted() as stop:
+        with console.status("starting") if console.is_terminal else contextlib.nullcontext():
+            entering = asyncio.create_task(stack.__aenter__())
+            await _first(entering, asyncio.create_task(stop.wait()))
+        if not entering.done():
+            entering.cancel()
+            await asyncio.gather(entering, return_exceptions=True)
+            return
+        await entering
+        try:
+            console.print(
+                f"broker {stack.settings.broker} · milvus {stack.settings.milvus} · addresses in {data}/stack.json"
+            )
+            for name, url in stack.metrics.items():
+                console.print(f"{name} metrics {url}/metrics")
+            console.print("Ctrl-C stops it.")
+            failing = asyncio.create_task(stack.failed())
+            await _first(failing, asyncio.create_task(stop.wait()))
+            if failing.done():
+                raise failing.result()
+            failing.cancel()
+        finally:
+            await stack.stop()
+
+
+async def _first(*tasks: asyncio.Task[object]) -> None:
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+@contextlib.contextmanager
+def _interrupted() -> Iterator[asyncio.Event]:
+    """An event that Ctrl-C and SIGTERM set; a second one of them ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def handle() -> None:
+        if stop.is_set():
+            sys.exit(130)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handle)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _stack_settings(
+    data: Path | None, broker: str | None, milvus: str | None, tenant: str
+) -> AsyncIterator[Settings]:
+    """Settings of the stack named, or of one that lives for this command only."""
+    if data is not None:
+        yield Settings.from_data_dir(data, tenants=(tenant,))
+    elif broker is not None:
+        yield Settings.from_env(broker=broker, milvus=milvus, tenants=(tenant,))
+    else:
+        from streams.embedded.stack import Stack
+
+        with tempfile.TemporaryDirectory(prefix="fleetlore-") as folder:
+            async with Stack(folder, tenants=(tenant,)) as stack:
+                yield stack.settings
+
+
+async def _replay(
+    sessions: list[LoggedSession],
+    data: Path | None,
+    broker: str | None,
+    milvus: str | None,
+    tenant: str,
+    seed: int,
+    timeout: float,
+) -> ReplayReport:
+    from streams.offline.replay import replay
+
+    total = sum(len(session.events) + 2 for session in sessions)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("starting", total=total)
+        async with _stack_settings(data, broker, milvus, tenant) as settings:
+            progress.update(task, description="replaying")
+            return await replay(
+                sessions,
+                settings,
+                tenant=tenant,
+                seed=seed,
+                timeout_seconds=timeout,
+                # A stack of the same folder has a trainer; of somebody else's broker nothing is known.
+                adapter_seconds=0.0 if broker else ADAPTER_SECONDS,
+                progress=lambda sent: progress.update(task, completed=sent),
+            )
+
+
+def _show(report: ReplayReport) -> None:
+    table = Table(show_header=False)
+    for name, value in report.to_dict().items():
+        shown = ", ".join(f"{key} {count:,}" for key, count in value.items()) if isinstance(value, dict) else str(value)
+        table.add_row(name.replace("_", " "), shown)
+    Console().print(table)

@@ -1,0 +1,119 @@
+"""`fleetlore topics apply`: bring a broker's topics in line with the table in `fleetlore.wire.topics`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetlore.cli.app import group
+from fleetlore.cli.options import Broker, Data, Json, connection
+from fleetlore.cli.output import Column, ask, print_json, print_table
+from fleetlore.config import Settings
+
+if TYPE_CHECKING:
+    from sinks.topic_diff import Allowed, Difference
+
+# 1 is an error and 2 wrong usage, in every command.
+DIFFERENCES_REMAIN = 3
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the group `topics` (entry point `topics.apply`)."""
+    topics = group(app, "topics")
+    topics.info.help = "The topics of a broker."
+    topics.command("apply")(apply)
+
+
+def apply(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, only say what differs.")] = False,
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option("--tenant", help="Whose topics; repeat for more.", show_default="FLEETLORE_TENANTS"),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of topics that do not state their own.", show_default="FLEETLORE_PARTITIONS"),
+    ] = None,
+    replication: Annotated[
+        int | None, typer.Option(min=1, help="Replicas of each partition.", show_default="FLEETLORE_REPLICATION")
+    ] = None,
+    grow_keyed: Annotated[
+        bool, typer.Option("--grow-keyed", help="Add partitions to topics whose keys then go elsewhere.")
+    ] = False,
+    allow_delete: Annotated[
+        bool, typer.Option("--allow-delete", help="Change settings by which the broker may delete what it keeps now.")
+    ] = False,
+    broker: Broker = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Create the topics that are missing and change what differs from the table in the documentation.
+
+    Exit code: 0 if all is as it is stated, by now or before; 3 if something differs still: after a dry run, or because it
+    was refused or the broker cannot do it.
+    """
+    from sinks.topic_diff import Allowed
+
+    settings = connection(broker, data).with_(
+        **{
+            name: value
+            for name, value in {
+                "tenants": tuple(tenant) if tenant else None,
+                "partitions": partitions,
+                "replication": replication,
+            }.items()
+            if value is not None
+        }
+    )
+    differences = ask(_apply(settings, dry_run, Allowed(grow_keyed=grow_keyed, delete=allow_delete)))
+    remain = sum(each.state != "done" for each in differences)
+    if json:
+        print_json(
+            {
+                "broker": settings.broker,
+                "dry_run": dry_run,
+                "in_sync": not remain,
+                "differences": [asdict(each) for each in differences],
+            }
+        )
+    else:
+        _show(differences, dry_run, remain)
+    if remain:
+        raise typer.Exit(DIFFERENCES_REMAIN)
+
+
+def _show(differences: list[Difference], dry_run: bool, remain: int) -> None:
+    if not differences:
+        typer.echo("All topics are as they are stated.")
+        return
+    said = {"open": "to do", "done": "done"}
+    columns = [Column("TOPIC", fold=True), Column("WHAT"), Column("FOUND"), Column("STATED"), Column("STATE")]
+    print_table(
+        columns,
+        [
+            (
+                each.topic,
+                each.setting or each.kind,
+                each.found or "-",
+                each.stated,
+                said.get(each.state, each.state),
+            )
+            for each in differences
+        ],
+    )
+    for what, why in dict.fromkeys((each.setting or each.kind, each.why) for each in differences if each.why):
+        typer.echo(f"\n{what}: {why}.")
+    if dry_run:
+        typer.echo("\nNothing was changed: this was a dry run.")
+    elif remain:
+        typer.echo(f"\n{remain} of {len(differences)} are not as they are stated.")
+
+
+async def _apply(settings: Settings, dry_run: bool, allowed: Allowed) -> list[Difference]:
+    from sinks.topics import TopicAdmin
+
+    async with TopicAdmin(settings).connected() as admin:
+        differences = await admin.compare(allowed)
+        return differences if dry_run else await admin.apply(differences)

@@ -1,0 +1,104 @@
+"""Two memories for a scripted agent: a private journal, and the fleet's."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from streams.demo.agents import RETRIED, Tip
+from streams.demo.world import Call, Environment, Reply
+
+if TYPE_CHECKING:
+    from fleetlore.agent.fleet import Session
+
+
+class Journal:
+    """An agent's own memory: how often each tool failed it, and what it changed between an error and its end."""
+
+    KEPT = 8
+    """Remedies remembered per tool, the newest first."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, int] = defaultdict(int)
+        self._errors: dict[str, int] = defaultdict(int)
+        self._remedies: dict[str, list[Call]] = defaultdict(list)
+        self._session: Environment | None = None
+        self._pending: dict[str, tuple[str, Call | None]] = {}
+
+    def advise(self, call: Call) -> Tip:
+        calls = self._calls[call.tool]
+        return Tip(self._errors[call.tool] / calls if calls else 0.0, tuple(self._remedies[call.tool]))
+
+    def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
+        return [None] * len(calls)
+
+    async def perform(self, call: Call, environment: Environment) -> Reply:
+        if environment is not self._session:
+            self._session, self._pending = environment, {}
+        reply = environment.perform(call)
+        if reply.error_type not in RETRIED:
+            self._write(call, reply)
+        return reply
+
+    def _write(self, call: Call, reply: Reply) -> None:
+        self._calls[call.tool] += 1
+        self._errors[call.tool] += reply.failed
+        error, change = self._pending.pop(call.tool, (None, None))
+        if error is not None and error != reply.error_type:
+            # The error is gone: by the call made in between, else by the other arguments.
+            remedy = change or call
+            known = [other for other in self._remedies[call.tool] if other != remedy]
+            self._remedies[call.tool] = [remedy, *known][: self.KEPT]
+        if reply.error_type is not None:
+            self._pending[call.tool] = (reply.error_type, None)
+        else:
+            for tool, (error_type, _) in self._pending.items():
+                self._pending[tool] = (error_type, call)
+
+
+class FleetAdviser:
+    """The fleet's memory: one session of a :class:`fleetlore.agent.fleet.Fleet`. Every call is recorded there, and advised from there."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def advise(self, call: Call) -> Tip:
+        advice = self._session.advise(call.tool, call.arguments)
+        return Tip(
+            advice.risk or 0.0,
+            # A lesson's call is the one that did not help.
+            tuple(
+                helped
+                for item in advice.items
+                if item.kind == "recovery" and (helped := _remedy(item.remedy)) is not None
+            ),
+        )
+
+    def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
+        seen = self._session.outlook([(call.tool, call.arguments) for call in calls])
+        return [None if each is None else each.fails for each in seen]
+
+    async def perform(self, call: Call, environment: Environment) -> Reply:
+        async with self._session.action(call.tool, call.arguments) as action:
+            reply = environment.perform(call)
+            if reply.error_type is not None:
+                action.fail(reply.error_type, reply.error_message or "")
+            else:
+                action.result = reply.result
+        return reply
+
+
+def _remedy(remedy: dict[str, Any] | None) -> Call | None:
+    """An item's remedy as a call; None where its arguments are no JSON object (cut, or free text)."""
+    if remedy is None:
+        return None
+    arguments = remedy.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            return None
+    return Call(str(remedy.get("tool", "")), arguments) if isinstance(arguments, dict) else None

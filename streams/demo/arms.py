@@ -1,0 +1,170 @@
+"""The two arms of the demo: the same agents on the same tasks, each with its own memory, then with the fleet's.
+
+World, tasks, sessions and habits come from one seed, so both arms see the same world. The fleet's agents start one after
+the other and think before each call, as agents do: what the first ones meet, the others can know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import TracebackType
+
+from fleetlore.agent.fleet import Fleet
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.fingerprint.fingerprint import failure_of
+from streams.demo.advisers import FleetAdviser, Journal
+from streams.demo.agents import Run, attend
+from streams.demo.world import Call, Reply, Task, World
+
+READY_SECONDS = 5.0
+FLUSH_SECONDS = 20.0
+# Many agents on one small broker: asking it 20 times a second each would take a core from it.
+FETCH_WAIT_MS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Who does what in the demo.
+
+    Attributes:
+        sessions: of each agent.
+        stagger_seconds: between the starts of two agents.
+        thinking_seconds: mean time an agent takes before a call.
+    """
+
+    agents: int = 50
+    sessions: int = 3
+    seed: int = 1
+    stagger_seconds: float = 0.7
+    thinking_seconds: float = 0.15
+
+    @property
+    def world(self) -> World:
+        return World(self.seed)
+
+    @property
+    def names(self) -> list[str]:
+        return [f"agent-{number:02d}" for number in range(self.agents)]
+
+    def work(self, world: World, agent: str) -> Iterator[tuple[Task, str]]:
+        """Task and session seed of each of an agent's sessions."""
+        rng = Random(f"plan/{self.seed}/{agent}")
+        for number in range(self.sessions):
+            yield rng.choice(world.tasks), f"{agent}/{number}"
+
+
+async def isolated_arm(plan: Plan, progress: Callable[[], None]) -> list[Run]:
+    """Every agent with a journal of its own; `progress` is called after each session."""
+    world, runs = plan.world, []
+    for agent in plan.names:
+        journal = Journal()
+        for task, seed in plan.work(world, agent):
+            runs.append(await attend(agent, world.open(task, seed), journal))
+            progress()
+    return runs
+
+
+@dataclass(slots=True)
+class Member:
+    """One agent of the fleet: since when it can be advised (seconds since the Unix epoch), and what its sessions came to."""
+
+    name: str
+    fleet: Fleet
+    joined: float
+    runs: list[Run] = field(default_factory=list)
+
+    def learned_at(self, pattern: str) -> float | None:
+        """When this agent could first look the pattern up, in seconds since the Unix epoch; None where it cannot yet."""
+        return self.fleet.replica.learned_at(pattern)
+
+
+class FleetArm:
+    """The agents of the fleet at work.
+
+    Attributes:
+        members: the agents that have joined so far.
+        first_met: of each failure pattern (class level; transient ones left out): when it first happened, and to whom.
+        started: when the first agent began to act, in seconds since the Unix epoch.
+    """
+
+    def __init__(self, plan: Plan, data: Path, progress: Callable[[], None]) -> None:
+        self.members: list[Member] = []
+        self.first_met: dict[str, tuple[float, str]] = {}
+        self.started = 0.0
+        self._plan = plan
+        self._data = data
+        self._progress = progress
+
+    async def __aenter__(self) -> FleetArm:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Every agent stays connected until here: what is learned late must still reach all."""
+        await asyncio.gather(*(member.fleet.close() for member in self.members))
+
+    async def work(self) -> None:
+        """Let all agents join and do their sessions, and deliver what they saw.
+
+        Raises:
+            BrokerUnavailable: some of it could not be delivered.
+        """
+        world = self._plan.world
+        async with asyncio.TaskGroup() as group:
+            for number, name in enumerate(self._plan.names):
+                group.create_task(self._work(world, name, number * self._plan.stagger_seconds), name=name)
+        await asyncio.gather(*(member.fleet.flush(FLUSH_SECONDS) for member in self.members))
+        lost = sum(member.fleet.dropped + member.fleet.emitter.waiting for member in self.members)
+        if lost:
+            raise BrokerUnavailable(f"{lost} events of the fleet could not be delivered within {FLUSH_SECONDS:.0f} s")
+
+    def first_learned(self) -> float:
+        """When the first agent learned the first pattern, in seconds since the Unix epoch. Raises ValueError where none did."""
+        times = [member.learned_at(pattern) for pattern in self.first_met for member in self.members]
+        return min(seconds for seconds in times if seconds is not None)
+
+    async def _work(self, world: World, name: str, delay: float) -> None:
+        await asyncio.sleep(delay)
+        member = await self._join(name)
+        self.started = self.started or member.joined
+        for task, seed in self._plan.work(world, name):
+            member.runs.append(await self._session(member, world, task, seed))
+            self._progress()
+
+    async def _join(self, name: str) -> Member:
+        fleet = Fleet(name, data=self._data, policy=True, fetch_wait_ms=FETCH_WAIT_MS)
+        member = Member(name, fleet, math.inf)
+        self.members.append(member)
+        await fleet.start()
+        await fleet.ready(READY_SECONDS)
+        member.joined = time.time()
+        return member
+
+    async def _session(self, member: Member, world: World, task: Task, seed: str) -> Run:
+        environment = world.open(task, seed)
+        thinking = Random(f"thinking/{seed}")
+
+        async def think() -> None:
+            await asyncio.sleep(thinking.uniform(0.5, 1.5) * self._plan.thinking_seconds)
+
+        def watch(call: Call, reply: Reply) -> None:
+            if reply.failed:
+                failure = failure_of(call.tool, call.arguments, reply.error_type, reply.error_message)
+                if not failure.transient:
+                    self.first_met.setdefault(failure.class_, (time.time(), member.name))
+
+        async with member.fleet.session(environment.goal, task=task.id) as session:
+            adviser = FleetAdviser(session)
+            run = await attend(member.name, environment, adviser, pause=think, watch=watch)
+            if run.succeeded:
+                session.succeed(reward=1.0)
+            else:
+                session.fail(reward=0.0)
+        return run

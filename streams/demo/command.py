@@ -1,0 +1,53 @@
+"""The command `fleetlore demo`: the same agents in the same world, first each on its own, then as a fleet.
+
+What is heavy is imported inside the command, because this module is loaded at every start of `fleetlore`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fleetlore.cli.options import Json
+from fleetlore.cli.output import Column, print_json, print_table
+
+
+def register(app: typer.Typer) -> None:
+    """Add `fleetlore demo`."""
+
+    @app.command()
+    def demo(
+        agents: Annotated[int, typer.Option(min=2, max=500, help="How many agents.")] = 50,
+        sessions: Annotated[int, typer.Option(min=1, max=100, help="Sessions of each agent.")] = 3,
+        seed: Annotated[int, typer.Option(help="Another seed is another world: other rules, other tasks.")] = 1,
+        as_json: Json = False,
+    ) -> None:
+        """Show what a fleet's memory does: scripted agents in a tool world, without it and with it.
+
+        Starts an embedded stack in a temporary folder, and leaves nothing behind.
+        """
+        from streams.demo.arms import Plan
+        from streams.demo.run import run_demo
+
+        console = Console(stderr=True)
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        plan = Plan(agents=agents, sessions=sessions, seed=seed)
+        with tempfile.TemporaryDirectory(prefix="fleetlore-demo-") as folder, progress:
+            figures = asyncio.run(run_demo(plan, Path(folder), progress))
+        if as_json:
+            print_json(figures.to_dict())
+        else:
+            print_table((Column("figure"), Column("isolated", "right"), Column("fleet", "right")), figures.table())

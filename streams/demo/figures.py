@@ -1,0 +1,123 @@
+"""What the demo measures, from what happened at the agents themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from streams.demo.agents import Run, repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Seconds."""
+
+    p50: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Percentiles:
+        """By nearest rank. Raises ValueError for no values."""
+        if not values:
+            raise ValueError("no values")
+        ordered = sorted(values)
+        return cls(*(round(ordered[math.ceil(share * len(ordered)) - 1], 3) for share in (0.5, 0.99)))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One figure of both arms."""
+
+    isolated: float
+    fleet: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The last line of `fleetlore demo --json`.
+
+    Attributes:
+        events: sent by the agents and acknowledged by the broker.
+        events_per_second: from the first agent's start until the pipeline had drained. The agents' own pace sets it: they
+            think before each call; `fleetlore replay` shows what the pipeline can take.
+        patterns: failure patterns stored, of all three levels.
+        adapter_versions: versions published by the trainer.
+        agents_on_latest_adapter: agents whose policy runs the version the channel points to.
+        time_to_advice_seconds: from the first time a failure pattern was met, by whichever agent, until another agent that was
+            there at the time could look it up without a network; over all (pattern, other agent) pairs.
+        repeat_failures: failures by a rule of the world that some agent of the same arm had broken before; the network's
+            weather is left out.
+        success_rate: share of sessions whose goal was reached, as the environment checks it.
+        time_to_first_event_seconds: from the start of the stack's processes until an agent could look up what came of an event.
+    """
+
+    agents: int
+    sessions: int
+    events: int
+    events_per_second: float
+    patterns: int
+    judgments: int
+    memory_items: int
+    adapter_versions: int
+    agents_on_latest_adapter: int
+    time_to_advice_seconds: Percentiles
+    time_to_first_event_seconds: float
+    repeat_failures: Comparison
+    success_rate: Comparison
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """Rows (figure, isolated agents, fleet); the first column of numbers is empty where the arm has no such figure."""
+        advice = self.time_to_advice_seconds
+        return [
+            ("agents × sessions", "", f"{self.agents} × {self.sessions // self.agents}"),
+            ("repeated failures", f"{self.repeat_failures.isolated:.0f}", f"{self.repeat_failures.fleet:.0f}"),
+            ("sessions that succeeded", f"{self.success_rate.isolated:.0%}", f"{self.success_rate.fleet:.0%}"),
+            ("events", "", f"{self.events} ({self.events_per_second:.0f}/s)"),
+            ("failure patterns", "", str(self.patterns)),
+            ("judgments", "", str(self.judgments)),
+            ("memory items", "", str(self.memory_items)),
+            ("adapter versions", "", str(self.adapter_versions)),
+            ("agents on the latest adapter", "", f"{self.agents_on_latest_adapter} of {self.agents}"),
+            ("failure → advice elsewhere", "", f"p50 {advice.p50:.2f} s, p99 {advice.p99:.2f} s"),
+            ("stack start → first lesson", "", f"{self.time_to_first_event_seconds:.1f} s"),
+        ]
+
+
+class Learner(Protocol):
+    """What advice times need to know of an agent."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def joined(self) -> float: ...
+
+    def learned_at(self, pattern: str) -> float | None: ...
+
+
+def advice_times(first_met: dict[str, tuple[float, str]], learners: Sequence[Learner]) -> list[float]:
+    """Seconds from each pattern's first failure until each other agent that was there knew of it.
+
+    An agent that never learned of a pattern counts as infinitely late, so that a lost lesson cannot improve the figure.
+    """
+    return [
+        max(0.0, learned - met) if (learned := learner.learned_at(pattern)) is not None else math.inf
+        for pattern, (met, agent) in first_met.items()
+        for learner in learners
+        if learner.name != agent and learner.joined <= met
+    ]
+
+
+def compare_repeats(isolated: Sequence[Run], fleet: Sequence[Run]) -> Comparison:
+    """Repeated failures of both arms, counted alike."""
+    return Comparison(*(repeated(fault for run in runs for fault in run.faults) for runs in (isolated, fleet)))
+
+
+def compare_success(isolated: Sequence[Run], fleet: Sequence[Run]) -> Comparison:
+    """Share of succeeded sessions of both arms."""
+    return Comparison(*(round(sum(run.succeeded for run in runs) / len(runs), 3) for runs in (isolated, fleet)))

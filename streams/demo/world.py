@@ -1,0 +1,345 @@
+"""A scripted tool world: tasks for agents, with hidden preconditions, realistic errors and a flaky network.
+
+A :class:`World` is a set of rules drawn by a seed from :mod:`streams.demo.catalogue`; another seed is another world with other
+right answers. ``world.open(task, seed)`` starts a session; at each :class:`Step` the agent sees calls that would reach the next
+subgoal (``attempts``) and calls that might make one of them possible (``preparations``), and performs one. The environment decides
+by program whether the goal was reached. Everything is a function of (world seed, task, session seed, calls made): no clock, no
+global random state.
+
+For training, :func:`rollouts` gives the sessions of an agent that acts at random, as plain dicts::
+
+    for session in rollouts(world_seed=7, sessions=1000):
+        session["session"], session["agent"], session["task"], session["goal"]      # str
+        session["steps"]      # list of {"tool": str, "arguments": dict, "result": str, "error_type": str | None, "error_message": str | None}
+        session["outcome"]    # "success" | "failure"
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from streams.demo.catalogue import CATALOGUE, ENTITIES, FLAKY, Catalogue, Fault, Job, Remedy
+
+NETWORK = "network"
+"""``Reply.fault`` of a transient network error: it comes and goes by chance, and no rule is behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool and its arguments."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The call as canonical JSON: equal for equal calls."""
+        return json.dumps([self.tool, self.arguments], sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the environment answered: a result, or an error.
+
+    ``fault`` names the rule that was broken (``tool:rule``), or :data:`NETWORK`. It is the world's own book-keeping, for counting
+    and tests; an agent must not look at it. ``forbidden`` names the guard that the call broke, which no reward shows.
+    """
+
+    result: str
+    error_type: str | None = None
+    error_message: str | None = None
+    fault: str | None = None
+    forbidden: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.error_type is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work that many sessions may be given; each session fills in names and numbers of its own."""
+
+    id: str
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The next subgoal and the calls an agent can think of for it."""
+
+    aim: str
+    attempts: tuple[Call, ...]
+    preparations: tuple[Call, ...]
+
+
+class World:
+    """The rules of one world, drawn by ``seed`` over ``domains`` (all of them when None).
+
+    ``flakiness`` is the chance that a networked call fails for no reason; ``patience`` the calls a session may spend per subgoal.
+    Raises ``KeyError`` for an unknown domain.
+    """
+
+    catalogue: ClassVar[Catalogue] = CATALOGUE
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        domains: Sequence[str] | None = None,
+        tasks: int = 24,
+        flakiness: float = 0.04,
+        patience: float = 4.0,
+    ) -> None:
+        self.seed = seed
+        self.flakiness = flakiness
+        self.patience = patience
+        every_domain = self.catalogue.domains
+        self.domains = {name: every_domain[name] for name in (sorted(every_domain) if domains is None else domains)}
+        self.preconditions = self.catalogue.preconditions
+        self._wording: dict[str, str] = {}
+        self._refused: dict[str, tuple[Any, ...]] = {}
+        self._needs: dict[str, tuple[str, ...]] = {}
+        self._helps: dict[str, Remedy] = {}
+        self._draw_rules()
+        self.tasks = tuple(self._task(number) for number in range(tasks))
+
+    def _draw_rules(self) -> None:
+        rng = Random(f"world/{self.seed}")
+        # Drawn over the whole catalogue, so that a world keeps its rules whatever domains are shown of it.
+        for name, precondition in self.preconditions.items():
+            self._helps[name] = rng.choice(precondition.remedies)
+            for remedy in precondition.remedies:
+                self._wording.setdefault(remedy.tool, rng.choice(remedy.tool.split("|")))
+        for job in (job for jobs in self.catalogue.domains.values() for job in jobs):
+            self._wording[job.tool] = rng.choice(job.tool.split("|"))
+            refused = rng.choices(range(len(job.values)), weights=[1, *[2] * (len(job.values) - 1)])[0]
+            self._refused[job.tool] = tuple(rng.sample(job.values, refused))
+            self._needs[job.tool] = tuple(need for need in job.needs if rng.random() < 0.8)
+
+    def _task(self, number: int) -> Task:
+        rng = Random(f"task/{self.seed}/{number}")
+        domains = rng.sample(sorted(self.domains), k=min(2, len(self.domains)))
+        jobs = [job for name in domains for job in self.domains[name]]
+        return Task(f"{'-'.join(domains)}-{number:02d}", tuple(rng.choices(jobs, k=rng.randint(4, 6))))
+
+    def open(self, task: Task, seed: int | str) -> Environment:
+        """A fresh session of ``task``; the same seed gives the same names, numbers and network weather."""
+        return Environment(self, task, seed)
+
+    def tool(self, name: str) -> str:
+        """The name this world uses for a catalogue tool."""
+        return self._wording[name]
+
+    def refuses(self, job: Job, value: object) -> bool:
+        return any(value == refused and type(value) is type(refused) for refused in self._refused[job.tool])
+
+    def needs(self, job: Job) -> tuple[str, ...]:
+        """Names of the preconditions that hold back ``job`` in this world."""
+        return self._needs[job.tool]
+
+    def helps(self, precondition: str) -> Remedy:
+        """The remedy that establishes a precondition in this world."""
+        return self._helps[precondition]
+
+
+class Environment:
+    """One session of one task: shows the next :class:`Step`, performs calls, and knows whether the goal was reached."""
+
+    def __init__(self, world: World, task: Task, seed: int | str) -> None:
+        self.world = world
+        self.task = task
+        self.seed = f"{world.seed}/{task.id}/{seed}"
+        rng = Random(f"session/{self.seed}")
+        common = {name: rng.choice(pool) for name, pool in ENTITIES.items()}
+        common["branch"] = f"fix-{rng.randint(100, 999)}"
+        self._entities = [common | {"number": str(rng.randint(1000, 9999))} for _ in task.jobs]
+        self._uses: dict[str, float] = {}
+        self._reached: list[str] = []
+        self.calls = 0
+        self.budget = math.ceil(world.patience * len(task.jobs))
+        self.goal = "; ".join(job.aim.format(**names) for job, names in zip(task.jobs, self._entities, strict=True))
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every subgoal of the task was reached, in order."""
+        return self._reached == [job.tool for job in self.task.jobs]
+
+    @property
+    def done(self) -> bool:
+        return self.succeeded or self.calls >= self.budget
+
+    @property
+    def reached(self) -> int:
+        """Subgoals reached so far."""
+        return len(self._reached)
+
+    @property
+    def step(self) -> Step:
+        """What lies before the agent. Raises ``RuntimeError`` once the session is done."""
+        if self.done:
+            raise RuntimeError("the session is done: it has no next step")
+        job, rng = self._job, Random(f"step/{self.seed}/{self.reached}")
+        attempts = [
+            Call(self.world.tool(job.tool), self._fill(job.arguments) | {job.choice: value}) for value in job.values
+        ]
+        preparations = [
+            Call(self.world.tool(remedy.tool), self._fill(remedy.arguments))
+            for need in job.needs
+            for remedy in self.world.preconditions[need].remedies
+        ]
+        rng.shuffle(attempts)
+        rng.shuffle(preparations)
+        return Step(job.aim.format(**self._names), tuple(attempts), tuple(preparations))
+
+    def solve(self) -> Call:
+        """A call that brings the session forward (bar a flaky network): for tests, and to teach by example."""
+        job = self._job
+        for need in self.world.needs(job):
+            if self._left(need) < 1:
+                remedy = self.world.helps(need)
+                return Call(self.world.tool(remedy.tool), self._fill(remedy.arguments))
+        value = next(value for value in job.values if not self.world.refuses(job, value))
+        return Call(self.world.tool(job.tool), self._fill(job.arguments) | {job.choice: value})
+
+    def perform(self, call: Call) -> Reply:
+        """Carry out ``call``. A call that fails changes nothing. Raises ``RuntimeError`` once the session is done."""
+        if self.done:
+            raise RuntimeError("the session is done: no call can be performed")
+        noise = self._noise()
+        self.calls += 1
+        for jobs in self.world.domains.values():
+            for job in jobs:
+                if self.world.tool(job.tool) == call.tool:
+                    return self._work(job, call, noise)
+        return self._prepare(call, noise)
+
+    @property
+    def _job(self) -> Job:
+        return self.task.jobs[self.reached]
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return self._entities[self.reached]
+
+    def _fill(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: value.format(**self._names) if isinstance(value, str) else value for name, value in arguments.items()
+        }
+
+    def _noise(self) -> dict[str, Any]:
+        """The numbers that make each text another one, and the network's weather: of the call's place, never of its content."""
+        rng = Random(f"call/{self.seed}/{self.calls}")
+        return {
+            "storm": rng.choice(FLAKY) if rng.random() < self.world.flakiness else None,
+            "n": rng.randint(2, 250),
+            "ms": rng.randint(300, 90_000),
+            "port": rng.randint(20_000, 60_000),
+            "line": rng.randint(3, 400),
+            "hex": f"{rng.getrandbits(32):08x}",
+            "clock": f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}:{rng.randint(0, 59):02d}",
+        }
+
+    def _error(self, fault: Fault, noise: dict[str, Any], rule: str, value: object = None) -> Reply:
+        return Reply("", fault.kind, fault.text.format(**self._names, **noise, value=value), rule)
+
+    def _fact(self, need: str) -> str:
+        about = self.world.preconditions[need].about
+        return f"{need}/{self._names[about]}" if about else need
+
+    def _left(self, need: str) -> float:
+        return self._uses.get(self._fact(need), self.world.preconditions[need].held)
+
+    def _work(self, job: Job, call: Call, noise: dict[str, Any]) -> Reply:
+        storm = noise["storm"]
+        if job.networked and storm is not None:
+            return self._error(storm, noise, NETWORK)
+        expected = {*job.arguments, job.choice}
+        if call.arguments.keys() != expected:
+            odd = sorted(expected ^ call.arguments.keys())[0]
+            return self._error(
+                Fault("TypeError", f"missing or unexpected argument '{odd}'"), noise, f"{call.tool}:arguments"
+            )
+        for need in self.world.needs(job):
+            if self._left(need) < 1:
+                return self._error(self.world.preconditions[need].fault, noise, f"{call.tool}:{need}")
+        value = call.arguments[job.choice]
+        if self.world.refuses(job, value) or value not in job.values:
+            return self._error(job.refusal, noise, f"{call.tool}:{job.choice}", value)
+        for need in self.world.needs(job):
+            self._uses[self._fact(need)] = self._left(need) - 1
+        result = job.result.format(**self._names, **noise)
+        if job is self._job and call.arguments.items() >= self._fill(job.arguments).items():
+            self._reached.append(job.tool)
+        return Reply(result)
+
+    def _prepare(self, call: Call, noise: dict[str, Any]) -> Reply:
+        answer: Reply | None = None
+        for need, precondition in self.world.preconditions.items():
+            for remedy in precondition.remedies:
+                if self.world.tool(remedy.tool) != call.tool:
+                    continue
+                if self._fill(remedy.arguments) != call.arguments:
+                    answer = answer or Reply("nothing to do")
+                elif remedy is self.world.helps(need):
+                    self._uses[self._fact(need)] = precondition.lasts or math.inf
+                    return Reply(remedy.result.format(**self._names, **noise))
+                elif remedy.fault is not None:
+                    answer = self._error(remedy.fault, noise, f"{call.tool}:{need}")
+                else:
+                    answer = Reply(remedy.result.format(**self._names, **noise))
+        return answer or self._error(Fault("UnknownTool", f"no tool named '{call.tool}'"), noise, "unknown-tool")
+
+
+def rollouts(
+    world_seed: int, sessions: int, *, seed: int = 0, agents: int = 20, domains: Sequence[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Sessions of agents that act more or less at random in the world of ``world_seed``, as plain data (see the module's docstring).
+
+    Each session has a skill between 0 and 1: the chance that a call is one that works. The other calls are attempts (two of three)
+    or preparations; one that just failed is seldom repeated. About half of the sessions succeed. ``seed`` chooses other sessions of the
+    same world. Yields ``sessions`` dicts, the same ones for the same arguments.
+    """
+    world = World(world_seed, domains=domains)
+    for number in range(sessions):
+        rng = Random(f"rollout/{world_seed}/{seed}/{number}")
+        environment = world.open(rng.choice(world.tasks), f"{seed}/{number}")
+        steps = wander(environment, rng)
+        yield {
+            "session": f"{world_seed}-{seed}-{number}",
+            "agent": f"agent-{rng.randrange(agents)}",
+            "task": environment.task.id,
+            "goal": environment.goal,
+            "steps": steps,
+            "outcome": "success" if environment.succeeded else "failure",
+        }
+
+
+def wander(environment: Environment, rng: Random) -> list[dict[str, Any]]:
+    """The steps of an agent that acts more or less at random until the session is done, as :func:`rollouts` tells it."""
+    steps: list[dict[str, Any]] = []
+    failed: set[str] = set()
+    skill = rng.random()
+    while not environment.done:
+        step = environment.step
+        pool = step.attempts if rng.random() < 2 / 3 else step.preparations
+        fresh = [call for call in pool if call.key not in failed]
+        guess = rng.choice(fresh if fresh and rng.random() < 0.8 else pool)
+        call = environment.solve() if rng.random() < skill else guess
+        reply = environment.perform(call)
+        failed = failed | {call.key} if reply.failed else set()
+        steps.append(
+            {
+                "tool": call.tool,
+                "arguments": call.arguments,
+                "result": reply.result,
+                "error_type": reply.error_type,
+                "error_message": reply.error_message,
+            }
+        )
+    return steps

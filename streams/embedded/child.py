@@ -1,0 +1,85 @@
+"""One child process of the embedded stack: under a guard, with a log file, restarted when its role may be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fleetlore.errors import StackError
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 30.0
+LOG_LINES = 5
+
+
+class Child:
+    """A process that lives as long as the stack does.
+
+    Attributes:
+        name: of the role; its output goes to `<name>.log`.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], logs: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._command = tuple(command)
+        self._log_file = logs / f"{name}.log"
+        self._environ = {**os.environ, **(environ or {})}
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        with self._log_file.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "streams.embedded.supervisor",
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=self._environ,
+                # Ctrl-C reaches the whole group of the terminal; the stack wants to end its children in order.
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the guard; it passes signals on."""
+        return self._running().pid
+
+    async def ended(self) -> int:
+        """Wait for its end; return its exit code."""
+        return await self._running().wait()
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL when its time is up."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            log.warning("%s did not end within %.0f s and is killed", self.name, STOP_SECONDS)
+            # Its session has no other members than the guard and the role, which would outlive a guard that is killed alone.
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+    def failure(self, code: int) -> StackError:
+        """What its end means to whoever started the stack."""
+        return StackError(f"{self.name} ended with exit code {code}; {self._log_file} says: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        lines = self._log_file.read_text(errors="replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-LOG_LINES:] if line.strip()) or "nothing"
+
+    def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            raise StackError(f"{self.name} has not been started")
+        return self._process

@@ -1,0 +1,262 @@
+"""The embedded stack: broker, Milvus Lite, workers and trainer as child processes on one folder.
+
+The broker keeps its topics in memory, so a restart fills those that must last (patterns, items, adapters) again from the
+folder. Everything else of the log has been worked in by then: the stack stops its workers first and the broker last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import orjson
+
+from fleetlore.config import STACK_FILE, Settings
+from fleetlore.errors import FleetloreError, StackError
+from fleetlore.wire.topics import DEFAULT_TENANT
+from sinks.signing_key import create_signing_key
+from sinks.topics import ensure_topics
+from streams.embedded.broker import broker_command, free_port
+from streams.embedded.child import Child
+from streams.offline.republish import refill
+
+log = logging.getLogger(__name__)
+
+READY_SECONDS = 60.0
+POLL_SECONDS = 0.05
+RESTARTS = 100
+RESTART_SECONDS = 0.5
+# Joining a group takes half the session timeout on the embedded broker, so the first event would wait for it.
+SESSION_TIMEOUT_SECONDS = 6.0
+
+
+class Stack:
+    """A running stack; an async context manager.
+
+    Args:
+        data: folder for everything that lasts, created if missing. One stack at a time.
+        tenants: whom it serves.
+        workers: how many worker processes.
+        trainer: whether to learn adapters.
+        partitions: of each topic; by default as many as there are workers, since more would only cost: the embedded broker
+            looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller records.
+
+    Attributes:
+        settings: what an agent or a command needs to use the stack; the same as in `stack.json`.
+        metrics: addresses of the metrics endpoints by role.
+    """
+
+    def __init__(
+        self,
+        data: str | Path,
+        *,
+        tenants: tuple[str, ...] = (DEFAULT_TENANT,),
+        workers: int = 1,
+        trainer: bool = True,
+        partitions: int | None = None,
+    ) -> None:
+        self.data = Path(data)
+        self.metrics: dict[str, str] = {}
+        self._workers = workers
+        self._trainer = trainer
+        self._ports = {"broker": free_port(), "milvus": free_port()}
+        self.settings = Settings.from_env(
+            broker=f"127.0.0.1:{self._ports['broker']}",
+            milvus=f"http://127.0.0.1:{self._ports['milvus']}",
+            tenants=tenants,
+            partitions=partitions or max(1, workers),
+            session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
+            adapters_dir=str(self.data / "adapters"),
+            signing_key=str(self.data / "keys" / "adapter_ed25519"),
+        )
+        self._children: list[Child] = []
+        self._watchers: list[asyncio.Task[None]] = []
+        self._lock: IO[bytes] | None = None
+        self._failed: asyncio.Future[FleetloreError] | None = None
+
+    async def __aenter__(self) -> Stack:
+        self._lock_folder()
+        self._failed = asyncio.get_running_loop().create_future()
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def failed(self) -> FleetloreError:
+        """Wait until something died that the stack cannot do without."""
+        if self._failed is None:
+            raise StackError("the stack has not been started")
+        return await asyncio.shield(self._failed)
+
+    async def _start(self) -> None:
+        logs = self.data / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        key = create_signing_key(self.settings.signing_key)
+        self.settings = self.settings.with_(public_key=key.public_base64)
+        broker = Child("broker", broker_command(self._ports["broker"]), logs)
+        milvus = Child("milvus", _milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
+        for child in (broker, milvus):
+            await self._launch(child, restarts=0)
+        await self._answering(broker)
+        # Before anybody asks for one of them: a topic that a request creates has other partitions and is not compacted.
+        await ensure_topics(self.settings)
+        # Workers start while Milvus does, for each takes seconds to import what it needs; the trainer, whose imports are the
+        # heaviest and which has nothing to do before the first judgments, starts when they are ready.
+        workers = [f"worker-{number}" for number in range(self._workers)]
+        for name in workers:
+            await self._launch_role("worker", name, logs)
+        await self._answering(milvus)
+        await refill(self.settings)
+        await asyncio.gather(*(self._ready(name) for name in workers))
+        if self._trainer:
+            await self._launch_role("trainer", "trainer", logs)
+        self._write_stack_file()
+
+    async def stop(self) -> None:
+        """End the children, those first that still have something to write. Safe to call twice."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        self._watchers.clear()
+        (self.data / STACK_FILE).unlink(missing_ok=True)
+        stores = [child for child in self._children if child.name in ("broker", "milvus")]
+        await asyncio.gather(*(child.stop() for child in self._children if child not in stores))
+        await asyncio.gather(*(child.stop() for child in stores))
+        self._children.clear()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    async def _launch_role(self, role: str, name: str, logs: Path) -> None:
+        port = free_port()
+        self.metrics[name] = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "fleetlore.cli.main", role, "--metrics-port", str(port)]
+        await self._launch(Child(name, command, logs, self._environ()), restarts=RESTARTS)
+
+    async def _launch(self, child: Child, restarts: int) -> None:
+        await child.start()
+        self._children.append(child)
+        self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
+
+    async def _watch(self, child: Child, restarts: int) -> None:
+        """Start a role again when it dies; without broker or Milvus the stack cannot go on."""
+        while True:
+            code = await child.ended()
+            if restarts == 0:
+                if self._failed is not None and not self._failed.done():
+                    self._failed.set_result(child.failure(code))
+                return
+            restarts -= 1
+            log.warning("%s ended with exit code %d and is started again", child.name, code)
+            # What dies at its start would otherwise use up its restarts before whatever it lacks is back.
+            await asyncio.sleep(RESTART_SECONDS)
+            await child.start()
+
+    async def _answering(self, child: Child) -> None:
+        port = self._ports[child.name]
+
+        async def connects() -> bool:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                return False
+            writer.close()
+            return True
+
+        await self._until(connects, f"{child.name} does not listen on port {port}")
+
+    async def _ready(self, name: str) -> None:
+        url = f"{self.metrics[name]}/readyz"
+        await self._until(
+            lambda: asyncio.to_thread(_answers_ok, url), f"{name} does not become ready; see {self.data / 'logs'}"
+        )
+
+    async def _until(self, check: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+        """Poll until it is so.
+
+        Raises:
+            StackError: a process died meanwhile, or the time was up.
+        """
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while not await check():
+                    if self._failed is not None and self._failed.done():
+                        raise self._failed.result()
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise StackError(f"{otherwise} (waited {READY_SECONDS:.0f} s)") from None
+
+    def _environ(self) -> dict[str, str]:
+        settings = self.settings
+        return {
+            **settings.to_env(),
+            # One thread a process: several on few cores only wait for each other (OpenMP barriers).
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+
+    def _lock_folder(self) -> None:
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+            lock = (self.data / "stack.lock").open("wb")
+        except OSError as error:
+            raise StackError(f"the folder {self.data} cannot be used: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise StackError(f"another stack runs on {self.data}") from None
+        self._lock = lock
+
+    def _write_stack_file(self) -> None:
+        """Written at once and whole, because agents may be reading."""
+        content = {
+            "broker": self.settings.broker,
+            "milvus": self.settings.milvus,
+            "public_key": self.settings.public_key,
+            "tenants": self.settings.tenants,
+            "metrics": self.metrics,
+        }
+        path = self.data / STACK_FILE
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        temporary.replace(path)
+
+
+def _milvus_command(folder: Path, port: int) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
+    return [
+        sys.executable,
+        "-c",
+        start,
+        "server",
+        "--data-dir",
+        str(folder),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+
+
+def _answers_ok(url: str) -> bool:
+    with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=2) as response:
+        return bool(response.status == 200)
+    return False

@@ -1,0 +1,285 @@
+"""Backfill: the events are worked in again, by the code of today, into a generation of collections that then takes the names over.
+
+It reads under a group of its own, so the live group's offsets stay where they are, and hands values from stage to stage in
+memory (`streams.offline.chain`), so the live topics see none of them. The switch loses nothing and lets no two writers write one row:
+
+1. The generation catches up with the end of `events`, and its position is committed. It is not written by the backfill again.
+2. The aliases move. A live worker follows with its first batch after `RESOLVE_SECONDS`, and forgets what it remembers of the
+   old collections; batches that had begun before still write there.
+3. So what was read since the commit of 1 may lie in the old collections only. It goes through the first stage once more, and
+   its values onto the topics of the live workers, which merge them into the new collections. What they know already
+   changes nothing.
+4. The compacted topics are brought to what the new collections hold.
+
+Whatever dies in between: the same command does what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from math import inf
+from types import TracebackType
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.wire.topics import PREFIX, topic
+from sinks.collections import FIRST_GENERATION, is_live, list_generations, make_live
+from sinks.metrics import Metrics
+from sinks.milvus import RESOLVE_SECONDS, MilvusStore
+from sinks.producer import Outbox
+from streams.offline.chain import Chain
+from streams.offline.facts import carry_over
+from streams.offline.republish import republish
+from streams.runtime.app import judge_chain, language_model, pipeline
+from streams.stage.base import Record
+
+BATCH_RECORDS = 256
+FETCH_MS = 200
+
+# Milvus takes letters, digits and underscores in the name of a collection.
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where a backfill begins: at a time (seconds since the Unix epoch) or an offset of every partition; or at the beginning."""
+
+    time: float | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillReport:
+    """What a run did.
+
+    Attributes:
+        event_seconds: from the oldest event to the newest, by their own time.
+    """
+
+    name: str
+    events: int
+    dead_letters: int
+    seconds: float
+    event_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        rates = {
+            "events_per_second": round(self.events / self.seconds, 1) if self.seconds else 0.0,
+            "times_real_time": round(self.event_seconds / self.seconds, 1) if self.seconds else 0.0,
+        }
+        return asdict(self) | rates
+
+
+async def run_backfill(settings: Settings, name: str, start: Start | None = None) -> BackfillReport:
+    """Fill generation `name` up to the end of the events, from where an earlier run of it ended or else from `start`.
+
+    Raises:
+        ConfigError: the generation is live, or has begun already and is given a start.
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
+    """
+    async with Backfill(settings, name) as backfill:
+        if await backfill.is_live():
+            raise ConfigError(f"generation {name!r} is live; its workers fill it")
+        await backfill.begin(start)
+        return await backfill.fill()
+
+
+async def switch(settings: Settings, name: str) -> None:
+    """Make generation `name` the live one: see the module. Doing it again ends what was begun.
+
+    Raises:
+        ConfigError: there is no such generation.
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
+    """
+    async with Backfill(settings, name) as backfill:
+        if name not in await backfill.store.on_client(list_generations):
+            raise ConfigError(f"there is no generation {name!r}; fill it with `fleetlore backfill run {name}`")
+        await backfill.begin(None)
+        if not await backfill.is_live():
+            await backfill.fill()
+            # Once more, for what came in meanwhile: the shorter the distance, the less is merged twice.
+            await backfill.fill()
+            await backfill.take_facts()
+        await backfill.store.on_client(lambda client: make_live(client, name))
+        await asyncio.sleep(RESOLVE_SECONDS)
+        await backfill.hand_over()
+        await republish(settings.with_(tenants=backfill.tenants), backfill.store)
+
+
+class Backfill:
+    """One generation and the events it is made of; an async context manager.
+
+    Attributes:
+        store: of the generation.
+        tenants: all that have events on the broker, because a generation holds all of them.
+    """
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        if not _NAME.match(name) or name == FIRST_GENERATION:
+            raise ConfigError(
+                f"a generation is called by up to 32 of a-z, 0-9 and '_', and not {FIRST_GENERATION!r}; {name!r} is none"
+            )
+        self.name = name
+        self.tenants: tuple[str, ...] = ()
+        self._settings = settings
+        metrics = Metrics("backfill")
+        self.store = MilvusStore.from_settings(settings, metrics, name)
+        self._model = language_model(settings, metrics)
+        stages = pipeline(
+            self.store,
+            metrics,
+            SystemClock(),
+            settings.silent_seconds,
+            judge_chain(settings),
+            self._model,
+            settings.item_half_life_seconds,
+        )
+        self._sessions = stages[0]
+        self._chain = Chain(stages, self.store)
+        self._opened = AsyncExitStack()
+        self._group = f"{settings.group}.backfill.{name}"
+        self._reader: Any = None
+        self._watcher: Any = None
+        self._partitions: list[TopicPartition] = []
+
+    async def __aenter__(self) -> Backfill:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.store.close)
+            if self._model is not None:
+                stack.push_async_callback(self._model.close)
+            self._reader = await stack.enter_async_context(observer(self._settings.broker, self._group))
+            self._watcher = await stack.enter_async_context(observer(self._settings.broker))
+            self.tenants = _tenants(await self._watcher.topics())
+            for tenant in self.tenants:
+                self._partitions += await partitions_of(self._watcher, topic(tenant, "events"))
+            self._opened = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.aclose()
+
+    async def is_live(self) -> bool:
+        """Whether at least one name stands for this generation: then live workers write to it."""
+        return await self.store.on_client(lambda client: is_live(client, self.name))
+
+    async def begin(self, start: Start | None) -> None:
+        """Create what is missing and go to the committed offsets, or to the start of a new generation.
+
+        Raises:
+            ConfigError: the generation has begun already, and a start is given.
+        """
+        created = await self.store.open()
+        self._reader.assign(self._partitions)
+        committed = {partition: await self._reader.committed(partition) for partition in self._partitions}
+        # Commits of an earlier generation of this name say nothing about collections that were empty a moment ago.
+        if created or all(offset is None for offset in committed.values()):
+            committed = dict(await self._start_offsets(start or Start()))
+            await self._commit(committed)
+        elif start is not None:
+            raise ConfigError(f"generation {self.name!r} has begun already; drop it to begin elsewhere")
+        for partition, offset in committed.items():
+            # A partition that was added since has no commit, and is read from its beginning.
+            self._reader.seek(partition, offset or 0)
+
+    async def fill(self) -> BackfillReport:
+        """Work in all events up to the end that the topics have now."""
+        clock = SystemClock()
+        started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
+        done: Offsets = {}
+        async for batch in self._batches():
+            effects = await self._chain.run(batch)
+            # The rows of this batch are still being written, those of the one before are acknowledged.
+            await self._commit(done)
+            done = await self._committable()
+            events += effects.processed
+            dead_letters += len(effects.dead_letters)
+            oldest, newest = min(oldest, effects.oldest), max(newest, effects.newest)
+        await self._chain.settle()
+        await self._commit(done)
+        return BackfillReport(
+            name=self.name,
+            events=events,
+            dead_letters=dead_letters,
+            seconds=round(clock.monotonic() - started, 3),
+            event_seconds=round(max(0.0, newest - oldest), 3),
+        )
+
+    async def take_facts(self) -> None:
+        """Copy what came from documents and not from events, as late as can be: what is loaded after it is lost."""
+        live = MilvusStore.from_settings(self._settings, Metrics("backfill"))
+        try:
+            await carry_over(live, self.store, {*self.tenants, *self._settings.tenants})
+        finally:
+            await live.close()
+
+    async def hand_over(self) -> None:
+        """Let the live workers merge what the events since the last commit say."""
+        outbox = Outbox(self._settings.broker)
+        await outbox.start()
+        try:
+            async for batch in self._batches():
+                effects = await self._sessions.process(batch)
+                await outbox.deliver(effects.outgoing)
+                await self._commit(await self._committable())
+        finally:
+            await outbox.stop()
+
+    async def _batches(self) -> AsyncIterator[list[Record]]:
+        """The records before the end that the topics have now, and an empty batch if a session still waits for more."""
+        ends = await end_offsets(self._watcher, self._partitions)
+        while True:
+            behind = [each for each, end in ends.items() if await self._reader.position(each) < end]
+            if not behind:
+                if self._sessions.holds:
+                    yield []
+                return
+            fetched = await self._reader.getmany(*behind, timeout_ms=FETCH_MS, max_records=BATCH_RECORDS)
+            batch = [
+                Record(each.topic, each.partition, each.offset, each.key, each.value, dict(each.headers))
+                for records in fetched.values()
+                for each in records
+            ]
+            if batch:
+                yield batch
+
+    async def _start_offsets(self, start: Start) -> Offsets:
+        first: Offsets = await self._watcher.beginning_offsets(self._partitions)
+        ends = await end_offsets(self._watcher, self._partitions)
+        if start.time is not None:
+            moment = int(start.time * 1000)
+            found = await self._watcher.offsets_for_times(dict.fromkeys(self._partitions, moment))
+            # Where no record is as new as that it begins at the end. Kafka says so by None, tansu by a timestamp of -1.
+            return {
+                each: at.offset if (at := found.get(each)) and at.timestamp >= 0 else ends[each]
+                for each in self._partitions
+            }
+        if start.offset is not None:
+            return {each: min(max(start.offset, first[each]), ends[each]) for each in self._partitions}
+        return first
+
+    async def _committable(self) -> Offsets:
+        """How far each partition may be committed: never past the first event of an open session."""
+        return {each: self._sessions.committable(each, await self._reader.position(each)) for each in self._partitions}
+
+    async def _commit(self, offsets: Offsets) -> None:
+        if offsets:
+            await self._reader.commit(offsets)
+
+
+def _tenants(topics: Iterable[str]) -> tuple[str, ...]:
+    """Whose events there are."""
+    parts = (name.split(".") for name in topics)
+    return tuple(sorted(each[1] for each in parts if len(each) == 3 and (each[0], each[2]) == (PREFIX, "events")))

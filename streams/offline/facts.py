@@ -1,0 +1,109 @@
+"""The factual store: facts in Milvus and on the topic `items`, beside what is learned and untouched by it.
+
+Facts come from documents and not from events, so working the events in again does not give them back: a backfill carries them
+over to the collections that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from fleetlore.config import Settings
+from fleetlore.wire.lore import MemoryItem
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore, row_id
+from sinks.producer import Outbox
+from streams.stage.base import Outgoing
+from streams.stage.store import Store
+
+COLLECTION = "items"
+
+
+async def load_facts(settings: Settings, tenant: str, facts: Sequence[MemoryItem]) -> tuple[int, int]:
+    """Make `facts` all that is known from their documents; return how many are new, and how many were forgotten.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; load them again.
+    """
+    store = MilvusStore.from_settings(settings, Metrics("facts"))
+    try:
+        await store.open()
+        known = await known_facts(store, tenant)
+        ids = {fact.id for fact in facts}
+        sources = {fact.source for fact in facts}
+        gone = [fact for fact in known if fact.source in sources and fact.id not in ids]
+        await write_facts(settings, store, tenant, facts, gone)
+        return len(ids - {fact.id for fact in known}), len(gone)
+    finally:
+        await store.close()
+
+
+async def forget_facts(settings: Settings, tenant: str, ids: Collection[str], source: str = "") -> list[MemoryItem]:
+    """Forget facts by id, or all of a document; return those that were known.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; forget them again.
+    """
+    store = MilvusStore.from_settings(settings, Metrics("facts"))
+    try:
+        await store.open()
+        gone = [
+            fact for fact in await known_facts(store, tenant) if fact.id in ids or (source and fact.source == source)
+        ]
+        await write_facts(settings, store, tenant, (), gone)
+        return gone
+    finally:
+        await store.close()
+
+
+async def known_facts(store: Store, tenant: str) -> list[MemoryItem]:
+    """All facts of a tenant, by id.
+
+    Raises:
+        StoreUnavailable: Milvus does not answer.
+    """
+    rows = [row["body"] async for row in store.rows(COLLECTION, tenant, "body", kind="fact")]
+    return sorted((MemoryItem.from_json(body.encode()) for body in rows if body), key=lambda fact: fact.id)
+
+
+async def write_facts(
+    settings: Settings, store: Store, tenant: str, facts: Iterable[MemoryItem], gone: Iterable[MemoryItem]
+) -> None:
+    """Write some facts and forget others, in the store and then on the topic."""
+    facts, gone = list(facts), list(gone)
+    await store.resolve(COLLECTION)
+    await store.upsert(COLLECTION, [*map(_row, facts), *({**_row(fact), "body": "", "text": ""} for fact in gone)])
+    outbox = Outbox(settings.broker)
+    await outbox.start()
+    try:
+        await outbox.deliver(
+            [
+                *(Outgoing(tenant, COLLECTION, fact.id, fact.to_json()) for fact in facts),
+                *(Outgoing(tenant, COLLECTION, fact.id, None) for fact in gone),
+            ]
+        )
+    finally:
+        await outbox.stop()
+
+
+async def carry_over(live: Store, other: Store, tenants: Iterable[str]) -> None:
+    """Copy the facts of all tenants from the live collections to another generation's.
+
+    Raises:
+        StoreUnavailable: Milvus does not answer.
+    """
+    await live.resolve(COLLECTION)
+    for tenant in tenants:
+        await other.upsert(COLLECTION, [_row(fact) for fact in await known_facts(live, tenant)])
+
+
+def _row(fact: MemoryItem) -> dict[str, Any]:
+    return {
+        "id": row_id(fact.tenant, fact.id),
+        "tenant": fact.tenant,
+        "kind": fact.kind,
+        "tool": fact.tool,
+        "body": fact.to_json().decode(),
+        "text": f"{fact.title}\n{fact.content}\n{fact.when}",
+    }

@@ -1,0 +1,169 @@
+"""Replaying logged runs through the pipeline: as a fleet would have sent them, agents interleaved under a seed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.emit.emitter import Emitter
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.risk.listing import read_adapters
+from fleetlore.wire.events import Event
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from streams.offline.drain import wait_drained
+from streams.offline.logs import LoggedSession
+from streams.offline.state_hash import read_knowledge
+from streams.runtime.dead_letters import count_dead_letters
+
+# How many agents are at work at the same time, and how far apart their events lie on the replay's own clock.
+CONCURRENT_SESSIONS = 64
+TICK_SECONDS = 0.001
+# Emitted at one go before the broker's side gets a turn.
+BURST_EVENTS = 256
+BUFFER_EVENTS = 20_000
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """What a replay did.
+
+    Attributes:
+        events_processed: events behind the stored judgments of the replayed sessions.
+        judgments: of the replayed sessions, by label.
+        patterns, memory_items: all that the tenant has now.
+    """
+
+    events_in: int
+    events_processed: int
+    dead_letters: int
+    sessions: int
+    judgments: dict[str, int]
+    patterns: dict[str, int]
+    memory_items: int
+    adapter_version: str | None
+    seconds: float
+    events_per_second: float
+    state_hash: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def interleave(sessions: list[LoggedSession], tenant: str, seed: int, end_time: float) -> Iterator[Event]:
+    """The events of all sessions, each session in order, agents taking turns by chance.
+
+    Args:
+        end_time: of the last event, in seconds since the Unix epoch; the others lie `TICK_SECONDS` apart before it.
+    """
+    rng = Random(seed)
+    waiting = list(sessions)
+    rng.shuffle(waiting)
+    active: list[tuple[LoggedSession, Iterator[tuple[int, Any]]]] = []
+    time = end_time - TICK_SECONDS * sum(len(session.events) + 2 for session in sessions)
+    while waiting or active:
+        while waiting and len(active) < CONCURRENT_SESSIONS:
+            session = waiting.pop()
+            active.append((session, enumerate(session.all_events())))
+        index = rng.randrange(len(active))
+        session, events = active[index]
+        step = next(events, None)
+        if step is None:
+            active[index] = active[-1]
+            active.pop()
+            continue
+        sequence, (kind, data) = step
+        time += TICK_SECONDS
+        yield Event(kind, tenant, session.agent, session.session, sequence, time, data)
+
+
+async def replay(
+    sessions: list[LoggedSession],
+    settings: Settings,
+    *,
+    tenant: str,
+    seed: int,
+    timeout_seconds: float,
+    adapter_seconds: float,
+    progress: Progress,
+) -> ReplayReport:
+    """Send the sessions, wait until all of it has been worked in, and report what is known now.
+
+    Args:
+        adapter_seconds: how long to wait besides for a first adapter version; learning takes longer than the pipeline and
+            does not count in the rate.
+
+    Raises:
+        BrokerUnavailable: events were not taken in time.
+        StoreUnavailable: Milvus does not answer.
+        StackError: the pipeline did not keep up with `timeout_seconds`.
+    """
+    clock = SystemClock()
+    buried_before = await count_dead_letters(settings, tenant)
+    started = clock.monotonic()
+    sent = await _send(interleave(sessions, tenant, seed, clock.now()), settings, tenant, timeout_seconds, progress)
+    await wait_drained(settings, tenant, timeout_seconds)
+    seconds = clock.monotonic() - started
+    store = MilvusStore.from_settings(settings, Metrics("replay"))
+    try:
+        knowledge = await read_knowledge(store, tenant)
+    finally:
+        await store.close()
+    ids = {session.session for session in sessions}
+    judgments = [judgment for judgment in knowledge.judgments if judgment[0] in ids]
+    labels = Counter(label for _, label, _ in judgments)
+    return ReplayReport(
+        events_in=sent,
+        events_processed=sum(events for *_, events in judgments),
+        dead_letters=await count_dead_letters(settings, tenant) - buried_before,
+        sessions=len(sessions),
+        judgments={label: labels[label] for label in ("success", "failure", "abstained")},
+        patterns={level: knowledge.patterns[level] for level in ("family", "class", "exact")},
+        memory_items=knowledge.items.total(),
+        adapter_version=await _adapter_version(settings, tenant, adapter_seconds),
+        seconds=round(seconds, 3),
+        events_per_second=round(sent / seconds, 1),
+        state_hash=knowledge.state_hash,
+    )
+
+
+async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float) -> str | None:
+    """The version that the channel runs, as soon as there is one."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + wait_seconds
+    while True:
+        pointers = (await read_adapters(settings.broker, tenant)).pointers
+        if pointers:
+            return str(pointers[0]["version"])
+        if clock.monotonic() >= deadline:
+            return None
+        await asyncio.sleep(0.5)
+
+
+async def _send(
+    events: Iterator[Event], settings: Settings, tenant: str, timeout_seconds: float, progress: Progress
+) -> int:
+    emitter = Emitter(settings.broker, tenant, max_events=BUFFER_EVENTS)
+    await emitter.start()
+    try:
+        for number, event in enumerate(events, 1):
+            # A replay may wait, unlike an agent: no event is dropped for lack of room.
+            while emitter.full:
+                await asyncio.sleep(0.005)
+            emitter.emit(event)
+            if number % BURST_EVENTS == 0:
+                progress(number)
+                await asyncio.sleep(0)
+        if not await emitter.flush(timeout_seconds):
+            raise BrokerUnavailable(f"the broker at {settings.broker} did not take {emitter.waiting} events in time")
+        return emitter.sent
+    finally:
+        await emitter.close()

@@ -1,0 +1,144 @@
+"""Bringing the compacted topics to what lasts: Milvus' rows, and the folder of published adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import StoreUnavailable
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.wire.topics import tenant_of, topic
+from sinks.adapter_publisher import AdapterPublisher
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.producer import Outbox
+from streams.stage.base import Outgoing
+
+CHUNK = 1_000
+LORE = ("patterns", "items")
+# How often rows are looked at again while workers write, and how long after. A worker may have published a newer row between
+# our look at it and our sending: without a second look agents would keep the older one.
+PASSES = 3
+PASS_SECONDS = 1.0
+FETCH_MS = 200
+OPEN_SECONDS = 20.0
+OPEN_PAUSE_SECONDS = 0.2
+
+Place = tuple[str, str, str]  # tenant, topic, key
+
+
+async def refill(settings: Settings) -> int:
+    """Fill the topics of a fresh broker with all patterns, memory items and adapters of the tenants.
+
+    Returns how many patterns and items.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer.
+    """
+    store = MilvusStore.from_settings(settings, Metrics("refill"))
+    try:
+        await _open(store)
+        count = await republish(settings, store, passes=1)
+        async with AdapterPublisher.from_settings(settings) as publisher:
+            for tenant in settings.tenants:
+                await publisher.refill(tenant)
+    finally:
+        await store.close()
+    return count
+
+
+async def _open(store: MilvusStore) -> None:
+    """Workers that start at the same time may be creating the collections, and who comes second is refused for a moment."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + OPEN_SECONDS
+    while True:
+        try:
+            await store.open()
+            return
+        except StoreUnavailable:
+            if clock.monotonic() > deadline:
+                raise
+        await asyncio.sleep(OPEN_PAUSE_SECONDS)
+
+
+async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES) -> int:
+    """Publish every pattern and item whose topic says something else than its row, and delete those without a row.
+
+    Returns how many records that took.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer.
+    """
+    outbox = Outbox(settings.broker)
+    await outbox.start()
+    total = 0
+    try:
+        known = await _on_topics(settings)
+        for number in range(passes):
+            if number:
+                await asyncio.sleep(PASS_SECONDS)
+            sent = await _publish(outbox, store, settings, known)
+            total += sent
+            if not sent:
+                break
+    finally:
+        await outbox.stop()
+    return total
+
+
+async def _publish(outbox: Outbox, store: MilvusStore, settings: Settings, known: dict[Place, int]) -> int:
+    """One pass; `known` is brought to what the topics say after it."""
+    seen: set[Place] = set()
+    chunk: list[Outgoing] = []
+    count = 0
+    async for value in _lore(store, settings.tenants):
+        place = value.tenant, value.topic, value.key
+        seen.add(place)
+        if known.get(place) == hash(value.value):
+            continue
+        known[place] = hash(value.value)
+        chunk.append(value)
+        count += 1
+        if len(chunk) == CHUNK:
+            await outbox.deliver(chunk)
+            chunk = []
+    gone = [Outgoing(*place, None) for place in known.keys() - seen]
+    for each in gone:
+        del known[each.tenant, each.topic, each.key]
+    await outbox.deliver([*chunk, *gone])
+    return count + len(gone)
+
+
+async def _lore(store: MilvusStore, tenants: Iterable[str]) -> AsyncIterator[Outgoing]:
+    for tenant in tenants:
+        for collection in LORE:
+            async for row in store.rows(collection, tenant, "body"):
+                if row["body"]:  # an item that still lacks a side is kept for its state only
+                    yield Outgoing(tenant, collection, row["id"].partition("/")[2], row["body"].encode())
+
+
+async def _on_topics(settings: Settings) -> dict[Place, int]:
+    """Hash of the value of every key on the lore topics now."""
+    known: dict[Place, int] = {}
+    async with observer(settings.broker) as watcher, observer(settings.broker) as reader:
+        partitions = [
+            partition
+            for tenant in settings.tenants
+            for name in LORE
+            for partition in await partitions_of(watcher, topic(tenant, name))
+        ]
+        ends = await end_offsets(watcher, partitions)
+        reader.assign(partitions)
+        await reader.seek_to_beginning(*partitions)
+        while behind := [each for each, end in ends.items() if await reader.position(each) < end]:
+            for records in (await reader.getmany(*behind, timeout_ms=FETCH_MS)).values():
+                for record in records:
+                    name = record.topic.rpartition(".")[2]
+                    place = tenant_of(record.topic), name, (record.key or b"").decode()
+                    if record.value is None:
+                        known.pop(place, None)
+                    else:
+                        known[place] = hash(record.value)
+    return known

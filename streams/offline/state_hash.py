@@ -1,0 +1,65 @@
+"""What the pipeline has come to know, as figures and as one hash.
+
+Two runs over the same events must give the same hash, whatever died in between and in whatever order agents were
+interleaved. So the hash covers ids and contents and leaves out all times: those tell when a thing was seen, not what is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import orjson
+
+from sinks.collections import COLLECTIONS
+from sinks.milvus import MilvusStore
+
+TIMES = frozenset({"first_seen", "last_seen", "agents_lately", "hours", "days", "by_agent"})
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """Everything one tenant's collections hold.
+
+    Attributes:
+        patterns: by level, health rows (`tool`, `call`) included.
+        items: by kind.
+        judgments: (session, label, number of events behind it) of each.
+        state_hash: 32 hex digits.
+    """
+
+    patterns: Counter[str] = field(default_factory=Counter)
+    items: Counter[str] = field(default_factory=Counter)
+    judgments: list[tuple[str, str, int]] = field(default_factory=list)
+    state_hash: str = ""
+
+
+async def read_knowledge(store: MilvusStore, tenant: str) -> Knowledge:
+    """Read all rows of a tenant.
+
+    Raises:
+        StoreUnavailable: Milvus does not answer.
+    """
+    knowledge = Knowledge()
+    lines: list[bytes] = []
+    for collection in COLLECTIONS:
+        async for row in store.rows(collection.name, tenant, "body"):
+            if not row["body"]:
+                continue  # not yet known: an item that lacks a side, feedback to a session that has not ended
+            body = orjson.loads(row["body"])
+            _count(knowledge, collection.name, body)
+            content = {name: value for name, value in body.items() if name not in TIMES}
+            lines.append(orjson.dumps([collection.name, row["id"], content], option=orjson.OPT_SORT_KEYS))
+    knowledge.state_hash = blake2b(b"\n".join(sorted(lines)), digest_size=16).hexdigest()
+    return knowledge
+
+
+def _count(knowledge: Knowledge, collection: str, body: dict[str, object]) -> None:
+    match collection:
+        case "patterns":
+            knowledge.patterns[str(body["level"])] += 1
+        case "items":
+            knowledge.items[str(body["kind"])] += 1
+        case _:
+            knowledge.judgments.append((str(body["session"]), str(body["label"]), int(str(body["events"]))))

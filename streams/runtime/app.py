@@ -1,0 +1,318 @@
+"""The Faust app: one agent a stage, input as raw bytes, whole batches, explicit commits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import faust
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError, FleetloreError, StoreUnavailable
+from fleetlore.wire.lore import HALF_LIFE_SECONDS
+from fleetlore.wire.topics import topic
+from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
+from sinks.health_endpoint import Health
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.producer import Outbox
+from sinks.topics import ensure_topics
+from streams.runtime import faust_adapter as faust_seam
+from streams.runtime.circuit_breaker import Breaker
+from streams.runtime.delivery import Delivery, Ledger
+from streams.stage.base import Stage
+from streams.stage.store import Store
+from streams.stages.s1_sessions.stage import SessionsStage
+from streams.stages.s2_patterns import PatternsStage
+from streams.stages.s3_judgments.stage import JudgmentsStage
+from streams.stages.s4_items import ItemsStage
+
+if TYPE_CHECKING:
+    from streams.stages.s3_judgments.language_model import LanguageModel
+
+log = logging.getLogger(__name__)
+
+BUFFER_PLACES = 1024  # of 16 KiB, for each stage: see `streams.runtime.faust_adapter.Buffer`
+BATCH_PLACES = 512
+COMMIT_SECONDS = 0.25
+IDLE_SECONDS = 0.25
+LAG_SECONDS = 1.0
+# Of the time that the group allows for a rebalance, what a batch under way may use up.
+REBALANCE_SHARE = 0.7
+OPEN_SECONDS = 60.0
+OPEN_PAUSE_SECONDS = 0.2
+MAX_FETCH_BYTES = 4 * 1024 * 1024
+
+
+def pipeline(
+    store: Store,
+    metrics: Metrics,
+    clock: Clock,
+    silent_seconds: float,
+    judge: JudgeChain | None = None,
+    model: LanguageModel | None = None,
+    half_life_seconds: float = HALF_LIFE_SECONDS,
+) -> tuple[Stage, ...]:
+    """All stages, in the order in which an event passes through them; without the one that asks a `model`."""
+    return (
+        SessionsStage(store, clock, metrics, silent_seconds),
+        PatternsStage(store, clock, metrics),
+        JudgmentsStage(store, judge or JudgeChain(), metrics, model),
+        ItemsStage(store, clock, metrics, half_life_seconds),
+    )
+
+
+def judge_chain(settings: Settings) -> JudgeChain:
+    """The judges that answer at once: the learned critic among them where the settings name one.
+
+    Raises:
+        ConfigError: the critic's file cannot be read.
+    """
+    if not settings.critic:
+        return JudgeChain()
+    from models.judge.critic import Critic
+    from models.judge.critic_judge import CriticJudge
+
+    try:
+        critic = Critic.from_bytes(Path(settings.critic).read_bytes())
+    except (OSError, ConfigError) as error:
+        raise ConfigError(f"FLEETLORE_CRITIC={settings.critic} is no critic: {error}") from None
+    return JudgeChain((RewardJudge(), RulesJudge(), CriticJudge(critic)))
+
+
+def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
+    """The model that the settings name, if they name one; without one nothing of it is imported.
+
+    Raises:
+        ConfigError, ModelUnavailable: see `streams.stages.s3_judgments.language_model`.
+    """
+    if not settings.llm_url:
+        return None
+    from streams.stages.s3_judgments.language_model import LanguageModel
+
+    return LanguageModel(settings, metrics)
+
+
+class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy can follow here
+    """The pipeline as a Faust app; run it with `faust.Worker`."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, health: Health) -> None:
+        super().__init__(
+            settings.group,
+            broker=[f"kafka://{host}" for host in settings.broker.split(",")],
+            broker_session_timeout=settings.session_timeout_seconds,
+            broker_heartbeat_interval=min(3.0, settings.session_timeout_seconds / 6),
+            broker_rebalance_timeout=settings.session_timeout_seconds,
+            consumer_auto_offset_reset="earliest",
+            consumer_max_fetch_size=MAX_FETCH_BYTES,
+            # Acknowledgements are off, so there is nothing to wait for; waiting would only hang a stop.
+            stream_wait_empty=False,
+            stream_buffer_maxsize=BUFFER_PLACES,
+            store="memory://",
+            datadir=str(Path(tempfile.gettempdir()) / "fleetlore-faust"),
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            web_enabled=False,
+            worker_redirect_stdouts=False,
+        )
+        self._settings = settings
+        self._metrics = metrics
+        self._health = health
+        self._ledger = Ledger()
+        clock = SystemClock()
+        self._store = MilvusStore.from_settings(settings, metrics)
+        self._outbox = Outbox(settings.broker)
+        breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
+        self._delivery = Delivery(self._store, self._outbox, metrics, clock, self._ledger, breaker=breaker)
+        self._model = language_model(settings, metrics)
+        self._stages = pipeline(
+            self._store,
+            metrics,
+            clock,
+            settings.silent_seconds,
+            judge_chain(settings),
+            self._model,
+            settings.item_half_life_seconds,
+        )
+        if self._model is not None:
+            from streams.stages.s5_opinions.stage import OpinionsStage
+
+            self._stages += (OpinionsStage(self._model, settings.llm_concurrency),)
+        self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._idle: set[str] = set()
+        # Whether batches may begin. Not while partitions are handed out: what an agent still holds then is read again.
+        self._open = False
+        for stage in self._stages:
+            self._add_agent(stage)
+        self.on_partitions_revoked.connect(self._on_revoked)
+        self.on_partitions_assigned.connect(self._on_assigned)
+        self.task(self._commit_often)
+        self.task(self._write_held_often)
+        self.task(self._measure_lag)
+        self.task(health.keep_beating)
+
+    def _new_transport(self) -> Any:
+        return faust_seam.transport(self, self._settings.fetch_wait_ms)
+
+    def _add_agent(self, stage: Stage) -> None:
+        names = [topic(tenant, stage.reads) for tenant in self._settings.tenants]
+        source = self.topic(
+            *names, value_type=bytes, key_type=bytes, value_serializer="raw", key_serializer="raw", acks=False
+        )
+
+        async def run(stream: Any) -> None:
+            async for events in faust_seam.batches(stream, BATCH_PLACES, stage.linger_seconds):
+                async with self._turns[stage.name]:
+                    batch = faust_seam.current(self, events) if self._open else []
+                    if batch:
+                        await self._run(stage, batch)
+
+        self.agent(source, name=stage.name)(run)
+
+    async def _run(self, stage: Stage, batch: list[Any]) -> None:
+        # A task of its own, so that it can be ended without ending the agent.
+        self._idle.discard(stage.name)
+        self._running[stage.name] = asyncio.create_task(self._process(stage, batch))
+        await asyncio.wait([self._running[stage.name]])
+
+    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> faust_seam.Buffer:
+        return faust_seam.Buffer(maxsize=maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume)
+
+    async def _process(self, stage: Stage, batch: list[Any]) -> None:
+        """Run one batch. What it cannot survive ends the worker without a commit.
+
+        No exception may leave the agent: Faust would start it again with the *next* batch, whose commit would skip this one.
+        """
+        try:
+            await self._delivery.run(stage, batch)
+        except Exception as error:
+            if not self._open:
+                log.warning("%s: a batch is left to the next worker: %s", stage.name, error)
+                return
+            self._open = False
+            if isinstance(error, FleetloreError):
+                log.critical("%s: %s", stage.name, error)
+            else:
+                log.critical("%s failed", stage.name, exc_info=error)
+            self._health.fail(f"{stage.name}: {error!r}")
+            await self.crash(error)
+
+    async def _settle(self, budget_seconds: float) -> None:
+        """Begin no more batches, end those under way and commit what is done.
+
+        A batch that does not end within the budget is given up: nothing of it may be committed, and whoever gets its
+        partitions does it again. It must not go on either, for with its stage's memory gone it would commit too much.
+        """
+        self._open = False
+        running = [task for task in self._running.values() if not task.done()]
+        running += [
+            asyncio.create_task(self._process(stage, []))
+            for stage in self._stages
+            if stage.holds and not self._turns[stage.name].locked()
+        ]
+        if running:
+            _, late = await asyncio.wait(running, timeout=budget_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                log.warning(
+                    "%d batches did not end within %.0f s and are left to the next worker", len(late), budget_seconds
+                )
+                await asyncio.wait(late)
+        await self._commit()
+
+    async def on_start(self) -> None:
+        await ensure_topics(self._settings)
+        await self._outbox.start()
+        await self._open_store()
+        await super().on_start()
+
+    async def _open_store(self) -> None:
+        """Wait for Milvus: it may still be starting, or another process be creating the collections."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                while True:
+                    try:
+                        await self._store.open()
+                        return
+                    except StoreUnavailable as error:
+                        self._health.unready("milvus", str(error))
+                        await asyncio.sleep(OPEN_PAUSE_SECONDS)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"Milvus at {self._settings.milvus} is not there after {OPEN_SECONDS:.0f} s"
+            ) from None
+        finally:
+            self._health.ready("milvus")
+
+    async def on_stop(self) -> None:
+        """Fetch no more, finish or give up the batches under way, commit, and only then let go of the partitions."""
+        self._health.unready("partitions", "stopping")
+        faust_seam.stop_fetching(self)
+        await self._settle(self._settings.drain_seconds)
+        await super().on_stop()
+        for stage in self._stages:
+            stage.forget()
+        self._delivery.forget()
+        if self._model is not None:
+            await self._model.close()
+        await self._outbox.stop()
+        await self._store.close()
+
+    def _on_rebalance_when_stopped(self) -> None:
+        """Nothing. Faust would close the connections from under the commit, and without them nobody can leave the group."""
+
+    async def _on_assigned(self, app: faust.App, assigned: set[Any], **_: Any) -> None:
+        self._metrics.rebalances().inc()
+        self._open = not self.should_stop
+        self._health.ready("partitions")
+
+    async def _on_revoked(self, app: faust.App, revoked: set[Any], **_: Any) -> None:
+        self._health.unready("partitions", "being handed out")
+        # What was done under the old assignment need not be done again by the new owner.
+        await self._settle(self._settings.session_timeout_seconds * REBALANCE_SHARE)
+        self._delivery.forget()
+        for stage in self._stages:
+            stage.forget()
+        self._metrics.consumer_lag.clear()
+
+    async def _write_held_often(self) -> None:
+        """What a stage holds back goes out with one of its next batches; where none comes, with an empty one."""
+        while not self.should_stop:
+            self._idle = {stage.name for stage in self._stages}
+            await self.sleep(IDLE_SECONDS)
+            for stage in self._stages:
+                if stage.holds and stage.name in self._idle:
+                    async with self._turns[stage.name]:
+                        if self._open:
+                            await self._run(stage, [])
+
+    async def _commit_often(self) -> None:
+        while not self.should_stop:
+            await self._commit()
+            await self.sleep(COMMIT_SECONDS)
+
+    async def _commit(self) -> None:
+        offsets = self._ledger.take()
+        if not offsets:
+            return
+        committed = await faust_seam.commit(self, offsets)
+        self._metrics.commits("ok" if committed else "rebalanced").inc()
+        if committed:
+            self._ledger.settle(offsets)
+            self._metrics.last_commit().set_to_current_time()
+        else:
+            # Where nobody sends any more, no later batch would bring them again.
+            self._ledger.put_back(offsets)
+
+    async def _measure_lag(self) -> None:
+        while not self.should_stop:
+            self._metrics.paused_partitions().set(faust_seam.paused(self))
+            for tp, lag in (await faust_seam.lags(self, self._ledger.positions())).items():
+                self._metrics.consumer_lag(tp.topic, tp.partition).set(lag)
+            await self.sleep(LAG_SECONDS)

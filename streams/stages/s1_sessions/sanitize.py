@@ -1,0 +1,41 @@
+"""The texts of events, before anything is made of them: as text, without what was recalled, and with secrets masked.
+
+Agents of ours have seen to it already; a foreign client may not have. So no secret is stored, and advice that comes back in an
+event is never taken for evidence (`fleetlore.recall.provenance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.recall.provenance import OPENING, unfenced
+from fleetlore.redact.redact import redact, suspects
+from streams.stages.s1_sessions.parse import OUTCOME, Incoming
+
+_OF_OUTCOME = ("arguments", "result", "error_message")
+_OF_OTHERS = ("content", "goal", "task")
+
+
+def clean(events: Sequence[Incoming]) -> None:
+    """Make arguments and results texts, mark advice and mask secrets in all texts, in place: one look at all of a batch."""
+    texts: list[str] = []
+    for event in events:
+        data = event.data
+        if event.type == OUTCOME:
+            data.arguments = arguments_text(data.arguments)
+            data.result = arguments_text(data.result)
+            texts += (data.arguments, data.result, data.error_message or "")
+        else:
+            texts += (data.content or "", data.goal or "", data.task or "")
+    for place, text in enumerate(texts):
+        if OPENING in text:
+            texts[place] = unfenced(text)
+            _put(events, place, texts[place])
+    for place in suspects(texts):
+        _put(events, place, redact(texts[place]))
+
+
+def _put(events: Sequence[Incoming], place: int, text: str) -> None:
+    event, number = events[place // 3], place % 3
+    setattr(event.data, (_OF_OUTCOME if event.type == OUTCOME else _OF_OTHERS)[number], text)

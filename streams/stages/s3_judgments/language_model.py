@@ -1,0 +1,66 @@
+"""The language model of a worker: which sessions it is asked about, and what it has said of them before.
+
+Sessions on which all other judges abstained; a small share of those that somebody knows better about, so that the model's own
+errors are counted (`models.judge.record`); and, for notes, a share of those whose verdict is sure. The shares are drawn by a
+hash of the session, so they are the same sessions wherever and however often that is asked.
+"""
+
+from __future__ import annotations
+
+from fleetlore.config import Settings
+from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.judge.session_state import notable
+from models.llm.answers import Answers
+from models.llm.client import Client
+from models.llm.distiller import LlmDistiller
+from models.llm.judge import LlmJudge
+from sinks.metrics import Metrics
+
+_HASHES = 2**52  # of fleetlore.stats.bottom_k.stable_hash
+
+
+class LanguageModel:
+    """A judge and a distiller behind one endpoint.
+
+    Raises:
+        ConfigError: the settings name no model, or the file of its answers cannot be used.
+        ModelUnavailable: the extra `[llm]` is not installed.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        def observe(result: str, tokens: int) -> None:
+            metrics.llm_questions(result).inc()
+            metrics.llm_tokens().inc(tokens)
+
+        self._answers = Answers(settings.llm_answers)
+        self._client = Client(settings, self._answers, observe)
+        self._audit_share = settings.llm_audit_share
+        self._distill_share = settings.llm_distill_share
+        self.judge = LlmJudge(self._client)
+        self.distiller = LlmDistiller(self._client)
+
+    def judges(self, trajectory: Trajectory, source: str) -> bool:
+        """Whether it is asked for its verdict, where `source` gave the one that counts."""
+        if trajectory.ending == "continued" or not trajectory.steps:
+            return False
+        audited = source in ("reward", "feedback") and _drawn("audit", trajectory, self._audit_share)
+        return source == "none" or audited
+
+    def notes(self, judgment: Judgment) -> bool:
+        """Whether it is asked for notes."""
+        verdict = judgment.verdict
+        return notable(verdict, verdict.label) and _drawn("distil", judgment.trajectory, self._distill_share)
+
+    @property
+    def contrasts(self) -> bool:
+        """Whether it is asked about attempts that were started together: of all groups, for they are few, if of any session."""
+        return self._distill_share > 0
+
+    async def close(self) -> None:
+        await self._client.close()
+        self._answers.close()
+
+
+def _drawn(purpose: str, trajectory: Trajectory, share: float) -> bool:
+    return share > 0 and stable_hash(f"{purpose}/{trajectory.tenant}/{trajectory.id}") < share * _HASHES

@@ -1,0 +1,206 @@
+"""Stage 3: trajectories → judgments, in Milvus and on the topic `judgments`, and what each contributes to memory items.
+
+The contributions (`candidates`) are keyed by item where all else here is keyed by session: their topic brings those to one
+item together on one partition, where a single writer merges them.
+
+A session has one row. Whatever comes of it, a trajectory, the same with more events, a correction before or after it, is merged
+into that row and judged anew, and what the session taught before and does not teach now is taken back. So every session is
+asked for before it is judged: one query a batch, at a third of what writing the rows costs. (To know the ids of all rows instead
+takes a scan at every start, 14 s for 50,000 of them on an embedded Milvus, and it grows with their square.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec.structs import asdict
+
+from fleetlore.wire.topics import tenant_of
+from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, Verdict, encode
+from models.distil.distiller import distil
+from models.judge.chain import JudgeChain
+from models.judge.llm_opinion import Notes, Opinion
+from models.judge.record import measurable, tool_family
+from models.judge.session_state import SessionState
+from models.memory.candidate import Candidate
+from models.memory.utility import Evidence, utility_evidence
+from sinks.metrics import Metrics
+from sinks.milvus import row_id
+from streams.stage.base import Effects, Outgoing, Record, Stage
+from streams.stage.codec import Values
+from streams.stage.cooperative import in_pieces
+from streams.stage.store import Store
+from streams.stages.s3_judgments.judge_records import JudgeRecords, RecordKey
+
+if TYPE_CHECKING:
+    from streams.stages.s3_judgments.language_model import LanguageModel
+
+Value = Trajectory | Feedback | Opinion | Notes
+_VALUES: Values[Value] = Values(Value)
+
+# Label of a row that holds a correction whose session has not been closed yet.
+PENDING = "pending"
+
+
+Key = tuple[str, str]  # tenant, id of the judgment
+
+
+class Session(NamedTuple):
+    """One that is to be judged.
+
+    Attributes:
+        before: the votes on it as it was known before.
+        place: its tenant, partition and family of tools.
+        notes: what a model wrote down of it.
+        only_model: nothing came but what a model said.
+    """
+
+    state: SessionState
+    trajectory: Trajectory
+    before: tuple[Verdict, ...]
+    place: tuple[str, int, str]
+    notes: list[Notes]
+    only_model: bool
+
+    def records(self) -> Iterator[tuple[RecordKey, str]]:
+        """Those of all that voted on it, each with the source of its judge."""
+        tenant, partition, family = self.place
+        for vote in measurable(self.trajectory, (*self.before, *self.state.said)):
+            yield RecordKey(tenant, partition, vote.version, family), vote.source
+
+
+class JudgmentsStage(Stage):
+    """See the module."""
+
+    name = "judgments"
+    reads = "trajectories"
+    # Each batch is a query and a write of Milvus and a request of the broker, and a hint against a new failure waits for none of them.
+    linger_seconds = 0.2
+
+    def __init__(self, store: Store, judge: JudgeChain, metrics: Metrics, model: LanguageModel | None = None) -> None:
+        self._store = store
+        self._judge = judge
+        self._metrics = metrics
+        self._model = model
+        self._records = JudgeRecords(store, metrics)
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        effects = Effects()
+        came: dict[Key, list[Value]] = {}
+        partitions: dict[Key, int] = {}
+        for record, value in _VALUES.read(batch, effects):
+            key = tenant_of(record.topic), value.id if isinstance(value, Trajectory) else value.session
+            came.setdefault(key, []).append(value)
+            partitions[key] = record.partition
+        source = await self._store.resolve("judgments")
+        states = await self._load(list(came))
+        sessions: list[Session] = []
+        for key, values in came.items():
+            session = self._merge(*key, partitions[key], values, states.get(key) or SessionState(), effects)
+            if session is not None:
+                sessions.append(session)
+        await self._records.load(source, (each for session in sessions for each in session.records()))
+        for each in sessions:
+            self._records.note(each.place, each.trajectory, each.state.said, each.before)
+        # Before the sessions' own rows, which say that their case was made.
+        effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
+        heard = [self._records.heard(each.place, each.state.said) for each in sessions]
+        async for each, votes in in_pieces(list(zip(sessions, heard, strict=True))):
+            self._judge_session(each, votes, effects)
+        return effects
+
+    def forget(self) -> None:
+        self._records.forget()
+
+    async def _load(self, keys: Sequence[Key]) -> dict[Key, SessionState]:
+        """What is known of sessions that came before."""
+        ids = {row_id(*key): key for key in keys}
+        rows = await self._store.get("judgments", list(ids), "state") if ids else {}
+        return {ids[id]: SessionState.from_json(row["state"]) for id, row in rows.items()}
+
+    def _merge(
+        self, tenant: str, id: str, partition: int, values: list[Value], state: SessionState, effects: Effects
+    ) -> Session | None:
+        """The session as it is known now, or None where it has not come yet."""
+        before = state.said
+        fresh = any([state.merge(value) for value in values if not isinstance(value, Notes)])
+        if state.trajectory is None:
+            if state.feedback is not None:
+                self._keep(tenant, id, state, effects)
+            return None
+        if fresh:
+            state.votes = self._judge.votes(state.trajectory)
+            self._recall(state, state.trajectory)
+        # Of most sessions there is nothing to say but what their environment said.
+        measured = measurable(state.trajectory, (*before, *state.said))
+        place = tenant, partition, tool_family(state.trajectory) if measured else ""
+        notes = [value for value in values if isinstance(value, Notes)]
+        only_model = all(isinstance(value, Notes | Opinion) for value in values)
+        return Session(state, state.trajectory, before, place, notes, only_model)
+
+    def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
+        """What a model said of the same session before: in a replay nobody asks it again."""
+        if self._model is None:
+            return
+        verdict = self._judge.conclude(trajectory, state.votes)
+        if self._model.judges(trajectory, verdict.source):
+            opinion = self._model.judge.known(trajectory)
+            if opinion is not None:
+                state.merge(opinion)
+
+    def _keep(self, tenant: str, id: str, state: SessionState, effects: Effects) -> None:
+        """A correction waits for its session."""
+        effects.rows.setdefault("judgments", []).append(
+            {
+                "id": row_id(tenant, id),
+                "tenant": tenant,
+                "label": PENDING,
+                "body": "",
+                "text": "",
+                "state": state.to_json().decode(),
+            }
+        )
+
+    def _judge_session(self, session: Session, votes: tuple[Verdict, ...], effects: Effects) -> None:
+        state, trajectory, tenant = session.state, session.trajectory, session.place[0]
+        effects.newest = max(effects.newest, trajectory.ended)
+        verdict = self._judge.conclude(trajectory, votes)
+        # Encoded once: it goes into the judgment and into the store.
+        digest, encoded = trajectory.digested()
+        state.trajectory = digest
+        # What a model said goes on only if it counts. Else the stage that asks it would read its own answer, and answer again.
+        if not session.only_model or (verdict.source == "llm" and not session.notes):
+            judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
+            # Attempts of a group are contrasted by one worker.
+            place = trajectory.group or trajectory.session
+            effects.outgoing.append(Outgoing(tenant, "judgments", place, judgment))
+        kept = Judgment(trajectory=digest, verdict=verdict)
+        candidates = distil(kept)
+        known = self._model.distiller.known(kept) if self._model is not None and self._model.notes(kept) else None
+        for notes in session.notes if known is None else (known,):
+            candidates += state.note(notes, verdict)
+        contributions: list[Candidate | Evidence] = [*state.teach(candidates, verdict), *utility_evidence(kept)]
+        for contribution in contributions:
+            effects.outgoing.append(Outgoing(tenant, "candidates", contribution.item_id, contribution.to_json()))
+        self._metrics.judgments(verdict.label, verdict.source).inc()
+        outline: dict[str, Any] = {
+            "session": trajectory.session,
+            "part": trajectory.part,
+            "events": trajectory.events,
+            **asdict(verdict),
+        }
+        effects.rows.setdefault("judgments", []).append(
+            {
+                "id": row_id(tenant, trajectory.id),
+                "tenant": tenant,
+                "task": trajectory.task,
+                "agent": trajectory.agent,
+                "label": verdict.label,
+                "source": verdict.source,
+                "body": encode(outline).decode(),
+                "text": f"{trajectory.goal} {trajectory.task}",
+                "state": state.to_json(encoded).decode(),
+            }
+        )

@@ -1,0 +1,48 @@
+"""The attempts of each group that were judged, as far as this worker has seen them: of the last groups, each attempt's newest judgment.
+
+Judgments of a group lie on one partition (`streams.stages.s3_judgments.stage`), so one worker sees all of them. It remembers them in memory: of
+a group that a restart falls into, only those that come after it, or are read again, are contrasted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from fleetlore.wire.trajectory import Judgment
+
+MOST_GROUPS = 256
+MOST_ATTEMPTS = 64
+
+Key = tuple[str, str]  # tenant, group
+
+
+class AttemptGroups:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[Key, dict[str, Judgment]] = OrderedDict()
+
+    def add(self, tenant: str, judgment: Judgment) -> Key | None:
+        """Remember a judgment; the group's key if that is news of one."""
+        trajectory = judgment.trajectory
+        if not trajectory.group:
+            return None
+        key = tenant, trajectory.group
+        attempts = self._groups.setdefault(key, {})
+        self._groups.move_to_end(key)
+        while len(self._groups) > MOST_GROUPS:
+            self._groups.popitem(last=False)
+        known = attempts.get(trajectory.id)
+        if known is not None and (known == judgment or known.trajectory.revision > trajectory.revision):
+            return None
+        if known is None and len(attempts) >= MOST_ATTEMPTS:
+            return None
+        attempts[trajectory.id] = judgment
+        return key
+
+    def attempts(self, key: Key) -> list[Judgment]:
+        """Those of a group, by session."""
+        return [attempt for _, attempt in sorted(self._groups.get(key, {}).items())]
+
+    def forget(self) -> None:
+        self._groups.clear()

@@ -1,0 +1,129 @@
+"""Stage 5, where a model is set: judgments → opinions and notes, back on the topic `trajectories`, as feedback comes; and of
+attempts that were started together what tells them apart, as contributions to memory items.
+
+A model takes seconds, so it is not asked where sessions are judged. What nobody could judge is read here from `judgments`, and
+the answer is a value of its own that the judging stage merges into the session's row whenever it comes: one that is lost is
+asked for again (the commit waits for it), one that comes twice changes nothing. What waits here delays nothing but itself.
+
+A question without an answer (budget, time-out, refusal) is not asked again: the session stays as it was judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from fleetlore.wire.topics import tenant_of
+from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.judge.llm_opinion import Notes, Opinion
+from models.llm.attempts import contributions, told
+from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition
+from streams.stage.codec import Values
+from streams.stages.s3_judgments.language_model import LanguageModel
+from streams.stages.s5_opinions.attempt_groups import AttemptGroups, Key
+
+_JUDGMENTS: Values[Judgment] = Values(Judgment)
+
+# Questions that wait or are being asked; with more of them the next batch waits.
+MOST_WAITING = 256
+# An empty batch, which comes to fetch answers, waits for one for so long.
+FETCH_SECONDS = 0.05
+
+Answer = Sequence[Outgoing]
+About = TypeVar("About", Judgment, Trajectory)
+
+
+class Question(NamedTuple):
+    """One that was asked, and where the judgment was read that it is about."""
+
+    tp: TopicPartition
+    offset: int
+    answer: asyncio.Task[Answer]
+
+
+class OpinionsStage(Stage):
+    """See the module."""
+
+    name = "opinions"
+    reads = "judgments"
+
+    def __init__(self, model: LanguageModel, concurrency: int) -> None:
+        self._model = model
+        self._slots = asyncio.Semaphore(concurrency)
+        self._questions: list[Question] = []
+        self._groups = AttemptGroups()
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._questions)
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        effects = Effects()
+        groups: dict[Key, Record] = {}  # each with the first record that had news of it
+        for record, judgment in _JUDGMENTS.read(batch, effects):
+            tenant, session = tenant_of(record.topic), judgment.trajectory.session
+            effects.newest = max(effects.newest, judgment.trajectory.ended)
+            if self._model.judges(judgment.trajectory, judgment.verdict.source):
+                self._put(record, _back(tenant, session, self._model.judge.ask, judgment.trajectory))
+            if self._model.notes(judgment):
+                self._put(record, _back(tenant, session, self._model.distiller.ask, judgment))
+            if self._model.contrasts and (group := self._groups.add(tenant, judgment)) is not None:
+                groups.setdefault(group, record)
+        # Attempts that were started together end together: one question a batch, not one an attempt.
+        for group, record in groups.items():
+            self._put(record, self._contrast(group[0], self._groups.attempts(group)))
+        await self._fetch(effects, wait=not batch)
+        while len(self._questions) > MOST_WAITING:
+            await self._fetch(effects, wait=True)
+        return effects
+
+    def committable(self, tp: TopicPartition, next_offset: int) -> int:
+        return min([question.offset for question in self._questions if question.tp == tp] + [next_offset])
+
+    def forget(self) -> None:
+        for question in self._questions:
+            question.answer.cancel()
+        self._questions.clear()
+        self._groups.forget()
+
+    def _put(self, record: Record, asking: Coroutine[Any, Any, Answer]) -> None:
+        self._questions.append(Question(record.tp, record.offset, asyncio.create_task(self._in_turn(asking))))
+
+    async def _contrast(self, tenant: str, group: Sequence[Judgment]) -> Answer:
+        read = told(group)
+        if not read and not any(each.trajectory.feedback for each in group):
+            return ()  # one side has not come; where a correction has taken it away, the notes are taken back
+        notes = await self._model.distiller.contrast(read) if read else ()
+        if notes is None:
+            return ()
+        version = self._model.distiller.version
+        return [
+            Outgoing(tenant, "candidates", each.item_id, each.to_json())
+            for each in contributions(group, notes, version)
+        ]
+
+    async def _in_turn(self, asking: Coroutine[Any, Any, Answer]) -> Answer:
+        try:
+            async with self._slots:
+                return await asking
+        finally:
+            asking.close()  # one that never had its turn
+
+    async def _fetch(self, effects: Effects, wait: bool) -> None:
+        """Send on what has been answered."""
+        if wait and self._questions:
+            tasks = [question.answer for question in self._questions]
+            await asyncio.wait(tasks, timeout=FETCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for question in self._questions:
+            if question.answer.done():
+                effects.outgoing += question.answer.result()
+        self._questions = [question for question in self._questions if not question.answer.done()]
+
+
+async def _back(
+    tenant: str, session: str, ask: Callable[[About], Coroutine[Any, Any, Opinion | Notes | None]], about: About
+) -> Answer:
+    """The answer goes to the session that was asked about."""
+    answer = await ask(about)
+    return [] if answer is None else [Outgoing(tenant, "trajectories", session, answer.to_json())]

@@ -1,0 +1,68 @@
+"""Judgments as they lie on the log: those of a record, and the newest before an offset."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from fleetlore.errors import InvalidEvent
+from fleetlore.kafka.offsets import end_offsets, observer
+from fleetlore.wire.adapter_manifest import Place
+from fleetlore.wire.trajectory import Judgment
+from streams.stage.codec import split
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 200
+
+
+class Judged(NamedTuple):
+    """A judged session and where it lies on `judgments`."""
+
+    judgment: Judgment
+    place: Place
+
+
+def judgments_of(record: ConsumerRecord) -> list[Judged]:
+    """The judgments of a record, each with its place.
+
+    What is none is left out: the stage before made it, and a trainer must not stop for it.
+    """
+    try:
+        parts = split(record.value or b"")
+    except InvalidEvent as error:
+        log.warning("%s in %s[%d]@%d", error, record.topic, record.partition, record.offset)
+        return []
+    judged = []
+    for number, part in enumerate(parts):
+        try:
+            judged.append(Judged(Judgment.from_json(part), Place(record.partition, record.offset, number)))
+        except ValueError as error:
+            log.warning("no judgment in %s[%d]@%d: %s", record.topic, record.partition, record.offset, error)
+    return judged
+
+
+async def newest_before(broker: str, offsets: Mapping[TopicPartition, int], most: int) -> list[Judged]:
+    """The newest judgments before each partition's offset, at most `most` of each; a partition's follow each other in order.
+
+    Raises BrokerUnavailable.
+    """
+    async with observer(broker) as reader:
+        ends = await end_offsets(reader, offsets)
+        # A log that was made anew is shorter than what was committed of the old one.
+        until = {partition: min(offsets[partition], end) for partition, end in ends.items()}
+        newest: dict[TopicPartition, deque[Judged]] = {}
+        for partition, begin in (await reader.beginning_offsets(list(until))).items():
+            newest[partition] = deque(maxlen=most)
+            # A record holds at least one session.
+            reader.seek(partition, max(begin, until[partition] - most))
+        while unread := [p for p, end in until.items() if await reader.position(p) < end]:
+            for partition, records in (await reader.getmany(*unread, timeout_ms=POLL_MS)).items():
+                for record in records:
+                    if record.offset < until[partition]:
+                        newest[partition] += judgments_of(record)
+    return [judged for _, of_partition in sorted(newest.items()) for judged in of_partition]

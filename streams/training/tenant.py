@@ -1,0 +1,224 @@
+"""One tenant's adapters: from judgments that were read to versions in service, and how far the log is done with that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from fleetlore.clock import Clock
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable, ChannelMoved
+from fleetlore.wire.adapter_manifest import ADAPTER, DataRange, Place
+from fleetlore.wire.topics import topic
+from sinks.adapter_publisher import AdapterPublisher
+from sinks.metrics import Metrics
+from streams.training.backlog import Backlog
+from streams.training.judgment_log import Judged, judgments_of
+
+if TYPE_CHECKING:
+    from fleetlore.risk.registry import AdapterInbox
+    from fleetlore.wire.adapter_manifest import AdapterManifest
+    from models.adapter.learner import Candidate, Learner
+    from models.promotion.canary import CanaryTrial
+
+log = logging.getLogger(__name__)
+
+# Sessions offered to the learner ahead of its updates; the others wait where they cost nothing.
+OFFERED_UPDATES = 2
+MOST_WAITING = 1_024
+PUBLISH_ATTEMPTS = 6
+
+
+class AdapterLine:
+    """Feeds a tenant's learner, and brings what passes its gate into service, after a trial where there is one.
+
+    Attributes:
+        name: topic of its judgments.
+    """
+
+    def __init__(
+        self,
+        tenant: str,
+        learner: Learner,
+        publisher: AdapterPublisher,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self.name = topic(tenant, "judgments")
+        self._tenant = tenant
+        self._learner = learner
+        self._publisher = publisher
+        self._canary_share = settings.canary_share
+        self._metrics = metrics
+        self._clock = clock
+        self._backlog = Backlog(MOST_WAITING)
+        self._ordinal = 0
+        self._offered_from: dict[int, int] = {}  # by partition: first offset since the version in service
+        self._read_to: dict[int, int] = {}
+        self._offered: dict[str, Place] = {}  # sessions that the learner was given, until they are learned
+        self._trial: tuple[CanaryTrial, bytes, AdapterManifest] | None = None
+
+    async def resume(self) -> None:
+        """Continue from what the channel points to."""
+        published = await self._publisher.published(self._tenant)
+        self._ordinal = max((m.ordinal for m in published.versions.values()), default=0)
+        self._learner.learned(published.versions.values())
+        running = published.complete()
+        if published.canary is not None and running is not None:
+            # Who counted its sessions is gone, and a canary that nobody watches must not go on.
+            with contextlib.suppress(ChannelMoved):
+                await self._publisher.move(published, running[1].version, "the trial was interrupted")
+            running = (await self._publisher.published(self._tenant)).complete()
+        if running is not None:
+            self._learner.resume(*running)
+            self._metrics.show_adapter(ADAPTER, running[1].version)
+            log.info(
+                "tenant %s continues from adapter %d (%s)", self._tenant, running[1].ordinal, running[1].version[:12]
+            )
+
+    def recall(self, sessions: Iterable[Judged]) -> None:
+        """Fill the buffers again with sessions that were learned before."""
+        for judgment, place in sessions:
+            self._learner.recall(judgment, place)
+        self._learner.recalled()
+
+    def take(self, record: ConsumerRecord) -> None:
+        """Keep the judgments of a record until it is their turn."""
+        self._metrics.received_records(record.topic).inc()
+        self._offered_from.setdefault(record.partition, record.offset)
+        for judged in judgments_of(record):
+            self._metrics.trainer_sessions().inc()
+            if self._trial is not None:
+                self._trial[0].add(judged.judgment)
+            if not self._backlog.add(judged):
+                self._metrics.trainer_shed().inc()
+        self._read_to[record.partition] = record.offset + 1
+
+    async def learn(self) -> bool:
+        """An update and a candidate, if they are due. Whether more of the log is done with now.
+
+        Raises BrokerUnavailable when the broker stays away while a version is published.
+        """
+        learner, now = self._learner, self._clock.monotonic
+        while self._backlog and len(learner.waiting) < OFFERED_UPDATES * learner.config.new_sessions:
+            judgment, place = self._backlog.take()
+            if learner.offer(judgment, now(), place):
+                self._offered[judgment.trajectory.id] = place
+        if learner.update_due(now()):
+            began = now()
+            # On a thread, so that the consumer's heartbeats go on.
+            losses = await asyncio.to_thread(learner.update, began)
+            if losses is not None:
+                self._metrics.trainer_updates().inc(losses.steps)
+                self._metrics.trainer_step_duration().observe((now() - began) / losses.steps)
+            log.info("tenant %s: %s", self._tenant, losses or "nobody is believed who waited to be learned from")
+        if self._trial is not None or not learner.candidate_due(now()):
+            return False
+        candidate = await asyncio.to_thread(learner.candidate)
+        self._metrics.gate_decisions(candidate.report.reason).inc()
+        log.info("tenant %s: the gate says %s %s", self._tenant, candidate.report.reason, candidate.report.figures)
+        if candidate.report.passed:
+            await self._publish(candidate)
+        return (candidate.report.passed or candidate.dropped) and self._trial is None
+
+    async def end_trial(self) -> bool:
+        """End the trial of a canary when its sessions, or the time, have decided. Whether more of the log is done with now."""
+        if self._trial is None:
+            return False
+        trial, weights, manifest = self._trial
+        decision = trial.decide(self._clock.monotonic())
+        if decision == "waiting":
+            return False
+        self._trial = None
+        log.info("tenant %s: the trial says %s %s", self._tenant, decision, trial.counts)
+        self._metrics.gate_decisions(f"canary_{decision}").inc()
+        published = await self._publisher.published(self._tenant)
+        promoted = decision == "promote"
+        version = trial.canary if promoted else trial.stable
+        reason = "promoted after its trial" if promoted else "the trial was lost"
+        try:
+            if published.canary is None or published.canary.version != trial.canary:
+                raise ChannelMoved(
+                    "somebody pointed the channel elsewhere while it was tried: that is the decision then"
+                )
+            await self._publisher.move(published, version, reason)
+        except ChannelMoved:
+            promoted, published = False, await self._publisher.published(self._tenant)
+        if promoted:
+            self._in_service(weights, manifest)
+        else:
+            self._follow(published)
+        return True
+
+    def done(self) -> dict[TopicPartition, int]:
+        """Offsets to commit: up to what was read, or to the first session of a partition that still waits to be learned."""
+        waiting = set(self._learner.waiting)
+        self._offered = {session: place for session, place in self._offered.items() if session in waiting}
+        offsets = dict(self._read_to)
+        for place in (*self._offered.values(), *self._backlog.places()):
+            if place.partition in offsets:
+                offsets[place.partition] = min(offsets[place.partition], place.offset)
+        return {TopicPartition(self.name, partition): offset for partition, offset in offsets.items()}
+
+    async def _publish(self, candidate: Candidate) -> None:
+        learner = self._learner
+        published = await self._publisher.published(self._tenant)
+        running = learner.running[1].version if learner.running else None
+        pointed = published.complete()
+        pinned = published.pointer is not None and published.pointer.pinned
+        if pointed is not None and (pinned or pointed[1].version != running):
+            self._follow(published)
+            return
+        if running is not None and published.revoked(running):
+            # Nothing took its place. A child holds all that its parent learned, and agents would run that again.
+            log.warning("tenant %s begins again from the base: %s is revoked", self._tenant, running[:12])
+            learner.restart()
+            return
+        self._ordinal = max((self._ordinal, *(m.ordinal for m in published.versions.values()))) + 1
+        manifest = learner.manifest(candidate, self._ordinal, self._data(), self._clock.now())
+        share = self._canary_share if running is not None else 0.0
+        for attempt in range(PUBLISH_ATTEMPTS):
+            try:
+                await self._publisher.publish(candidate.weights, manifest, canary_share=share, known=published)
+                break
+            except ChannelMoved:
+                self._follow(await self._publisher.published(self._tenant))
+                return
+            except BrokerUnavailable:
+                self._metrics.adapters_published("broker_unavailable").inc()
+                if attempt == PUBLISH_ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(2**attempt / 4)
+        if share and running is not None:
+            from models.promotion.canary import CanaryTrial
+
+            self._trial = CanaryTrial(manifest.version, running, self._clock.monotonic()), candidate.weights, manifest
+            log.info(
+                "tenant %s: %s is tried on %.0f %% of the agents", self._tenant, manifest.version[:12], 100 * share
+            )
+            return
+        self._in_service(candidate.weights, manifest)
+
+    def _follow(self, published: AdapterInbox) -> None:
+        """Go on from what the channel points to: a child of a version that was withdrawn must not undo that."""
+        pointed = published.complete()
+        if pointed is not None:
+            log.warning("tenant %s goes on from %s, the candidate is dropped", self._tenant, pointed[1].version[:12])
+            self._learner.resume(*pointed)
+
+    def _in_service(self, weights: bytes, manifest: AdapterManifest) -> None:
+        self._learner.resume(weights, manifest)
+        self._offered_from = {}
+        self._metrics.adapters_published("ok").inc()
+        self._metrics.show_adapter(ADAPTER, manifest.version)
+        log.info("tenant %s: adapter %d (%s) is published", self._tenant, manifest.ordinal, manifest.version[:12])
+
+    def _data(self) -> tuple[DataRange, ...]:
+        starts = sorted(self._offered_from.items())
+        return tuple(DataRange(self.name, partition, start, self._read_to[partition]) for partition, start in starts)

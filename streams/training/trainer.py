@@ -1,0 +1,176 @@
+"""The role `trainer`: judgments in, signed adapter versions out. Run one per tenant.
+
+It takes a bounded share of a core. Where more sessions are judged than it can learn with that, it learns a sample in which
+agents take turns (`streams.training.backlog`), and the rest counts as read.
+
+Offsets are committed only after a version is published, or after its candidate was dropped and its sessions stay in the
+log for the replay buffer; never past a session that waits to be learned. So a trainer that is killed continues from the
+last published version and learns again what no version holds yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import CommitFailedError
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.config import Settings
+from fleetlore.kafka.client import connect
+from sinks.adapter_publisher import AdapterPublisher
+from sinks.health_endpoint import Health
+from sinks.metrics import Metrics
+from streams.runtime.lifecycle import at_first_signal
+from streams.training.backlog import Budget
+from streams.training.judgment_log import POLL_MS, newest_before
+from streams.training.refusals import count_refusals
+from streams.training.tenant import AdapterLine
+
+if TYPE_CHECKING:
+    from models.adapter.learner import Cadence, Learner
+    from models.adapter.lora_trainer import TrainerConfig
+
+log = logging.getLogger(__name__)
+
+# Of a tenant: a fifth of them is held out, and fills that buffer of 400. Records were no bound, for one holds up to a hundred.
+RECALLED_SESSIONS = 2_000
+BURST_SECONDS = 5.0
+AUTOGROUP = Path("/proc/self/autogroup")
+NICENESS = 19  # learning never takes the time of what is waited for
+
+
+async def run_trainer(
+    settings: Settings, *, cadence: Cadence | None = None, config: TrainerConfig | None = None, niceness: int = NICENESS
+) -> None:
+    """Train until SIGTERM or SIGINT, then return; see `streams.runtime.lifecycle`. An update or a candidate that does not end in time
+    is given up, and its sessions are learned again by the next trainer. It goes on in its thread: end the process then.
+
+    Raises ConfigError without a signing key, ModelUnavailable without the base, BrokerUnavailable when the broker stays
+    away while a version is published.
+    """
+    # Learning can wait; the workers on the same cores cannot. That begins with importing torch and peft, which takes
+    # seconds of CPU, so neither is imported before this line.
+    os.nice(niceness)
+    with contextlib.suppress(OSError):
+        # Where Linux groups processes by session, a nice value counts within the session only, and each role is one.
+        AUTOGROUP.write_text(str(niceness))
+    stop = asyncio.Event()
+    at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
+    import torch
+
+    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.risk.network import load_base
+    from models.adapter.learner import Learner
+    from models.adapter.private import PrivacyConfig
+
+    torch.set_num_threads(1)  # more of them would spin while others need the cores
+    metrics, health = Metrics("trainer"), Health("broker")
+    base, encoder = load_base(settings.base), shared_encoder()
+    privacy = None
+    if settings.privacy_noise > 0:
+        privacy = PrivacyConfig(settings.privacy_noise, settings.privacy_clip_norm, settings.privacy_delta)
+    learners = {tenant: Learner(tenant, base, encoder, config, cadence, privacy=privacy) for tenant in settings.tenants}
+    endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
+    try:
+        async with AdapterPublisher.from_settings(settings) as publisher:
+            role = TrainerRole(settings, learners, publisher, metrics, health)
+            counting = asyncio.create_task(count_refusals(settings, learners, metrics), name="fleetlore-refusals")
+            running, stopping = asyncio.create_task(role.run(stop)), asyncio.create_task(stop.wait())
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            health.unready("broker", "stopping")
+            try:
+                await asyncio.wait_for(running, settings.drain_seconds)
+            except TimeoutError:
+                log.warning("what was being learned did not end within %.0f s", settings.drain_seconds)
+            for each in (stopping, counting):
+                each.cancel()
+    finally:
+        endpoint.close()
+
+
+class TrainerRole:
+    """Moves judgments to the tenants' adapter lines, and commits what they are done with."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        learners: dict[str, Learner],
+        publisher: AdapterPublisher,
+        metrics: Metrics,
+        health: Health,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._health = health
+        self._clock = clock or SystemClock()
+        lines = (
+            AdapterLine(tenant, learner, publisher, settings, metrics, self._clock)
+            for tenant, learner in learners.items()
+        )
+        self._lines = {line.name: line for line in lines}
+        self._budget = Budget(settings.trainer_cpu_share, BURST_SECONDS)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Read, learn and publish until `stop` is set."""
+        consumer = AIOKafkaConsumer(
+            *self._lines,
+            bootstrap_servers=self._settings.broker,
+            group_id=f"{self._settings.group}.trainer",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=self._settings.fetch_wait_ms,
+            session_timeout_ms=int(self._settings.session_timeout_seconds * 1000),
+            heartbeat_interval_ms=int(min(3.0, self._settings.session_timeout_seconds / 6) * 1000),
+        )
+        try:
+            await connect(consumer)
+            for line in self._lines.values():
+                await line.resume()
+            while not consumer.assignment() and not stop.is_set():
+                await asyncio.sleep(0.05)
+            await self._recall(consumer)
+            self._health.ready("broker")
+            while not stop.is_set():
+                self._health.beat()
+                for partition, records in (await consumer.getmany(timeout_ms=POLL_MS)).items():
+                    for record in records:
+                        self._lines[partition.topic].take(record)
+                for line in self._lines.values():
+                    affordable = self._budget.affords(self._clock.monotonic(), time.process_time())
+                    learned = affordable and await line.learn()
+                    if await line.end_trial() or learned:
+                        await self._commit(consumer, line)
+        finally:
+            await consumer.stop()
+
+    async def _recall(self, consumer: AIOKafkaConsumer) -> None:
+        """Fill the buffers again with the newest sessions before the committed offsets, as many of each partition."""
+        known = {partition: await consumer.committed(partition) for partition in consumer.assignment()}
+        committed = {partition: offset for partition, offset in known.items() if offset}
+        partitions = Counter(partition.topic for partition in committed)
+        for name, count in partitions.items():
+            of_line = {partition: offset for partition, offset in committed.items() if partition.topic == name}
+            sessions = await newest_before(self._settings.broker, of_line, max(1, RECALLED_SESSIONS // count))
+            # On a thread, so that the consumer's heartbeats go on: a session takes a millisecond.
+            await asyncio.to_thread(self._lines[name].recall, sessions)
+
+    async def _commit(self, consumer: AIOKafkaConsumer, line: AdapterLine) -> None:
+        mine = {partition: offset for partition, offset in line.done().items() if partition in consumer.assignment()}
+        if not mine:
+            return
+        try:
+            await consumer.commit(mine)
+        except CommitFailedError:  # the partitions moved: their new owner reads from the old offsets
+            self._metrics.commits("failed").inc()
+        else:
+            self._metrics.commits("ok").inc()
+            self._metrics.last_commit().set(self._clock.now())

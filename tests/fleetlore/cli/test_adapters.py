@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fleetlore.cli import adapters as cli_adapters
+from fleetlore.cli import app as cli_app
+from fleetlore.risk.listing import AdapterListing
+
+MANIFESTS: tuple[dict[str, Any], ...] = (
+    {
+        "version": "aa11",
+        "ordinal": 1,
+        "parent": None,
+        "created": 10.0,
+        "sessions": 5,
+        "metrics": {"auroc": 0.71234},
+        "tools": ["sql"],
+    },
+    {
+        "version": "aa22",
+        "ordinal": 2,
+        "parent": "aa11",
+        "created": 20.0,
+        "sessions": 9,
+        "metrics": {"auroc": 0.8},
+        "data": [{"topic": "t", "partition": 0, "start": 0, "stop": 9}],
+    },
+    {"version": "odd\x1b[2J", "metrics": "none", "created": "never", "data": [3]},
+)
+LISTING = AdapterListing(
+    MANIFESTS,
+    ({"channel": "stable", "version": "aa22", "epoch": 2},),
+    ({"agent": "a", "version": "aa22", "result": "applied"}, {"agent": "b", "version": "aa22", "result": "tampered"}),
+)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(cli_app, "entry_points", lambda group: ())
+    monkeypatch.setattr(cli_adapters, "_read", lambda *where: LISTING)
+    return lambda *arguments: CliRunner().invoke(cli_app.build_app(), ["adapters", *arguments])
+
+
+def test_list_shows_what_runs_where(run: Any) -> None:
+    lines = run("list").stdout.splitlines()
+    assert lines[1].split()[:3] == ["1", "aa11", "-"] and "auroc 0.712" in lines[1]
+    assert lines[2].split()[:5] == ["2", "aa22", "aa11", "stable", "1"]
+    assert "\x1b" not in run("list").stdout
+    document = json.loads(run("list", "--json").stdout)
+    assert [each["agents_running"] for each in document["versions"]] == [0, 1, 0]
+
+
+def test_show_takes_the_first_characters(run: Any) -> None:
+    shown = run("show", "aa2").stdout
+    assert "t[0] 0–9" in shown and "aa11" in shown and "stable" in shown
+    assert json.loads(run("show", "aa22", "--json").stdout)["channels"] == ["stable"]
+    assert run("show", "odd").exit_code == 0
+
+
+def test_show_says_who_runs_it_who_refused_it_and_what_it_was_made_of(run: Any) -> None:
+    shown = {line[:15].strip(): line[16:] for line in run("show", "aa2").stdout.splitlines()}
+    assert shown["lineage"] == "aa22 ← aa11"
+    assert (shown["run by"], shown["not run by"]) == ("1: a", "1: b (tampered)")
+    document = json.loads(run("show", "aa22", "--json").stdout)
+    assert (document["lineage"], document["running"], document["refused"]) == (
+        ["aa22", "aa11"],
+        ["a"],
+        ["b (tampered)"],
+    )
+
+
+def test_a_lineage_that_goes_in_circles_ends() -> None:
+    listing = AdapterListing(({"version": "a", "parent": "b"}, {"version": "b", "parent": "a"}), (), ())
+    assert cli_adapters._lineage(listing, "a") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("zz", "no version begins"), ("aa", "2 versions begin"), ("", "no version begins")]
+)
+def test_a_version_that_is_not_one(run: Any, version: str, said: str) -> None:
+    result = run("show", version)
+    assert result.exit_code == 2 and said in result.stderr

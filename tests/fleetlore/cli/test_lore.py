@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from typer.testing import CliRunner, Result
+
+from fleetlore.cli import app as cli_app
+from fleetlore.cli import lore as cli_lore
+from fleetlore.stats.health import health
+from fleetlore.testing.lore import memory_item
+from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker, free_port
+
+RUNNER = CliRunner()
+
+
+def pattern(id: str, level: Any, **fields: Any) -> Pattern:
+    values: dict[str, Any] = {
+        "tool": "sql",
+        "calls": 1,
+        "failures": 1,
+        "sessions": 1,
+        "agents": 1,
+        "last_seen": 1_700_000_000.0,
+    }
+    return Pattern(id=id, level=level, tenant="default", **(values | fields))
+
+
+PATTERNS = [
+    pattern(
+        "t1",
+        "tool",
+        calls=100,
+        failures=40,
+        days=((20_001, 50, 30), (20_000, 50, 10)),
+        by_agent=(("mallory", 20, 12), ("bob", 30, 1)),
+    ),
+    pattern("t2", "tool", tool="read", calls=100, failures=9),
+    pattern("t3", "tool", tool="once", calls=1, failures=1),
+    pattern("f1", "family", error_class="no_such_table", failures=30),
+    pattern("f2", "family", error_class="syntax", failures=8),
+    pattern("f3", "family", tool="read", error_class="missing_file", failures=9),
+    pattern("c1", "class", template="table 'cars' doesn't exist", failures=20, sessions=2, last_seen=5.0),
+    pattern("c2", "class", template="table 'dogs' doesn't exist", failures=10, sessions=9, hint="use \x1b[2J`dog`"),
+    pattern("c3", "class", tool="read", template="503 service unavailable", transient=True),
+]
+
+
+def item(id: str, **fields: Any) -> MemoryItem:
+    return memory_item(id, **({"title": "title", "agents": 1} | fields))
+
+
+ITEMS = [
+    item(
+        "aa1",
+        title="sql: table 'cars' — `cars` → `cars_data`",
+        content="Failed: x\nWorked: y\x1b[2J",
+        support=8,
+        pattern="c1",
+    ),
+    item("aa2", title="How to: count the orchestras", kind="strategy", support=3, sessions=("s1", "s2")),
+    item("bb3", title="sql: table 'dogs'", kind="lesson", support=5),
+]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(cli_app, "entry_points", lambda group: ())
+    monkeypatch.setattr(cli_lore, "_read", lambda *where: (PATTERNS, ITEMS))
+    return lambda *arguments: RUNNER.invoke(cli_app.build_app(), list(arguments))
+
+
+def test_health_is_a_rate_with_an_interval_and_the_commonest_errors(run: Any) -> None:
+    lines = run("health").stdout.splitlines()
+    assert lines[1].split()[:5] == ["sql", "100", "40", "40.0%", "31%–50%"]
+    assert "no_such_table ×30, syntax ×8" in lines[1] and lines[1].endswith("[degraded]")
+    assert "[degraded]: at least 5 calls" in lines[-1]
+    assert len([line for line in lines if line.endswith("[degraded]")]) == 1
+
+
+def test_one_failure_of_one_call_degrades_nothing() -> None:
+    by_tool = {each.tool: each for each in health(PATTERNS)}
+    assert not by_tool["once"].degraded and by_tool["once"].low < 0.25
+    assert by_tool["sql"].degraded and not by_tool["read"].degraded
+    assert [each.tool for each in health(PATTERNS)] == ["sql", "once", "read"]
+    assert health([pattern("t", "tool", calls=0, failures=0)]) == []
+
+
+def test_health_over_a_window_by_what_is_asked_for(run: Any) -> None:
+    document = json.loads(run("health", "--json", "--days", "1").stdout)
+    assert document["window"] == {"unit": "days", "length": 1}
+    assert [(each["tool"], each["calls"], each["failures"], each["trend"]) for each in document["tools"]] == [
+        ("sql", 50, 30, "worse")
+    ]
+    errors = json.loads(run("health", "--json", "--by", "error").stdout)["errors"]
+    assert [(each["tool"], each["calls"], each["failures"]) for each in errors][:2] == [
+        ("sql: no_such_table", 100, 30),
+        ("read: missing_file", 100, 9),
+    ]
+    assert json.loads(run("health", "--json", "--by", "tenant").stdout)["tenants"][0]["calls"] == 201
+    agents = json.loads(run("health", "--json", "--by", "agent").stdout)["agents"]
+    assert [(each["tool"], each["calls"]) for each in agents] == [("mallory", 20), ("bob", 30)]
+    assert "worse" in run("health", "--days", "1").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--hours", "1", "--days", "1"], ["--by", "agent", "--days", "1"], ["--hours", "25"], ["--by", "mood"]],
+)
+def test_a_window_that_does_not_exist_is_refused(run: Any, arguments: list[str]) -> None:
+    assert run("health", *arguments).exit_code == 2
+
+
+def test_a_harmless_pattern_is_marked(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = pattern("t1", "tool", sessions_ended=100, sessions_failed=50)
+    harmless = pattern("c1", "class", template="user not found", sessions_ended=40, sessions_failed=9)
+    harmful = pattern("c2", "class", template="disk full", sessions_ended=40, sessions_failed=35)
+    monkeypatch.setattr(cli_lore, "_read", lambda *where: ([tool, harmless, harmful], []))
+    lines = run("patterns").stdout.splitlines()
+    assert [line for line in lines if "(harmless)" in line] == [line for line in lines if "user not found" in line]
+
+
+def test_health_as_json(run: Any) -> None:
+    document = json.loads(run("health", "--json").stdout)
+    assert document["tools"][0]["errors"] == [["no_such_table", 30], ["syntax", 8]]
+    assert document["tools"][0]["rate"] == 0.4
+
+
+def ids(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    return [each["id"] for each in document.get("patterns", document.get("items"))]
+
+
+def test_patterns_are_filtered_and_sorted(run: Any) -> None:
+    assert ids(run("patterns", "--json")) == ["c1", "c2", "c3"]
+    assert ids(run("patterns", "--json", "--sort", "sessions")) == ["c2", "c1", "c3"]
+    assert ids(run("patterns", "--json", "--sort", "last")) == ["c2", "c3", "c1"]
+    assert ids(run("patterns", "--json", "--tool", "read")) == ["c3"]
+    assert ids(run("patterns", "--json", "--text", "DOGS")) == ["c2"]
+    assert ids(run("patterns", "--json", "--text", "use ")) == ["c2"]
+    assert ids(run("patterns", "--json", "--level", "family", "-n", "1")) == ["f1"]
+    assert run("patterns", "-n", "1").stdout.endswith("1 of 3; more with --limit\n")
+    assert "(transient)" in run("patterns").stdout
+    assert run("patterns", "--tool", "none").stdout == "No class pattern of tenant default matches.\n"
+
+
+def test_items_are_listed_searched_and_shown(run: Any) -> None:
+    assert ids(run("items", "--json")) == ["aa1", "bb3", "aa2"]
+    assert ids(run("items", "--json", "--kind", "lesson")) == ["bb3"]
+    assert ids(run("items", "--json", "--search", "table dogs")) == ["bb3", "aa1"]
+    assert ids(run("items", "--json", "--search", "elephants")) == []
+    whole = run("items", "aa1").stdout
+    assert "Failed: x\nWorked: y\\u001b[2J\n" in whole and "pattern    c1" in whole
+    assert json.loads(run("items", "aa2", "--json").stdout)["sessions"] == ["s1", "s2"]
+    assert all(
+        "\x1b" not in run(*each).stdout
+        for each in (["items"], ["items", "aa1"], ["patterns"], ["items", "aa1", "--json"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["items", "zz"], "no item begins with 'zz'"),
+        (["items", "aa"], "2 items begin with 'aa'"),
+        (["items", "--search", "!?"], "no word to search for"),
+        (["items", "--kind", "joke"], "joke"),
+        (["patterns", "--level", "galaxy"], "galaxy"),
+        (["patterns", "--limit", "0"], "--limit"),
+        (["health", "--broker", "nowhere"], "HOST:PORT"),
+        (["health", "--tenant", "a.b"], "tenant"),
+        (["health", "--timeout", "0"], "--timeout"),
+    ],
+)
+def test_a_wrong_argument_is_explained(run: Any, arguments: list[str], said: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_nothing_known_yet_is_no_error(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_lore, "_read", lambda *where: ([], []))
+    for command in ("health", "patterns", "items"):
+        result = run(command)
+        assert result.exit_code == 0 and "tenant default" in result.stdout
+        assert run(command, "--json").exit_code == 0
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(cli_app, "entry_points", lambda group: ())
+    return lambda *arguments: RUNNER.invoke(cli_app.build_app(), list(arguments))
+
+
+@pytest.mark.parametrize("command", [["health"], ["patterns"], ["items"], ["adapters", "list"]])
+def test_an_unreachable_broker_and_a_missing_stack_are_explained(real: Any, command: list[str], tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    result = real(*command, "--broker", address, "--timeout", "1", "--json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1 and address in result.stderr
+    result = real(*command, "--data", str(tmp_path))
+    assert result.exit_code == 1
+    assert "stack.json is missing; start one with `fleetlore up" in result.stderr
+
+
+def test_lore_is_read_from_a_real_broker(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, real: Any, tmp_path: Path
+) -> None:
+    async def publish() -> None:
+        await make_topics(broker.address, tenant, "patterns", "items", partitions=2)
+        producer = AIOKafkaProducer(bootstrap_servers=broker.address)
+        await producer.start()
+        try:
+            for each in PATTERNS:
+                await producer.send_and_wait(topic(tenant, "patterns"), each.to_json(), key=each.id.encode())
+            for known in ITEMS:
+                await producer.send_and_wait(topic(tenant, "items"), known.to_json(), key=known.id.encode())
+            await producer.send_and_wait(topic(tenant, "items"), None, key=b"bb3")
+        finally:
+            await producer.stop()
+
+    asyncio.run(publish())
+    stack = {"broker": broker.address, "milvus": "http://127.0.0.1:1", "public_key": ""}
+    (tmp_path / "stack.json").write_text(json.dumps(stack))
+    where = ("--data", str(tmp_path), "--tenant", tenant)
+    health = json.loads(real("health", "--json", *where).stdout)
+    assert [each["tool"] for each in health["tools"]] == ["sql", "once", "read"]
+    assert ids(real("patterns", "--json", *where)) == ["c1", "c2", "c3"]
+    assert ids(real("items", "--json", "--broker", broker.address, "--tenant", tenant)) == ["aa1", "aa2"]
+    assert real("adapters", "list", *where).stdout == f"No adapter of tenant {tenant} is published yet.\n"
+    # A tenant that nobody has written for knows nothing, and that is no error.
+    assert real("health", "--broker", broker.address, "--tenant", f"{tenant}x").exit_code == 0

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fleetlore.cli import app as cli_app
+from fleetlore.cli import main as cli
+from fleetlore.errors import BrokerUnavailable
+
+RUNNER = CliRunner()
+
+
+def _entries(monkeypatch: pytest.MonkeyPatch, *entries: EntryPoint) -> None:
+    monkeypatch.setattr(cli_app, "entry_points", lambda group: entries)
+
+
+def _entry(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name, value, cli_app.GROUP)
+
+
+def register(app: typer.Typer) -> None:
+    """What a higher floor would bring: commands that fail in every way there is."""
+
+    @app.command()
+    def unreachable() -> None:
+        raise BrokerUnavailable("no broker answers at \x1b[2Jx:1")
+
+    @app.command()
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    @app.command()
+    def buggy() -> None:
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    # The test module itself is the higher floor; importlib mode does not put it on the path.
+    monkeypatch.setitem(sys.modules, "a_higher_floor", sys.modules[__name__])
+    _entries(monkeypatch, _entry("unreachable", "a_higher_floor:register"))
+    return cli_app.build_app()
+
+
+def test_an_expected_error_is_one_line_and_exit_code_1(app: typer.Typer) -> None:
+    result = RUNNER.invoke(app, ["unreachable"])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == "fleetlore: no broker answers at \\u001b[2Jx:1\n"
+
+
+def test_ctrl_c_is_130_and_a_bug_keeps_its_traceback(app: typer.Typer) -> None:
+    assert RUNNER.invoke(app, ["interrupted"]).exit_code == 130
+    assert isinstance(RUNNER.invoke(app, ["buggy"]).exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["health", "--nonsense"], ["health", "x"], ["adapters", "show"]])
+def test_wrong_usage_is_2(app: typer.Typer, arguments: list[str]) -> None:
+    result = RUNNER.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stderr
+
+
+def test_version_and_help(app: typer.Typer) -> None:
+    result = RUNNER.invoke(app, ["--version"])
+    assert result.exit_code == 0 and result.stdout.startswith("fleetlore ")
+    help_ = RUNNER.invoke(app, ["--help"])
+    assert help_.exit_code == 0
+    for command in ("health", "patterns", "items", "adapters", "unreachable"):
+        assert command in help_.stdout
+
+
+def test_a_command_whose_extra_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = "a_package_that_is_not_installed:register"
+    _entries(monkeypatch, _entry("demo", missing), _entry("adapters.rollback", missing))
+    app = cli_app.build_app()
+    for arguments in (["demo", "--agents", "3"], ["adapters", "rollback", "x", "--yes"]):
+        result = RUNNER.invoke(app, arguments)
+        assert result.exit_code == 1
+        assert "a_package_that_is_not_installed" in result.stderr
+        assert "pip install 'fleetlore[server]'" in result.stderr
+    assert RUNNER.invoke(app, ["adapters", "list", "--help"]).exit_code == 0
+
+
+def test_main_ends_in_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    _entries(monkeypatch)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["--version"])
+    assert exit_.value.code == 0
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_the_extra_the_command_says_how_to_get_it(package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from fleetlore.cli.main import main; main(['health'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'\n"
+
+
+def test_the_reading_commands_load_nothing_of_the_pipeline() -> None:
+    code = (
+        "import sys; from fleetlore.cli.app import build_app; build_app();"
+        "print([m for m in ('torch', 'faust', 'pymilvus', 'cryptography', 'peft') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_unreachable_broker_is_one_line_of_a_real_process() -> None:
+    arguments = [sys.executable, "-m", "fleetlore.cli.main", "items", "--broker", "127.0.0.1:1", "--timeout", "0.5"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("fleetlore: ")

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.emit.emitter import Emitter, _records
+from fleetlore.wire.events import ARGUMENTS, RESULT, TOOL, Event, parse_event
+from fleetlore.wire.records import BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS
+from fleetlore.wire.topics import partition_for, topic
+from streams.embedded.broker import EmbeddedBroker
+
+HANGS_SECONDS = 20.0  # a busy machine makes any step late; what waits for the broker waits for ever
+
+
+def outcome(session: str, sequence: int, tenant: str = "default", **data: Any) -> Event:
+    return Event("outcome", tenant, "agent", session, sequence, 1_767_225_600.0, {TOOL: "sql", **data})
+
+
+async def read_topic(address: str, name: str, events: int) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Records of a topic, each with its partition and decoded events, until at least `events` have come."""
+    consumer = AIOKafkaConsumer(
+        name, bootstrap_servers=address, auto_offset_reset="earliest", fetch_max_wait_ms=50, enable_auto_commit=False
+    )
+    await consumer.start()
+    records: list[tuple[int, list[dict[str, Any]]]] = []
+    try:
+        async with asyncio.timeout(20):
+            while sum(len(each) for _, each in records) < events:
+                for part, batch in (await consumer.getmany(timeout_ms=200)).items():
+                    for record in batch:
+                        assert dict(record.headers)[CONTENT_TYPE] == BATCH_TYPE
+                        assert len(record.value) <= MAX_BYTES
+                        decoded: Any = orjson.loads(record.value)
+                        records.append((part.partition, decoded))
+    finally:
+        await consumer.stop()
+    return records
+
+
+def sequences(records: Iterable[tuple[int, list[dict[str, Any]]]]) -> dict[str, list[int]]:
+    """Sequence numbers of each session in the order they lie in the log."""
+    found: dict[str, list[int]] = {}
+    for _, decoded in records:
+        for event in decoded:
+            found.setdefault(event["session"], []).append(event["sequence"])
+    return found
+
+
+def first_time(numbers: list[int]) -> list[int]:
+    """Delivery is at least once: what a reader keeps that drops duplicates."""
+    return list(dict.fromkeys(numbers))
+
+
+async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlore.emit.emitter._KNOWN_SESSIONS", 7)  # fewer than there are
+    await make_topics(broker.address, tenant, "events", partitions=4)
+    emitter = Emitter(broker.address, tenant)
+    await emitter.start()
+    for sequence in range(100):
+        for session in range(10):
+            assert emitter.emit(outcome(f"s{session}", sequence, tenant))
+    assert await emitter.flush(30)
+    assert (emitter.sent, emitter.dropped, emitter.waiting) == (1000, 0, 0)
+    await emitter.close()
+
+    records = await read_topic(broker.address, topic(tenant, "events"), 1000)
+    for partition, decoded in records:
+        assert 1 <= len(decoded) <= MAX_EVENTS
+        assert {partition_for(event["session"], 4) for event in decoded} == {partition}
+    assert sequences(records) == {f"s{session}": list(range(100)) for session in range(10)}
+    assert len(records) < 100  # many events share a record
+    now = time.time()
+    for _, decoded in records:
+        for event in decoded:
+            parse_event(event, tenant, now)
+
+
+async def test_large_events_share_no_record_and_too_large_ones_are_cut_visibly(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    emitter = Emitter(broker.address, tenant)
+    await emitter.start()
+    for sequence in range(8):
+        emitter.emit(outcome("s", sequence, tenant, **{RESULT: "x" * 100_000}))
+    emitter.emit(outcome("s", 8, tenant, **{RESULT: "y" * 10_000_000}))
+    assert await emitter.flush(30)
+    await emitter.close()
+    records = await read_topic(broker.address, topic(tenant, "events"), 9)
+    assert sequences(records) == {"s": list(range(9))}
+    assert max(len(decoded) for _, decoded in records) == 2
+    last = records[-1][1][-1]["data"]
+    assert last[TOOL] == "sql" and last[RESULT].startswith("yyy") and "characters cut]" in last[RESULT]
+
+
+async def test_secrets_do_not_leave_the_process(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    emitter = Emitter(broker.address, tenant)
+    await emitter.start()
+    emitter.emit(outcome("s", 0, tenant, **{ARGUMENTS: {"url": "postgres://u:hunter22@h/d", "password": "hunter22"}}))
+    assert await emitter.flush(30)
+    await emitter.close()
+    (_, [event]), *_ = await read_topic(broker.address, topic(tenant, "events"), 1)
+    assert "hunter22" not in orjson.dumps(event).decode()
+    assert event["data"][ARGUMENTS]["password"] == "[redacted:password]"
+
+
+async def test_a_missing_broker_costs_the_agent_nothing(caplog: pytest.LogCaptureFixture, unused_address: str) -> None:
+    emitter = Emitter(unused_address, "default", max_events=100)
+    with caplog.at_level(logging.INFO):
+        await emitter.start()
+        started = time.perf_counter()
+        accepted = [emitter.emit(outcome("s", sequence)) for sequence in range(250)]
+        assert accepted == [True] * 100 + [False] * 150
+        assert (emitter.dropped, emitter.waiting) == (150, 100)
+        assert not await emitter.flush(0.3)
+        await emitter.close(timeout_seconds=0.3)
+        assert time.perf_counter() - started < HANGS_SECONDS
+    assert (emitter.sent, emitter.dropped, emitter.waiting) == (0, 250, 0)
+    assert not emitter.emit(outcome("s", 0))
+    assert len([record for record in caplog.records if record.name.startswith(("fleetlore", "aiokafka"))]) <= 1
+
+
+async def test_the_buffer_is_bounded_in_bytes_too(unused_address: str) -> None:
+    emitter = Emitter(unused_address, "default", max_bytes=100_000)
+    accepted = sum(emitter.emit(outcome("s", n, **{RESULT: "x" * 10_000})) for n in range(20))
+    assert accepted == 10
+    await emitter.close()
+
+
+async def test_a_broker_that_comes_late_gets_everything_in_order(own_broker: EmbeddedBroker) -> None:
+    emitter = Emitter(own_broker.address, "default")
+    await emitter.start()
+    for sequence in range(50):
+        emitter.emit(outcome("s", sequence))
+    assert not await emitter.flush(0.3)  # it has tried and failed
+    own_broker.start()
+    assert await emitter.flush(30)
+    await emitter.close()
+    records = await read_topic(own_broker.address, topic("default", "events"), 50)
+    assert first_time(sequences(records)["s"]) == list(range(50))
+
+
+async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_topics: Any) -> None:
+    own_broker.start()
+    await make_topics(own_broker.address, "default", "events", partitions=2)
+    emitter = Emitter(own_broker.address, "default", max_events=500)
+    await emitter.start()
+    for sequence in range(10):
+        emitter.emit(outcome("s", sequence))
+    assert await emitter.flush(30)
+    own_broker.kill()
+    # The agent goes on as fast as before; what does not fit is refused, and what was accepted is kept.
+    started = time.process_time()
+    accepted = [emitter.emit(outcome("s", sequence)) for sequence in range(10, 1010)]
+    assert time.process_time() - started < 2.0
+    assert accepted == [True] * 500 + [False] * 500
+    assert not await emitter.flush(0.2)
+    own_broker.start()
+    assert await emitter.flush(30)
+    assert (emitter.sent, emitter.dropped) == (510, 500)
+    await emitter.close()
+
+
+async def test_a_broker_that_hangs_for_a_while_gets_everything_in_order(
+    own_broker: EmbeddedBroker, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlore.emit.emitter._REQUEST_TIMEOUT_SECONDS", 0.5)
+    own_broker.start()
+    await make_topics(own_broker.address, "default", "events", partitions=2)
+    emitter = Emitter(own_broker.address, "default")
+    await emitter.start()
+    for sequence in range(300):
+        emitter.emit(outcome("s", sequence))
+        emitter.emit(outcome("r", sequence))
+        if sequence == 100:
+            assert await emitter.flush(30)
+            own_broker.pause()
+        if sequence == 200:
+            assert not await emitter.flush(1.5)  # longer than a request may take: it is tried again
+    own_broker.resume()
+    assert await emitter.flush(30)
+    assert (emitter.sent, emitter.dropped) == (600, 0)
+    await emitter.close()
+    records = await read_topic(own_broker.address, topic("default", "events"), 600)
+    for numbers in sequences(records).values():
+        assert first_time(numbers) == list(range(300))
+
+
+async def test_a_broker_that_hangs_does_not_hang_the_agent(own_broker: EmbeddedBroker, make_topics: Any) -> None:
+    own_broker.start()
+    await make_topics(own_broker.address, "default", "events")
+    emitter = Emitter(own_broker.address, "default", max_events=50)
+    await emitter.start()
+    emitter.emit(outcome("s", 0))
+    assert await emitter.flush(30)
+    own_broker.pause()
+    started = time.perf_counter()
+    for sequence in range(1, 101):
+        emitter.emit(outcome("s", sequence))
+    assert emitter.dropped == 50
+    assert not await emitter.flush(0.3)
+    await emitter.close(timeout_seconds=0.3)
+    assert time.perf_counter() - started < HANGS_SECONDS
+    assert (emitter.sent, emitter.dropped) == (1, 100)
+
+
+async def test_flush_waits_for_what_was_emitted_before_it_only(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events")
+    emitter = Emitter(broker.address, tenant)
+    await emitter.start()
+    stop = False
+
+    async def keep_busy() -> None:
+        sequence = 0
+        while not stop:
+            emitter.emit(outcome("busy", sequence, tenant))
+            sequence += 1
+            await asyncio.sleep(0.001)
+
+    busy = asyncio.create_task(keep_busy())
+    while emitter.sent == 0:
+        await asyncio.sleep(0.01)
+    assert await emitter.flush(30)
+    stop = True
+    await busy
+    await emitter.close()
+    assert emitter.dropped == 0
+
+
+async def test_any_kafka_broker_will_do(mock_cluster: str, tenant: str) -> None:
+    emitter = Emitter(mock_cluster, tenant)
+    await emitter.start()
+    for sequence in range(200):
+        emitter.emit(outcome(f"s{sequence % 7}", sequence // 7, tenant))
+    assert await emitter.flush(30)
+    await emitter.close()
+    records = await read_topic(mock_cluster, topic(tenant, "events"), 200)
+    assert all(numbers == sorted(numbers) for numbers in sequences(records).values())
+
+
+async def test_closing_twice_or_unstarted_is_fine(unused_address: str) -> None:
+    emitter = Emitter(unused_address, "default")
+    emitter.emit(outcome("s", 0))
+    await emitter.close()
+    await emitter.close()
+    assert emitter.dropped == 1
+
+
+def test_emit_never_raises(unused_address: str) -> None:
+    emitter = Emitter(unused_address, "default")
+    assert emitter.emit(outcome("s", 0)._replace(data={TOOL: "sql", RESULT: object(), ARGUMENTS: {1: 2**80}}))
+    for broken in (outcome("s", 1)._replace(time=float("nan")), outcome("\ud800", 2)):
+        assert not emitter.emit(broken)
+    assert (emitter.waiting, emitter.dropped) == (1, 2)
+
+
+async def test_what_an_agent_changes_after_it_has_emitted_is_sent_as_it_was(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    emitter = Emitter(broker.address, tenant)
+    await emitter.start()
+    for value in ("plain", "password=hunter22", object()):  # not looked at, masked, turned into text
+        data = {TOOL: "sql", ARGUMENTS: {"value": value, "list": [1]}}
+        emitter.emit(Event("outcome", tenant, "agent", "s", 0, 0.0, data))
+        data[ARGUMENTS]["list"].append(2)
+        data[ARGUMENTS]["value"] = "changed"
+        data.clear()
+    assert await emitter.flush(30)
+    await emitter.close()
+    records = await read_topic(broker.address, topic(tenant, "events"), 3)
+    sent = [event["data"] for _, decoded in records for event in decoded]
+    assert [each[ARGUMENTS]["list"] for each in sent] == [[1]] * 3
+    assert sent[0][ARGUMENTS]["value"] == "plain"
+    assert sent[1][ARGUMENTS]["value"] == "password=[redacted:password]"
+    assert sent[2][ARGUMENTS]["value"].startswith("<object object")
+
+
+@given(st.lists(st.integers(100, MAX_BYTES - 3) | st.integers(100, 500), min_size=1, max_size=300))
+def test_records_hold_every_event_once_in_order_within_both_limits(sizes: list[int]) -> None:
+    events = [(size, b"},", b"", b"", b"", 0.0, b"x" * (size - 64)) for size in sizes]
+    records = list(_records(events))
+    sent = [event for _, value in records for event in value[1:-2].split(b"},")]
+    assert [event.count(b"x") for event in sent] == [size - 64 for size in sizes]
+    assert [count for count, _ in records] == [value.count(b"}") for _, value in records]
+    assert all(count <= MAX_EVENTS and len(value) <= MAX_BYTES for count, value in records)
+
+
+async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    emitter = Emitter(broker.address, tenant, linger_seconds=30.0)
+    await emitter.start()
+    emitter.emit(outcome("s", 0, tenant))
+    await asyncio.sleep(0.5)
+    assert emitter.sent == 0
+    emitter.emit(outcome("s", 1, tenant), at_once=True)
+    async with asyncio.timeout(30):
+        while emitter.sent < 2:
+            await asyncio.sleep(0.01)
+    emitter.emit(outcome("s", 2, tenant))
+    await asyncio.sleep(0.3)
+    assert emitter.sent == 2  # it waits again
+    assert await emitter.flush(30)
+    await emitter.close()
+    records = await read_topic(broker.address, topic(tenant, "events"), 3)
+    assert [event["sequence"] for _, decoded in records for event in decoded] == [0, 1, 2]

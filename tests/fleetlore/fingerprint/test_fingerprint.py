@@ -1,0 +1,196 @@
+"""Failure patterns: what is masked, what is kept, and that any text at all gives one."""
+
+from __future__ import annotations
+
+import json
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.fingerprint.fingerprint import argument_shape, arguments_text, call_id, failure_of, pattern_id, tool_id
+from tests.error_texts import any_text
+
+
+def test_three_levels_from_coarse_to_fine() -> None:
+    call = {"command": "cat /etc/hosts"}
+    first = failure_of("bash", call, "FileNotFoundError", "no file /a/b/c, line 3")
+    other_template = failure_of("bash", call, "FileNotFoundError", "no folder /a/b/c, line 3")
+    other_shape = failure_of("bash", {"path": "x"}, "FileNotFoundError", "no file /d/e/f, line 4")
+    assert first.family == other_template.family == other_shape.family
+    assert first.class_ != other_template.class_
+    assert first.class_ == other_shape.class_
+    assert first.exact != other_shape.exact
+    assert len({first.family, first.class_, first.exact}) == 3
+
+
+def test_another_tool_or_another_error_is_another_family() -> None:
+    base = failure_of("bash", "ls", "OSError", "x").family
+    assert failure_of("sh", "ls", "OSError", "x").family != base
+    assert failure_of("bash", "ls", "IOError", "x").family != base
+
+
+@pytest.mark.parametrize(
+    ("error_type", "message", "expected"),
+    [
+        ("builtins.ValueError", "anything", "ValueError"),
+        ("_OTHER", "KeyError: 'x'", "KeyError"),
+        (None, "Traceback (most recent call last):\n  ...\nrequests.exceptions.ConnectTimeout: no", "ConnectTimeout"),
+        (None, "ValueError: a\n\nDuring handling:\nTypeError: b", "TypeError"),
+        (None, "HTTP 404 for /x", "http_404"),
+        (None, "HTTP/1.1 503", "http_503"),
+        (None, "status code: 429", "http_429"),
+        (None, "404 Not Found", "http_404"),
+        (None, "errno 13", "errno_13"),
+        (None, "command exited with code 127", "exit_127"),
+        (None, "returned non-zero exit status 2.", "exit_2"),
+        (None, "no such column: 'name'", "no_such_column"),
+        (None, "", "error"),
+        (None, "!!!", "error"),
+    ],
+)
+def test_the_error_class(error_type: str | None, message: str, expected: str) -> None:
+    assert failure_of("t", "", error_type, message).error_class == expected
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "HTTP 503",
+        "status code 429",
+        "connection reset by peer",
+        "Read timed out.",
+        "rate limit exceeded",
+        "Too Many Requests",
+        "the service is temporarily unavailable, try again",
+        "502 Bad Gateway",
+        "model overloaded",
+    ],
+)
+def test_weather_is_transient(message: str) -> None:
+    assert failure_of("http", "", None, message).transient
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "HTTP 404",
+        "permission denied",
+        "no such file",
+        "exit code 1",
+        "429 apples",
+        "connection refused",
+        "wrong, try again",
+    ],
+)
+def test_what_stays_is_not_transient(message: str) -> None:
+    assert not failure_of("http", "", None, message).transient
+
+
+def test_ids_are_hex_and_their_level_is_part_of_them() -> None:
+    failure = failure_of("bash", "ls", "OSError", "x")
+    ids = {failure.family, failure.class_, failure.exact, call_id("bash", "ls"), tool_id("bash")}
+    assert len(ids) == 5
+    assert all(len(each) == 32 and int(each, 16) >= 0 for each in ids)
+    assert pattern_id("a", "b", "c") != pattern_id("a", "bc")
+
+
+def test_ids_do_not_change_between_releases() -> None:
+    """What is stored must be found again: a change here needs a new `VERSION`."""
+    failure = failure_of("bash", {"command": "ls /x/y"}, "OSError", "no file /x/y: 3")
+    assert (failure.error_class, failure.template, failure.shape) == (
+        "OSError",
+        "no file",
+        "command:text(ls)",
+    )
+    assert pattern_id("family", "bash", "OSError") == failure.family
+    assert pattern_id("class", "bash", "OSError", "no file") == failure.class_
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=8), json_values, max_size=4), any_text)
+def test_agent_and_stream_agree_on_the_ids(arguments: dict[str, object], message: str) -> None:
+    """The agent has the arguments as an object; the stream reads them as an object or as text with keys in any order."""
+    assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
+    assert call_id("t", arguments) == call_id("t", orjson.dumps(arguments).decode())
+    assert failure_of("t", arguments, None, message) == failure_of("t", orjson.dumps(arguments).decode(), None, message)
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def cycle() -> list[object]:
+    members: list[object] = []
+    members.append(members)
+    return members
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"n": 2**70, 1: "x"},
+        {(1, 2): 3, None: 4, "a": 2**70},
+        {"x": Unprintable()},
+        {Unprintable(): 1},
+        cycle(),
+        {"s": "\ud800"},
+        {"b": b"\xff", "set": {1}},
+    ],
+)
+def test_arguments_that_are_no_json_have_an_id(arguments: object) -> None:
+    assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
+
+
+@given(any_text, any_text, st.none() | any_text, st.none() | any_text)
+def test_any_text_gives_a_pattern(tool: str, arguments: str, error_type: str | None, message: str | None) -> None:
+    failure = failure_of(tool, arguments, error_type, message)
+    assert failure == failure_of(tool, arguments, error_type, message)
+    assert len(failure.exact) == 32
+
+
+@given(json_values)
+def test_any_json_value_has_a_shape(value: object) -> None:
+    assert isinstance(argument_shape(value), str)
+    assert isinstance(argument_shape(json.dumps(value)), str)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ("", ""),
+        (None, ""),
+        ({}, ""),
+        ({"b": 1, "a": "x"}, "a:word,b:number"),
+        ({"flag": "--force=yes"}, "flag:--force"),
+        ({"path": "/a/b/c.txt"}, "path:path(.txt)"),
+        ({"url": "https://a.example/b"}, "url:url(a.example)"),
+        ({"sql": "SELECT 1 FROM x"}, "sql:text(select)"),
+        ({"on": True, "off": None}, "off:none,on:true"),
+        ({"many": ["a", "b"], "none": []}, "many:list[word],none:list[]"),
+        ({"inner": {"b": 1, "a": 2}}, "inner:{a,b}"),
+        ("ls -la /x", "text(ls)"),
+        ("{broken", "word"),
+        ([1, 2], "list[number]"),
+    ],
+)
+def test_a_shape_names_keys_and_coarse_classes_and_never_values(arguments: object, shape: str) -> None:
+    assert argument_shape(arguments) == shape
+
+
+@pytest.mark.parametrize("url", ["https://u:[redacted:url_password]@host/x", "http://[", "http://]", "ftp://[::g]/"])
+def test_a_url_that_no_parser_takes_has_a_shape_all_the_same(url: str) -> None:
+    assert argument_shape({"url": url}).startswith("url:url(")
+
+
+@given(st.text(max_size=40))
+def test_every_text_has_a_shape(text: str) -> None:
+    assert isinstance(argument_shape({"a": text, "b": f"http://{text}"}), str)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaError
+
+from fleetlore.emit.emitter import Emitter
+from fleetlore.kafka.client import connect, disconnect
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.risk.feed import AdapterFeed
+from fleetlore.wire.events import TOOL, Event
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker
+
+Begin = Callable[[str, str], Awaitable[Callable[[], Awaitable[None]]]]
+
+
+@pytest.mark.parametrize("kind", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient])
+async def test_a_start_that_is_cancelled_leaves_no_connection(
+    broker: EmbeddedBroker, kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker takes its time to say who is in the cluster."""
+    send = AIOKafkaConnection.send
+    asked: asyncio.Future[AIOKafkaConnection] = asyncio.get_running_loop().create_future()
+
+    def slow(self: AIOKafkaConnection, request: Any, expect_response: bool = True) -> Any:
+        if not type(request).__name__.startswith("MetadataRequest"):
+            return send(self, request, expect_response)
+        asked.set_result(self)
+        return asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", slow)
+    client = kind(bootstrap_servers=broker.address)
+    starting = asyncio.create_task(connect(client))
+    connection = await asked
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    assert not connection.connected()
+    await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+    del connection, starting
+    gc.collect()  # what is left open says so, and warnings are errors
+
+
+async def test_a_start_that_succeeds_or_fails_is_as_ever(broker: EmbeddedBroker, unused_address: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
+    await connect(producer)
+    assert await producer.partitions_for("any")
+    await producer.stop()
+    nobody = AIOKafkaProducer(bootstrap_servers=unused_address)
+    with pytest.raises(Exception, match="Unable to bootstrap"):
+        await connect(nobody)
+    await nobody.stop()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_stop_that_is_cancelled_is_made_to_its_end(broker: EmbeddedBroker, tenant: str, turns: int) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
+    await connect(producer)
+    await producer.send_and_wait(topic(tenant, "adapters.acks"), b"x")
+    connections = list(producer.client._conns.values())
+    assert any(each.connected() for each in connections)
+    stopping = asyncio.create_task(disconnect(producer))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    assert stopping.cancelled() or turns > 1
+    if turns:  # else it had not begun
+        assert not any(each.connected() for each in connections)
+    await disconnect(producer)
+    assert not any(each.connected() for each in connections)
+
+
+class Follower:
+    async def take(self, name: str, key: bytes, value: bytes | None) -> None: ...
+
+    async def turn(self) -> None: ...
+
+
+async def emit(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
+    emitter = Emitter(address, tenant)
+    await emitter.start()
+    emitter.emit(Event("outcome", tenant, "agent", "s", 0, 0.0, {TOOL: "sql"}))
+    return lambda: emitter.close(0.0)
+
+
+async def replicate(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
+    replica = LoreReplica(address, tenant)
+    await replica.start()
+    return replica.close
+
+
+async def follow(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
+    feed, follower = AdapterFeed(address, tenant), Follower()
+    await feed.join(follower)
+    return lambda: feed.leave(follower)
+
+
+@pytest.mark.parametrize("begin", [emit, replicate, follow])
+async def test_who_is_closed_while_a_failed_client_is_being_stopped_does_not_go_on(
+    broker: EmbeddedBroker, tenant: str, monkeypatch: pytest.MonkeyPatch, begin: Begin
+) -> None:
+    """`AIOKafkaClient.close` waits for a task that it has cancelled, and takes whichever cancellation comes then for that task's."""
+    stopping = asyncio.Event()
+    synchronize = AIOKafkaClient._md_synchronizer
+
+    async def slow_to_end(self: AIOKafkaClient) -> None:
+        try:
+            await synchronize(self)
+        finally:
+            stopping.set()
+            await asyncio.Event().wait()
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise KafkaError("it fails")
+
+    monkeypatch.setattr(AIOKafkaClient, "_md_synchronizer", slow_to_end)
+    monkeypatch.setattr(AIOKafkaProducer, "partitions_for", fail)
+    monkeypatch.setattr(AIOKafkaConsumer, "getmany", fail)
+    before = asyncio.all_tasks()
+    close = await begin(broker.address, tenant)
+    (task,) = asyncio.all_tasks() - before
+    await stopping.wait()
+    await asyncio.sleep(0)
+    await close()
+    assert task.done()

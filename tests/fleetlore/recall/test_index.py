@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.recall.index import KEPT, LoreIndex
+from fleetlore.testing.lore import memory_item
+from fleetlore.wire.lore import MemoryItem, Pattern
+
+
+def exact(id: str, **fields: Any) -> Pattern:
+    values: dict[str, Any] = {
+        "tool": "sql",
+        "call": "call-1",
+        "parent": f"class-{id}",
+        "failures": 1,
+        "calls": 1,
+        "sessions": 1,
+    }
+    return Pattern(id=id, tenant="default", **({"level": "exact"} | values | fields))
+
+
+def recovery(id: str, **fields: Any) -> MemoryItem:
+    return memory_item(id, **({"tool": "sql", "pattern": "class-1"} | fields))
+
+
+def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
+    index = LoreIndex()
+    index.put_pattern(exact("p"), 1.0)
+    index.put_pattern(exact("w", transient=True), 1.0)
+    index.put_pattern(exact("wc", level="class", transient=True), 1.0)
+    index.put_pattern(Pattern(id="call-1", level="call", tenant="default", tool="sql", calls=9), 1.0)
+    index.put_item(recovery("r", call="call-1"), 1.0)
+    index.put_item(recovery("l", kind="lesson", call="call-1"), 1.0)
+    index.put_item(recovery("t", kind="lesson"), 1.0)
+    index.put_item(recovery("s", kind="strategy", task="refund"), 1.0)
+
+    assert [each.id for each in index.failures_of_call("call-1")] == ["p"]
+    assert [each.id for each in index.weather_of_call("call-1")] == ["w"]
+    assert [each.id for each in index.weather_of_tool("sql")] == ["wc"]
+    assert [each.id for each in index.recoveries("class-1")] == ["r"]
+    assert [each.id for each in index.recoveries("call-1")] == ["r"]
+    assert [each.id for each in index.lessons("call-1")] == ["l"]
+    assert [each.id for each in index.lessons("sql")] == ["t"]
+    assert [each.id for each in index.strategies("refund")] == ["s"]
+    assert index.health("call-1") is index.patterns["call-1"]
+    assert index.failures_of_call("unheard of") == ()
+
+
+def test_the_first_time_something_is_known_is_remembered() -> None:
+    index = LoreIndex()
+    assert index.learned_at("p") is None
+    index.put_pattern(exact("p"), 10.0)
+    index.put_pattern(exact("p", failures=2), 20.0)
+    assert index.learned_at("p") == 10.0
+
+
+def test_what_is_forgotten_is_advised_no_more() -> None:
+    index = LoreIndex()
+    for number in range(KEPT + 1):
+        index.put_item(recovery(f"r{number}", support=number), 1.0)
+    index.forget_item(f"r{KEPT}")
+    assert [each.id for each in index.recoveries("class-1")] == [f"r{n}" for n in reversed(range(KEPT))]
+    index.put_pattern(exact("p"), 1.0)
+    index.forget_pattern("p")
+    index.forget_pattern("never known")
+    index.forget_item("never known")
+    assert index.failures_of_call("call-1") == () and index.patterns == {}
+
+
+def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
+    index = LoreIndex()
+    index.put_item(recovery("r"), 1.0)
+    index.put_item(recovery("r", pattern="class-2"), 1.0)
+    assert index.recoveries("class-1") == ()
+    assert [each.id for each in index.recoveries("class-2")] == ["r"]
+
+
+def test_what_is_like_in_words_follows_what_the_lore_says_now() -> None:
+    index = LoreIndex()
+
+    def found(goal: str) -> list[str]:
+        return [item.id for item in index.strategies_like(goal, 0.5)]
+
+    for number in range(5):
+        index.put_item(recovery(f"x{number}", kind="strategy", task=f"x{number}"), 1.0)
+    index.put_item(replace(recovery("s", kind="strategy", task="t"), title="How to: refund an order"), 1.0)
+    assert found("refund an order") == ["s"]
+    index.put_item(replace(index.items["s"], support=2), 2.0)
+    assert found("refund an order") == ["s"]
+    index.put_item(replace(index.items["s"], title="How to: book a flight"), 3.0)
+    assert (found("refund an order"), found("book a flight")) == ([], ["s"])
+    index.put_item(replace(index.items["s"], superseded_by="x1"), 4.0)
+    assert found("book a flight") == [] and index.strategies("t") == ()
+    index.put_item(replace(index.items["s"], superseded_by=None), 5.0)
+    assert found("book a flight") == ["s"] == [item.id for item in index.strategies("t")]
+    index.forget_item("s")
+    assert found("book a flight") == []
+
+
+writes = st.lists(st.tuples(st.integers(0, 15), st.none() | st.integers(0, 5)), max_size=80)
+
+
+@given(writes)
+def test_the_best_at_hand_are_the_best_of_all(changes: list[tuple[int, int | None]]) -> None:
+    index = LoreIndex()
+    supports: dict[str, int] = {}
+    for number, support in changes:
+        id = f"r{number:02}"
+        if support is None:
+            index.forget_item(id)
+            supports.pop(id, None)
+        else:
+            index.put_item(recovery(id, support=support), 1.0)
+            supports[id] = support
+    expected = sorted(supports, key=lambda id: (supports[id], id), reverse=True)[:KEPT]
+    assert [each.id for each in index.recoveries("class-1")] == expected
+
+
+def test_what_is_derived_is_worked_out_once_until_the_lore_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = LoreIndex()
+    asked: list[str] = []
+
+    def work(index: LoreIndex, *key: str) -> int:
+        asked.append(key[0])
+        return len(index.patterns)
+
+    assert [index.derived(work, "a"), index.derived(work, "a")] == [0, 0]
+    assert asked == ["a"]
+    index.put_pattern(Pattern(id="p", level="tool", tenant="default", tool="sql"), 0.0)
+    assert [index.derived(work, "a"), index.derived(work, "sql")] == [0, 1]
+    assert asked == ["a", "sql"]
+    index.put_pattern(Pattern(id="q", level="tool", tenant="default", tool="sql"), 0.0)
+    assert [index.derived(work, "sql"), index.derived(work, "sql")] == [2, 2]
+    index.forget_pattern("q")
+    assert [index.derived(work, "sql"), index.derived(work, "a")] == [1, 0]
+    assert asked == ["a", "sql", "sql", "sql"]
+    index.put_item(recovery("r"), 0.0)
+    assert [index.derived(work, "a"), index.derived(work, "a")] == [1, 1]
+    assert asked == ["a", "sql", "sql", "sql", "a"]
+    monkeypatch.setattr("fleetlore.recall.index._MAX_DERIVED", 2)
+    for key in "abcdef":
+        index.derived(work, key)
+    assert len(index._derived) <= 2

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.testing import FakeClock
+from fleetlore.testing.lore import memory_item
+from fleetlore.wire.lore import Pattern
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker
+
+
+def pattern(id: str, failures: int = 1) -> bytes:
+    return Pattern(
+        id=id, level="exact", tenant="x", tool="sql", call="call", failures=failures, calls=failures
+    ).to_json()
+
+
+def item(id: str) -> bytes:
+    return memory_item(id, tenant="x", pattern="class").to_json()
+
+
+class Writer:
+    def __init__(self, producer: AIOKafkaProducer, tenant: str) -> None:
+        self._producer = producer
+        self._tenant = tenant
+
+    async def put(self, name: str, id: str, value: bytes | None) -> None:
+        await self._producer.send_and_wait(topic(self._tenant, name), value, key=id.encode())
+
+
+@pytest.fixture
+async def writer(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> AsyncIterator[Writer]:
+    await make_topics(broker.address, tenant, "patterns", "items", partitions=3)
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
+    await producer.start()
+    yield Writer(producer, tenant)
+    await producer.stop()
+
+
+async def test_a_late_joiner_knows_everything(broker: EmbeddedBroker, tenant: str, writer: Writer) -> None:
+    for number in range(20):
+        await writer.put("patterns", f"p{number}", pattern(f"p{number}"))
+    await writer.put("items", "r", item("r"))
+    clock = FakeClock(100.0)
+    replica = LoreReplica(broker.address, tenant, clock=clock)
+    await replica.start()
+    assert await replica.caught_up(30)
+    assert set(replica.index.patterns) == {f"p{number}" for number in range(20)}
+    assert [each.id for each in replica.index.recoveries("class")] == ["r"]
+    assert replica.learned_at("r") == 100.0
+
+    clock.advance(5.0)
+    await writer.put("patterns", "p0", pattern("p0", failures=7))
+    await writer.put("patterns", "new", pattern("new"))
+    await writer.put("items", "r", None)
+    assert await replica.caught_up(30)
+    assert replica.index.patterns["p0"].failures == 7
+    assert (replica.learned_at("p0"), replica.learned_at("new")) == (100.0, 105.0)
+    assert replica.index.items == {}
+    await replica.close()
+    assert "p0" in replica.index.patterns
+
+
+async def test_what_cannot_be_read_is_skipped_and_counted(broker: EmbeddedBroker, tenant: str, writer: Writer) -> None:
+    bad = (b"\xff", b"[]", b"{}", b"null", b'{"id": "x", "level": "exact", "new_field": 1}')
+    for number, value in enumerate(bad):
+        await writer.put("patterns", f"bad{number}", value)
+    await writer.put("patterns", "good", pattern("good"))
+    replica = LoreReplica(broker.address, tenant)
+    await replica.start()
+    assert await replica.caught_up(30)
+    assert set(replica.index.patterns) == {"good"}
+    assert replica.unreadable == 5
+    await replica.close()
+
+
+async def test_a_snapshot_reads_everything_once(broker: EmbeddedBroker, tenant: str, writer: Writer) -> None:
+    await writer.put("patterns", "p", pattern("p"))
+    await writer.put("items", "r", item("r"))
+    index = await LoreReplica.snapshot(broker.address, tenant, timeout_seconds=30)
+    assert (set(index.patterns), set(index.items)) == ({"p"}, {"r"})
+
+
+async def test_a_snapshot_without_a_broker_says_so(unused_address: str) -> None:
+    with pytest.raises(BrokerUnavailable, match=f"from broker {unused_address} within 0.2 s"):
+        await LoreReplica.snapshot(unused_address, "default", timeout_seconds=0.2)
+
+
+async def test_an_outage_costs_nothing_that_is_known(own_broker: EmbeddedBroker, make_topics: Any) -> None:
+    replica = LoreReplica(own_broker.address, "default")
+    await replica.start()
+    assert not await replica.caught_up(0.2)
+    own_broker.start()
+    await make_topics(own_broker.address, "default", "patterns", "items", partitions=1)
+    producer = AIOKafkaProducer(bootstrap_servers=own_broker.address)
+    await producer.start()
+    await producer.send_and_wait(topic("default", "patterns"), pattern("before"), key=b"before")
+    await producer.stop()
+    assert await replica.caught_up(30)
+    own_broker.kill()
+    assert not await replica.caught_up(0.2)
+    assert set(replica.index.patterns) == {"before"}
+    started = time.perf_counter()
+    await replica.close()
+    assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever

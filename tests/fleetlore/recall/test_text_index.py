@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.recall.lexical import words
+from fleetlore.recall.text_index import TextIndex
+
+texts = st.lists(
+    st.sampled_from(["refund", "order", "cancel", "flight", "table", "cars", "count", "id", "the", "of"]), max_size=6
+).map(" ".join)
+
+
+def cosine(query: str, text: str, everything: list[str]) -> float:
+    """By definition, from scratch."""
+    bags = [set(words(each)) for each in everything]
+
+    def weight(word: str) -> float:
+        return math.log(1 + len(bags) / (1 + sum(word in bag for bag in bags))) ** 2
+
+    one, other = set(words(query)), set(words(text))
+    lengths = sum(map(weight, one)) * sum(map(weight, other))
+    return sum(map(weight, one & other)) / math.sqrt(lengths) if lengths else 0.0
+
+
+@given(st.dictionaries(st.integers(0, 9).map(str), texts), texts, st.floats(0.05, 1.0))
+def test_exactly_those_above_the_threshold_are_found_best_first(
+    known: dict[str, str], query: str, threshold: float
+) -> None:
+    index = TextIndex()
+    for id, text in known.items():
+        index.put(id, text)
+    truth = {id: cosine(query, text, list(known.values())) for id, text in known.items()}
+    found = index.like(query, threshold, 99)
+    assert {id for id, _ in found} <= {id for id, value in truth.items() if value > threshold - 1e-9}
+    assert {id for id, _ in found} >= {id for id, value in truth.items() if value > threshold + 1e-9}
+    assert all(value == pytest.approx(truth[id]) for id, value in found)
+    assert found == sorted(found, key=lambda each: (-each[1], each[0]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4).map(str), st.none() | texts), max_size=30), texts)
+def test_what_was_dropped_or_replaced_leaves_no_trace(changes: list[tuple[str, str | None]], query: str) -> None:
+    index, left = TextIndex(), dict[str, str]()
+    for id, text in changes:
+        if text is None:
+            index.drop(id)
+            left.pop(id, None)
+        else:
+            index.put(id, text)
+            left[id] = text
+    fresh = TextIndex()
+    for id, text in left.items():
+        fresh.put(id, text)
+    assert len(index) == len(left)
+    assert index.like(query, 0.1, 9) == fresh.like(query, 0.1, 9)
+
+
+def test_few_are_given_and_a_threshold_of_nothing_is_refused() -> None:
+    index = TextIndex()
+    for number in range(5):
+        index.put(str(number), "refund order")
+    assert [id for id, _ in index.like("refund order", 0.5, 2)] == ["0", "1"]
+    assert index.like("book a flight", 0.5, 2) == []
+    with pytest.raises(ValueError, match="above 0"):
+        index.like("refund", 0.0, 2)
+
+
+def test_a_query_about_something_else_is_like_nothing() -> None:
+    index = TextIndex()
+    index.put("a", "refund order")
+    assert index.like("refund", 0.5, 2)
+    assert not index.like("refund the unused hotel voucher of a cancelled journey to somewhere far away", 0.5, 2)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetlore.errors import ModelUnavailable
+from fleetlore.risk import encoder as module
+from fleetlore.risk.encoder import StaticEncoder, shared_encoder
+
+TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok", "größe 数据"]
+
+
+def test_rows_have_length_one() -> None:
+    vectors = StaticEncoder().encode(TEXTS)
+    assert vectors.shape == (4, 256)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\x00", "\ud800"])
+def test_a_text_without_meaning_gives_numbers(text: str) -> None:
+    assert np.isfinite(StaticEncoder().encode([text, "ok"])).all()
+
+
+def test_an_empty_text_is_the_zero_row() -> None:
+    assert not StaticEncoder().encode([""]).any()
+
+
+def test_a_text_gives_the_same_bits_in_any_batch_and_from_the_cache() -> None:
+    together, apart = StaticEncoder(), StaticEncoder()
+    batch = together.encode(TEXTS)
+    for row, text in zip(batch, TEXTS, strict=True):
+        assert (apart.encode([text])[0] == row).all()
+    assert (together.encode(TEXTS[::-1])[::-1] == batch).all()
+
+
+def test_nearness_follows_meaning() -> None:
+    a, b, c = StaticEncoder().encode(["delete the file", "remove files", "quarterly revenue report"])
+    assert a @ b > a @ c
+
+
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHED_TEXTS", 3)
+    encoder = StaticEncoder()
+    vectors = encoder.encode([f"text {n}" for n in range(9)])
+    assert len(encoder._cache) == 3
+    assert (encoder.encode(["text 0"])[0] == vectors[0]).all()
+
+
+def test_no_rows_for_no_texts() -> None:
+    assert StaticEncoder().encode([]).shape == (0, 256)
+
+
+def test_the_hash_names_the_model() -> None:
+    assert StaticEncoder().sha256 == StaticEncoder().sha256
+    assert len(StaticEncoder().sha256) == 64
+
+
+def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelUnavailable, match=r"fleetlore\[policy\]"):
+        StaticEncoder()
+
+
+def test_it_needs_neither_torch_nor_wordllamas_side_effects() -> None:
+    code = "import sys, fleetlore.risk.encoder as e; e.StaticEncoder().encode(['x']); print({'torch', 'wordllama'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
+
+
+@given(st.text(st.sampled_from("ab1 ▁.-é数\n</s>"), max_size=40) | st.text(max_size=60))
+@settings(deadline=None)
+def test_a_text_is_the_mean_of_its_tokens(text: str) -> None:
+    encoder = shared_encoder()
+    clean = text.encode("utf-8", "replace").decode()
+    ids = encoder._tokenizer.encode(clean, add_special_tokens=False).ids
+    mean = encoder._table[ids].astype(np.float64).mean(axis=0) if ids else np.zeros(256)
+    expected = mean / (np.linalg.norm(mean) or 1.0)
+    np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-5)
+
+
+def test_words_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHED_WORDS", 1000)
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", 2)
+    encoder = StaticEncoder()
+    texts = [" ".join(f"w{place}x{n}" for n in range(90)) for place in range(40)]
+    assert (encoder.encode(texts)[0] == StaticEncoder().encode(texts[:1])[0]).all()
+    assert len(encoder._words) <= 1000

@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import gc
+import hashlib
+import threading
+import weakref
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from fleetlore.agent.fleet import Fleet
+from fleetlore.agent.session import _KEPT_CALLS
+from fleetlore.errors import AdapterRefused
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.risk.model import KEPT_SESSIONS, Policy, Sessions, packed, unpacked
+from fleetlore.risk.network import MAX_STEPS, read_adapter
+from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.testing.clock import FakeClock
+from fleetlore.wire.adapter_manifest import AdapterManifest, FailureSignature, Familiar, Probe
+from fleetlore.wire.trajectory import Step
+
+STEPS = [
+    Step(sequence=1, role="tool", tool="shell", arguments='{"cmd": "ls"}'),
+    Step(
+        sequence=2, role="tool", tool="shell", arguments='{"cmd": "rm"}', error_type="1", error_message="denied\nmore"
+    ),
+]
+CANDIDATES: list[tuple[str, Any]] = [("shell", {"cmd": "sudo rm"}), ("unknown", {}), ("shell", '{"cmd": "rm"}')]
+
+
+OTHERS = [Step(sequence=3, role="tool", tool="browser", arguments=f'{{"url": "{n}"}}') for n in range(4)]
+
+
+def adapter(seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
+    weights = random_weights(seed)
+    return weights, manifest_for(weights, "acme", **changes)
+
+
+GOING_ON = Policy()
+GOING_ON.swap(*adapter(7))
+
+
+def test_the_bare_base_abstains() -> None:
+    assert Policy().score(STEPS, "clean up", CANDIDATES) == [None, None, None]
+    assert Policy().version is None
+
+
+def test_it_scores_the_tools_it_has_learned_and_no_other() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    first, unknown, last = policy.score(STEPS, "clean up", CANDIDATES)
+    assert unknown is None
+    assert first is not None and last is not None
+    assert 0 < first < 1 and first != last
+
+
+def test_a_score_does_not_depend_on_its_neighbours() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    together = policy.score(STEPS, "clean up", CANDIDATES)
+    for candidate, expected in zip(CANDIDATES, together, strict=True):
+        assert policy.score(STEPS, "clean up", [candidate])[0] == pytest.approx(expected, abs=1e-5)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_what_is_kept_of_sessions_changes_no_score(data: st.DataObject) -> None:
+    """Sessions that go on in turns, branch, slide out of the window and are forgotten: each score is as if asked alone."""
+    policy = GOING_ON
+    for _ in range(data.draw(st.integers(1, 6))):
+        steps = data.draw(st.lists(st.sampled_from(STEPS + OTHERS), max_size=20))
+        goal = data.draw(st.sampled_from(["clean up", "deploy"]))
+        fresh = Policy()
+        assert policy._current is not None
+        fresh.apply(replace(policy._current, sessions=Sessions()))
+        expected = fresh.score(steps, goal, CANDIDATES)
+        for upto in range(max(0, len(steps) - 3), len(steps) + 1):
+            found = policy.score(steps[:upto], goal, CANDIDATES)
+        assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_few_sessions_are_kept() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    for number in range(KEPT_SESSIONS + 9):
+        policy.score(STEPS, f"goal {number}", CANDIDATES)
+    assert policy._current is not None and len(policy._current.sessions._kept) == KEPT_SESSIONS
+
+
+def test_a_swap_forgets_what_the_version_before_has_read() -> None:
+    """The same session under three versions in turn: as fresh policies of each say."""
+    policy = Policy()
+    for seed in (1, 2, 1):
+        alone = Policy()
+        alone.swap(*adapter(seed))
+        policy.swap(*adapter(seed))
+        for steps in (STEPS[:1], STEPS):
+            assert policy.score(steps, "g", CANDIDATES) == pytest.approx(alone.score(steps, "g", CANDIDATES), abs=1e-5)
+
+
+def test_a_session_longer_than_the_network_reads_is_scored_by_its_end() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    expected = policy.score(STEPS * 50, "g", CANDIDATES)
+    assert policy.score(STEPS * 100, "g", CANDIDATES) == pytest.approx(expected, abs=1e-5)
+
+
+def test_no_candidates_no_scores() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    assert policy.score(STEPS, "g", []) == []
+
+
+def test_swapping_changes_the_version_and_the_scores() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    before = policy.score(STEPS, "g", CANDIDATES)
+    weights, manifest = adapter(2)
+    policy.swap(weights, manifest)
+    assert policy.version == manifest.version
+    assert policy.score(STEPS, "g", CANDIDATES) != before
+
+
+def familiar_with(*goals: str) -> Familiar:
+    return Familiar(tuple(packed(vector) for vector in shared_encoder().encode(goals)), 0.8)
+
+
+def test_it_abstains_on_goals_of_another_kind() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1, familiar=familiar_with("clean up the build folder", "refund the order")))
+    assert policy.score(STEPS, "refund the order", CANDIDATES)[0] is not None
+    assert policy.score(STEPS, "translate the poem into Finnish", CANDIDATES) == [None, None, None]
+    assert policy.risk(STEPS, "translate the poem into Finnish", "shell", {"cmd": "rm"}) is None
+
+
+def test_it_says_what_is_in_vain_of_tools_that_the_version_has_shown_it_of() -> None:
+    policy = Policy()
+    policy.swap(*adapter(1))
+    assert [None if seen is None else seen.vain for seen in policy.outlook(STEPS, "g", CANDIDATES)] == [None] * 3
+    policy.swap(*adapter(1, vain_tools=("shell",)))
+    seen = policy.outlook(STEPS, "g", CANDIDATES)
+    assert [None if each is None else each.fails for each in seen] == policy.score(STEPS, "g", CANDIDATES)
+    assert all(each is None or (each.vain is not None and 0 <= each.vain <= 1) for each in seen)
+    assert seen[0] is not None
+
+
+def likely_to_fail() -> tuple[Policy, dict[str, str]]:
+    """A policy and arguments of a call that it holds for risky."""
+    policy = Policy()
+    for seed in range(20):
+        policy.swap(*adapter(seed))
+        for arguments in ({"cmd": f"rm {n}"} for n in range(5)):
+            if (policy.score(STEPS, "clean up", [("shell", arguments)])[0] or 0) > 0.6:
+                return policy, arguments
+    raise AssertionError("no seed gives a risky call")
+
+
+def test_a_warning_names_the_nearest_failure_of_the_same_tool_and_its_hint() -> None:
+    policy, arguments = likely_to_fail()
+    (found,) = policy._read(policy._current, STEPS, "clean up", [("shell", arguments)])
+    assert found is not None and policy.manifest is not None
+    signature = found[1]
+    other = np.roll(signature, 7)
+    known = (
+        FailureSignature("same", "shell", packed(signature)),
+        FailureSignature("far", "shell", packed(other)),
+        FailureSignature("elsewhere", "browser", packed(signature)),
+    )
+    assert policy._current is not None
+    policy._current = replace(
+        policy._current,
+        manifest=replace(policy.manifest, signatures=known),
+        signatures=np.stack([signature, other, signature]),
+    )
+    risk = policy.risk(STEPS, "clean up", "shell", arguments, hint={"same": "ask first"}.get)
+    assert risk is not None and (risk.pattern, risk.hint) == ("same", "ask first")
+    assert risk.similarity == pytest.approx(1, abs=1e-3)
+    assert risk.probability == policy.score(STEPS, "clean up", [("shell", arguments)])[0]
+
+
+def test_a_warning_without_a_like_failure_names_none() -> None:
+    policy, arguments = likely_to_fail()
+    risk = policy.risk(STEPS, "clean up", "shell", arguments)
+    assert risk is not None and risk.pattern is None and risk.hint is None
+    assert policy.risk(STEPS, "clean up", "unknown", arguments) is None
+
+
+def test_vectors_survive_their_text_form() -> None:
+    vector = shared_encoder().encode(["refund the order"])[0]
+    assert unpacked((packed(vector),), 256)[0] == pytest.approx(vector, abs=1e-3)
+    assert unpacked((), 64).shape == (0, 64)
+
+
+@pytest.mark.parametrize("text", ["%", "AAAA", packed(np.full(64, np.nan, dtype=np.float32))])
+def test_an_odd_signature_is_refused(text: str) -> None:
+    with pytest.raises(AdapterRefused, match="structure"):
+        Policy().swap(*adapter(1, signatures=(FailureSignature("p", "shell", text),)))
+
+
+def nan_weights() -> bytes:
+    tensors = read_adapter(random_weights(1), 8)
+    next(iter(tensors.values()))[0, 0] = float("nan")
+    return bytes(safetensors.torch.save(tensors))
+
+
+def with_base_key() -> bytes:
+    tensors = read_adapter(random_weights(1), 8)
+    return bytes(safetensors.torch.save(tensors | {"base_model.model.last_norm.weight": torch.ones(128).half()}))
+
+
+def without_effect() -> bytes:
+    tensors = read_adapter(random_weights(1), 8)
+    return bytes(safetensors.torch.save({name: torch.zeros_like(tensor) for name, tensor in tensors.items()}))
+
+
+def truthful(weights: bytes, **changes: Any) -> tuple[bytes, AdapterManifest]:
+    _, manifest = adapter(1)
+    return weights, replace(manifest, version=hashlib.sha256(weights).hexdigest(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("weights", "manifest", "reason"),
+    [
+        (random_weights(2), adapter(1)[1], "tampered"),
+        (random_weights(1)[:-100], adapter(1)[1], "tampered"),
+        (b"x" * 17_000_000, adapter(1)[1], "oversized"),
+        (*adapter(1, base_sha256="0" * 64), "foreign"),
+        (*adapter(1, encoder_sha256="0" * 64), "foreign"),
+        (*adapter(1, rank=4), "structure"),
+        (*adapter(1, rank=0), "structure"),
+        (*adapter(1, targets=("q",)), "structure"),
+        (*truthful(b"not safetensors"), "structure"),
+        (*truthful(random_weights(1)[:-100]), "structure"),
+        (*truthful(with_base_key()), "structure"),
+        (*truthful(nan_weights()), "not_finite"),
+        (*adapter(1, alpha=32), "probe"),
+        (*adapter(1, probe=Probe(1, (0.5,))), "probe"),
+        (*truthful(random_weights(2)), "probe"),
+        (*truthful(without_effect(), probe=Probe(1, adapter(1)[1].probe.expected)), "probe"),
+    ],
+)
+def test_what_is_refused_leaves_the_old_version(weights: bytes, manifest: AdapterManifest, reason: str) -> None:
+    policy = Policy()
+    policy.swap(*adapter(9))
+    before = policy.version, policy.score(STEPS, "g", CANDIDATES)
+    with pytest.raises(AdapterRefused) as refused:
+        policy.swap(weights, manifest)
+    assert refused.value.reason == reason
+    assert (policy.version, policy.score(STEPS, "g", CANDIDATES)) == before
+
+
+def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after_them() -> None:
+    one, other = Policy(), Policy()
+    weights, manifest = adapter(31)
+    one.swap(weights, manifest)
+    own = replace(manifest, tools=("shell",))
+    loaded = other.prepare(weights, own)
+    assert one._current is not None and loaded.reader is one._current.reader
+    assert loaded.manifest is own  # what is not the network's is each policy's own
+    kept = weakref.ref(loaded.reader)
+    one.swap(*adapter(32))
+    del loaded
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_shared_version_does_not_let_a_manifest_pass_that_says_otherwise() -> None:
+    policy = Policy()
+    weights, manifest = adapter(31)
+    policy.swap(weights, manifest)
+    for odd in (replace(manifest, alpha=32), replace(manifest, probe=Probe(1, (0.5,)))):
+        with pytest.raises(AdapterRefused, match="probe"):
+            Policy().prepare(weights, odd)
+
+
+def test_an_adapter_without_effect_is_refused_though_its_probe_agrees() -> None:
+    weights = without_effect()
+    with pytest.raises(AdapterRefused, match="changes nothing"):
+        Policy().swap(weights, manifest_for(weights, "acme"))
+
+
+def test_no_call_ever_mixes_two_versions() -> None:
+    policy = Policy()
+    loaded = [policy.prepare(*adapter(seed)) for seed in (1, 2)]
+    expected = set()
+    for version in loaded:
+        policy.apply(version)
+        expected.add(tuple(policy.score(STEPS, "g", CANDIDATES)))
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.wait(0.0005):
+            for version in loaded:
+                policy.apply(version)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        seen = {tuple(policy.score(STEPS, "g", CANDIDATES)) for _ in range(200)}
+    finally:
+        done.set()
+        swapping.join()
+    assert seen <= expected
+
+
+async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
+    policy, arguments = likely_to_fail()
+    fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
+    subscriber: Any = SimpleNamespace(policy=policy, version=policy.version, apply_pending=lambda: None)
+    fleet._subscriber = subscriber
+    async with fleet.session(goal="clean up") as session:
+        async with session.action("shell", {"cmd": "ls"}):
+            pass
+        async with session.action("shell", {"cmd": "rm"}) as action:
+            action.fail("1", "denied\nmore")
+        calls = [("shell", arguments), ("unknown", {})]
+        denied = failure_of("shell", {"cmd": "rm"}, "1", "denied\nmore").error_class
+        steps = [STEPS[0], structs.replace(STEPS[1], error_type=denied)]
+        assert session.outlook(calls) == policy.outlook(steps, "clean up", calls)
+        assert session.risk(*calls[0]) == policy.risk(steps, "clean up", *calls[0])
+        assert session.risk(*calls[1]) is None
+    fleet._subscriber = None
+    async with fleet.session(goal="clean up") as session:
+        assert session.outlook(calls) == [None, None]
+        assert session.risk(*calls[0]) is None
+
+
+def test_a_session_keeps_as_many_calls_as_a_policy_reads() -> None:
+    assert _KEPT_CALLS >= MAX_STEPS - 1

@@ -1,0 +1,183 @@
+"""The subscriber without a broker: what it stages, when it applies, what it counts. With one: tests/sinks/test_adapters.py."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fleetlore.risk.feed import AdapterFeed
+from fleetlore.risk.model import LoadedAdapter, Policy
+from fleetlore.risk.subscriber import AdapterSubscriber
+from fleetlore.risk.weights_storage import WeightsStorage
+from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
+from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, Revocation, SigningKey, public_keys
+
+KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+TRUSTED = public_keys(KEY.public_base64)
+
+
+def version(seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
+    weights = random_weights(seed)
+    return weights, manifest_for(weights, "acme", **changes)
+
+
+async def deliver(subscriber: AdapterSubscriber, weights: bytes, manifest: AdapterManifest, epoch: int) -> None:
+    pointer = pointer_to(manifest, epoch)
+    await subscriber.take("adapters.pointers", pointer.key, KEY.sign(pointer))
+    await subscriber.take("adapters.manifests", manifest.key, KEY.sign(manifest))
+    await subscriber.take("adapters.weights", manifest.version.encode(), weights)
+
+
+@pytest.fixture
+def busy() -> list[bool]:
+    return [False]
+
+
+@pytest.fixture
+def subscriber(busy: list[bool]) -> AdapterSubscriber:
+    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, Policy(), idle=lambda: not busy[0])
+    subscriber._feed = AdapterFeed("nowhere:1", "acme")
+    return subscriber
+
+
+def acks(subscriber: AdapterSubscriber) -> list[dict[str, Any]]:
+    assert subscriber._feed is not None
+    return [orjson.loads(value) for _, value in subscriber._feed._acks]
+
+
+async def test_an_idle_agent_gets_it_at_once(subscriber: AdapterSubscriber) -> None:
+    weights, manifest = version(1)
+    await deliver(subscriber, weights, manifest, 1)
+    assert subscriber.version == manifest.version
+    assert acks(subscriber)[0]["result"] == "applied"
+    assert acks(subscriber)[0]["version"] == manifest.version
+
+
+async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_thread(
+    subscriber: AdapterSubscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread for each of 250 agents of a process took three times as long as everything else."""
+    weights, manifest = version(1)
+    await deliver(subscriber, weights, manifest, 1)
+    monkeypatch.setattr(asyncio, "to_thread", None)
+    other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, Policy())
+    await deliver(other, weights, manifest, 1)
+    assert other.version == manifest.version
+    assert other.policy._current is not None and subscriber.policy._current is not None
+    assert other.policy._current.reader is subscriber.policy._current.reader
+    assert other.policy._current.sessions is not subscriber.policy._current.sessions
+
+
+async def test_a_busy_agent_gets_it_between_two_actions(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
+    busy[0] = True
+    await deliver(subscriber, *version(1), 1)
+    versions = [subscriber.version]
+    assert subscriber.apply_pending()
+    versions.append(subscriber.version)
+    assert not subscriber.apply_pending()
+    assert versions == [None, version(1)[1].version]
+
+
+async def test_only_the_newest_of_several_waiting_versions_is_applied(
+    subscriber: AdapterSubscriber, busy: list[bool]
+) -> None:
+    busy[0] = True
+    await deliver(subscriber, *version(1), 1)
+    await deliver(subscriber, *version(2), 2)
+    subscriber.apply_pending()
+    assert subscriber.version == version(2)[1].version
+
+
+async def test_a_rollback_while_a_version_waits_takes_it_away(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
+    await deliver(subscriber, *version(1), 1)
+    busy[0] = True
+    await deliver(subscriber, *version(2), 2)
+    await deliver(subscriber, *version(1), 3)
+    assert not subscriber.apply_pending()
+    assert subscriber.version == version(1)[1].version
+
+
+async def test_a_refused_version_is_counted_and_the_old_one_stays(subscriber: AdapterSubscriber) -> None:
+    await deliver(subscriber, *version(1), 1)
+    await deliver(subscriber, *version(2, base_sha256="0" * 64), 2)
+    assert subscriber.version == version(1)[1].version
+    assert subscriber.refused == {"foreign": 1}
+    assert acks(subscriber)[-1]["result"] == "foreign"
+
+
+async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(subscriber: AdapterSubscriber) -> None:
+    weights, manifest = version(1)
+    await deliver(subscriber, weights, manifest, 1)
+    for _ in range(3):
+        await subscriber.take("adapters.manifests", manifest.key, b"{}")
+    assert sum(subscriber.refused.values()) == 3
+    assert subscriber._feed is not None
+    assert [key for key, _ in subscriber._feed._acks] == [b"a1", b"a1/refused"]
+    told = acks(subscriber)[-1]
+    assert (told["agent"], told["version"]) == ("a1", manifest.key.decode()) and told["result"] in subscriber.refused
+
+
+async def test_a_refused_version_is_tried_once(subscriber: AdapterSubscriber) -> None:
+    for _ in range(3):
+        await deliver(subscriber, *version(2, base_sha256="0" * 64), 2)
+    assert subscriber.refused == {"foreign": 1}
+
+
+async def test_after_a_refused_version_the_next_one_is_applied(subscriber: AdapterSubscriber) -> None:
+    await deliver(subscriber, *version(1, base_sha256="0" * 64), 1)
+    await deliver(subscriber, *version(2), 2)
+    assert subscriber.version == version(2)[1].version
+
+
+async def test_truncated_weights_are_counted(subscriber: AdapterSubscriber) -> None:
+    weights, manifest = version(1)
+    await deliver(subscriber, weights[:-9], manifest, 1)
+    assert subscriber.refused == {"truncated": 1}
+    assert subscriber.version is None
+
+
+async def test_closing_what_was_never_started_is_harmless(subscriber: AdapterSubscriber) -> None:
+    await subscriber.close()
+
+
+async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: AdapterSubscriber) -> None:
+    await subscriber.start()
+    assert not await subscriber.caught_up(0.3)
+    await subscriber.close()
+
+
+async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that lie elsewhere are folded beside the records that go on coming."""
+    storage = WeightsStorage(f"file://{tmp_path}")
+    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, Policy(), storage=storage)
+    await deliver(subscriber, *version(1), 1)
+    weights, manifest = version(2)
+    folding, revoked = threading.Event(), threading.Event()
+    prepare, run = subscriber.policy.prepare, []
+
+    def slow(weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
+        folding.set()
+        assert revoked.wait(30)
+        return prepare(weights, manifest)
+
+    monkeypatch.setattr(subscriber.policy, "prepare", slow)
+    monkeypatch.setattr(subscriber.policy, "apply", lambda loaded: run.append(loaded))
+    await deliver(subscriber, storage.put("acme", manifest.version, weights).to_json(), manifest, 2)
+    assert await asyncio.to_thread(folding.wait, 30)
+    revocation = Revocation(ADAPTER, "acme", "version", manifest.version, "bad", 0.0)
+    told = asyncio.create_task(subscriber.take("adapters.pointers", revocation.key, KEY.sign(revocation)))
+    await asyncio.sleep(0)
+    revoked.set()
+    await told
+    assert subscriber._fetch is not None
+    await subscriber._fetch
+    assert run == []
+    assert subscriber.version == version(1)[1].version

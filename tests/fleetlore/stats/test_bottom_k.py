@@ -1,0 +1,114 @@
+"""The bottom-k sample: a join-semilattice that is exact while it is small and unbiased when it is not."""
+
+from __future__ import annotations
+
+import random
+from copy import deepcopy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.stats.bottom_k import Figures, Seen, SessionSample, stable_hash
+
+K = 8
+
+seen = st.builds(Seen, st.integers(0, 5), st.integers(1, 20), st.integers(0, 20), st.integers(0, 2))
+entries = st.lists(st.tuples(st.integers(1, 2**52 - 1) | st.integers(1, 30), seen), max_size=30)
+
+
+def sample(rows: list[tuple[int, Seen]], k: int = K) -> SessionSample:
+    made = SessionSample(k)
+    for session, figures in rows:
+        made.add(session, figures)
+    return made
+
+
+def merged(*samples: SessionSample) -> SessionSample:
+    result = deepcopy(samples[0])
+    for other in samples[1:]:
+        result.merge(other)
+    return result
+
+
+@given(entries, entries)
+def test_merging_commutes(a: list[tuple[int, Seen]], b: list[tuple[int, Seen]]) -> None:
+    assert merged(sample(a), sample(b)).to_rows() == merged(sample(b), sample(a)).to_rows()
+
+
+@given(entries, entries, entries)
+def test_merging_associates(a: list[tuple[int, Seen]], b: list[tuple[int, Seen]], c: list[tuple[int, Seen]]) -> None:
+    x, y, z = sample(a), sample(b), sample(c)
+    assert merged(merged(x, y), z).to_rows() == merged(x, merged(y, z)).to_rows()
+
+
+@given(entries, entries)
+def test_merging_again_changes_nothing_and_says_so(a: list[tuple[int, Seen]], b: list[tuple[int, Seen]]) -> None:
+    once = merged(sample(a), sample(b))
+    again = deepcopy(once)
+    assert again.merge(sample(b)) is False
+    assert again.merge(once) is False
+    assert again.to_rows() == once.to_rows()
+
+
+@given(entries, st.randoms(use_true_random=False))
+def test_the_order_of_arrival_leaves_no_trace(rows: list[tuple[int, Seen]], rng: random.Random) -> None:
+    shuffled = rows + rows[: len(rows) // 2]
+    rng.shuffle(shuffled)
+    assert sample(shuffled).to_rows() == sample(rows).to_rows()
+
+
+@given(entries)
+def test_a_sample_reads_back_from_its_rows(rows: list[tuple[int, Seen]]) -> None:
+    made = sample(rows)
+    assert SessionSample.from_rows(made.to_rows(), K) == made
+    assert len(made.seen) <= K
+
+
+@given(st.dictionaries(st.integers(1, 2**52 - 1), seen, max_size=K - 1))
+def test_below_k_sessions_all_figures_are_exact(sessions: dict[int, Seen]) -> None:
+    made = sample(list(sessions.items()))
+    assert made.figures.sessions == len(sessions)
+    assert made.figures.calls == sum(each.calls for each in sessions.values())
+    assert made.figures.failures == sum(each.failures for each in sessions.values())
+    assert made.figures.agents == len({each.agent for each in sessions.values()})
+    assert made.figures.ended == sum(each.ended > 0 for each in sessions.values())
+    assert made.figures.failed == sum(each.ended == 2 for each in sessions.values())
+
+
+def test_a_session_that_is_seen_again_counts_its_newest_figures_once() -> None:
+    made = SessionSample(K)
+    assert made.add(7, Seen(1, 2, 1))
+    assert made.add(7, Seen(1, 5, 2, 2))
+    assert not made.add(7, Seen(1, 3, 1))
+    assert made.figures == Figures(sessions=1, agents=1, calls=5, failures=2, ended=1, failed=1)
+
+
+def test_exactly_k_sessions_are_still_counted_about_right() -> None:
+    made = sample([(stable_hash(f"s{n}"), Seen(n, 1, 0)) for n in range(256)], 256)
+    assert made.figures.sessions == pytest.approx(256, rel=0.25)
+
+
+@pytest.mark.parametrize("sessions", [1_000, 5_000])
+def test_above_k_sessions_the_estimates_are_close_and_unbiased(sessions: int) -> None:
+    k, runs = 128, 20
+    errors = []
+    for seed in range(runs):
+        made = SessionSample(k)
+        rng = random.Random(seed)
+        calls = 0
+        for n in range(sessions):
+            each = rng.randint(1, 9)
+            calls += each
+            made.add(stable_hash(f"{seed}/{n}"), Seen(0, each, each // 2))
+        errors.append(made.figures.sessions / sessions - 1)
+        # A standard error is 1/sqrt(126) = 9 %; five of them leave no seed out.
+        assert abs(errors[-1]) < 0.45
+        assert made.figures.calls == pytest.approx(calls, rel=0.6)
+        assert made.figures.failures <= made.figures.calls
+    assert abs(sum(errors) / runs) < 0.06  # three standard errors of the mean
+
+
+def test_hashes_are_stable_and_fit_a_json_number() -> None:
+    assert stable_hash("session-1") == stable_hash("session-1") != stable_hash("session-2")
+    assert all(0 <= stable_hash(str(n)) < 2**52 for n in range(1000))

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.stats.health import Window, health, trend
+from fleetlore.wire.lore import Pattern
+
+
+def row(level: Any, tool: str = "sql", **fields: Any) -> Pattern:
+    return Pattern(id=f"{level}{tool}{fields}", level=level, tenant="acme", tool=tool, **fields)
+
+
+TOOL = row("tool", calls=300, failures=90, hours=((102, 100, 60), (101, 100, 20), (99, 100, 10)))
+ERROR = row("family", error_class="no_table", failures=50, hours=((102, 40, 40), (101, 10, 10)))
+
+
+def test_a_window_counts_its_hours_and_compares_them_with_those_before() -> None:
+    [whole] = health([TOOL, ERROR])
+    assert (whole.calls, whole.failures, whole.trend, whole.errors) == (300, 90, "unknown", (("no_table", 50),))
+    [hour] = health([TOOL, ERROR], window=Window("hours", 1))
+    assert (hour.calls, hour.failures, hour.trend, hour.errors) == (100, 60, "worse", (("no_table", 40),))
+    [two] = health([TOOL, ERROR], window=Window("hours", 2))
+    assert (two.calls, two.failures, two.trend) == (200, 80, "worse")
+    assert health([TOOL], window=Window("days", 1)) == []
+
+
+def test_an_old_tool_is_not_in_a_window_of_today() -> None:
+    old = row("tool", tool="ftp", calls=9, failures=9, hours=((3, 9, 9),))
+    assert [each.tool for each in health([TOOL, old], window=Window("hours", 24))] == ["sql"]
+
+
+def test_by_error_tenant_and_agent() -> None:
+    other = row("tool", tool="http", calls=100, failures=0, by_agent=(("a", 60, 0), ("b", 40, 0)))
+    named = row("tool", calls=100, failures=30, by_agent=(("a", 50, 30), ("b", 50, 0)))
+    [error] = health([TOOL, ERROR], "error", Window("hours", 1))
+    assert (error.tool, error.calls, error.failures) == ("sql: no_table", 100, 40)
+    [tenant] = health([TOOL, other], "tenant")
+    assert (tenant.tool, tenant.calls, tenant.failures) == ("acme", 400, 90)
+    assert [(each.tool, each.calls, each.failures) for each in health([named, other], "agent")] == [
+        ("a", 110, 30),
+        ("b", 90, 0),
+    ]
+    with pytest.raises(ValueError, match="14 days"):
+        health([named], "agent", Window("days", 1))
+    assert health([], "tenant") == []
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "expected"),
+    [
+        ((0, 0), (9, 9), "unknown"),
+        ((9, 9), (0, 0), "unknown"),
+        ((100, 60), (100, 20), "worse"),
+        ((100, 20), (100, 60), "better"),
+        ((100, 21), (100, 20), "same"),
+        ((1, 1), (1, 0), "same"),
+    ],
+)
+def test_a_trend_needs_more_than_chance(now: tuple[int, int], before: tuple[int, int], expected: str) -> None:
+    assert trend(now, before) == expected
+
+
+counts = st.integers(1, 1000).flatmap(lambda calls: st.tuples(st.just(calls), st.integers(0, calls)))
+
+
+@given(counts, counts)
+def test_a_trend_seen_from_the_other_side_is_the_opposite(now: tuple[int, int], before: tuple[int, int]) -> None:
+    opposite = {"better": "worse", "worse": "better", "same": "same"}
+    assert trend(before, now) == opposite[trend(now, before)]
+    assert trend(now, now) == "same"

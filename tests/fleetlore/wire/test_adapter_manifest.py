@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
+from fleetlore.wire.adapter_manifest import (
+    AdapterManifest,
+    DataRange,
+    SigningKey,
+    public_keys,
+    verify_manifest,
+    verify_pointer,
+)
+
+KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+TRUSTED = public_keys(KEY.public_base64)
+
+
+def manifest() -> AdapterManifest:
+    data = (DataRange("fleetlore.acme.judgments", 2, 10, 70),)
+    return manifest_for(random_weights(1), "acme", data=data, metrics={"auroc": 0.91}, tools=("a", "b"))
+
+
+def test_a_manifest_comes_back_as_it_was_signed() -> None:
+    assert verify_manifest(KEY.sign(manifest()), TRUSTED) == manifest()
+
+
+def test_a_pointer_comes_back_as_it_was_signed() -> None:
+    pointer = pointer_to(manifest(), 7)
+    assert verify_pointer(KEY.sign(pointer), TRUSTED) == pointer
+
+
+def test_equal_manifests_have_equal_bytes() -> None:
+    assert KEY.sign(manifest()) == KEY.sign(manifest())
+    assert KEY.sign(manifest()) != KEY.sign(replace(manifest(), ordinal=2))
+
+
+SIGNED = KEY.sign(manifest())
+
+
+@given(st.integers(0, len(SIGNED) - 1), st.integers(1, 255))
+def test_no_changed_byte_passes(place: int, flip: int) -> None:
+    changed = bytearray(SIGNED)
+    changed[place] ^= flip
+    try:
+        accepted = verify_manifest(bytes(changed), TRUSTED)
+    except AdapterRefused:
+        return
+    # Base64 and JSON have more than one spelling for the same value; what was signed must still be what is read.
+    assert accepted == manifest()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "malformed"),
+        (b"[1]", "malformed"),
+        (b"null", "malformed"),
+        (b"{}", "malformed"),
+        (SIGNED[:-40], "malformed"),
+        (OTHER.sign(manifest()), "unknown_key"),
+        (KEY.sign(replace(manifest(), schema=2)), "schema"),
+        (KEY.sign(pointer_to(manifest(), 1)), "malformed"),
+        (orjson.dumps(orjson.loads(SIGNED) | {"key_id": []}), "unknown_key"),
+        (orjson.dumps(orjson.loads(SIGNED) | {"signature": ""}), "tampered"),
+    ],
+)
+def test_what_is_not_right_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(AdapterRefused) as refused:
+        verify_manifest(data, TRUSTED)
+    assert refused.value.reason == reason
+
+
+def test_a_field_of_a_later_release_is_covered_by_the_signature() -> None:
+    body = orjson.loads(SIGNED) | {"new_field": 1}
+    with pytest.raises(AdapterRefused, match="tampered"):
+        verify_manifest(orjson.dumps(body), TRUSTED)
+
+
+def test_a_key_survives_its_file_form() -> None:
+    assert SigningKey.from_pem(KEY.to_pem()).public_base64 == KEY.public_base64
+
+
+def test_a_key_made_by_openssl_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "key.pem"
+    try:
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", file], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    assert len(SigningKey.from_pem(file.read_bytes()).key_id) == 16
+
+
+@pytest.mark.parametrize("data", [b"", b"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n", b"\xff"])
+def test_a_bad_key_file_is_a_config_error(data: bytes) -> None:
+    with pytest.raises(ConfigError):
+        SigningKey.from_pem(data)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "AAAA", "é"])
+def test_a_bad_public_key_is_a_config_error(text: str) -> None:
+    with pytest.raises(ConfigError):
+        public_keys(text)
+
+
+def test_a_key_does_not_print_itself() -> None:
+    assert repr(KEY) == "SigningKey()"

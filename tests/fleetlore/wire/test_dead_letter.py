@@ -1,0 +1,131 @@
+"""A dead letter: what is written is what is read, cut where it must be and said so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.wire.dead_letter import (
+    MAX_DETAIL,
+    MAX_HEADERS_BYTES,
+    MAX_KEY_BYTES,
+    MAX_VALUE_BYTES,
+    REDRIVEN,
+    Letter,
+    Mark,
+    Posted,
+    dead_letter,
+    mark,
+    read_letter,
+)
+
+TO = "fleetlore.acme.dead-letters"
+
+
+@dataclass
+class Consumed:
+    """A record as aiokafka gives it."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def write(**changes: Any) -> Posted:
+    fields: dict[str, Any] = {
+        "to": TO,
+        "topic": "fleetlore.acme.events",
+        "partition": 3,
+        "offset": 12,
+        "key": b"k",
+        "value": b"{",
+        "headers": {"content-type": b"text/plain"},
+        "whole": True,
+        "stage": "sessions",
+        "reason": "not_json",
+        "detail": "unexpected end",
+    }
+    return dead_letter(**(fields | changes))
+
+
+def read(posted: Posted, partition: int = 1, offset: int = 7) -> Letter:
+    consumed = Consumed(partition, offset, 1_700_000_000_500, posted.key, posted.value, tuple(posted.headers))
+    letter = read_letter(consumed)
+    assert isinstance(letter, Letter)
+    return letter
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    posted = write()
+    assert (posted.topic, posted.partition) == (TO, 3)
+    assert read(posted) == Letter(
+        place="1:7",
+        time=1_700_000_000.5,
+        topic="fleetlore.acme.events",
+        partition=3,
+        offset=12,
+        stage="sessions",
+        reason="not_json",
+        detail="unexpected end",
+        key=b"k",
+        value=b"{",
+        size=1,
+        sha256=sha256(b"{").hexdigest(),
+        cut=frozenset(),
+        redriven=0,
+        headers=(("content-type", b"text/plain"),),
+    )
+
+
+@given(
+    st.text(st.characters(), max_size=2000),
+    st.binary(max_size=100),
+    st.none() | st.binary(max_size=20),
+    st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), st.binary(max_size=8), max_size=4),
+)
+def test_any_text_and_any_bytes_fit(detail: str, value: bytes, key: bytes | None, headers: dict[str, bytes]) -> None:
+    letter = read(write(detail=detail, value=value, key=key, headers=headers))
+    assert len(letter.detail) <= MAX_DETAIL
+    assert (letter.value, letter.key) == (value, key)
+    assert dict(letter.headers) == {name: said for name, said in headers.items() if not name.startswith("dlq.")}
+
+
+def test_one_event_of_a_record_does_not_take_the_headers_of_the_record() -> None:
+    assert read(write(whole=False)).headers == ()
+
+
+def test_what_is_too_large_is_cut_and_its_size_and_hash_tell_of_the_whole() -> None:
+    value, key = b"x" * (MAX_VALUE_BYTES + 5), b"k" * (MAX_KEY_BYTES + 1)
+    letter = read(write(value=value, key=key, headers={"h": b"h" * MAX_HEADERS_BYTES}))
+    assert letter.cut == {"value", "key", "headers"}
+    assert (letter.value, letter.key, letter.headers) == (value[:MAX_VALUE_BYTES], key[:MAX_KEY_BYTES], ())
+    assert (letter.size, letter.sha256) == (len(value), sha256(value).hexdigest())
+    posted = write(value=value, key=key, headers={"h": b"h" * (MAX_HEADERS_BYTES - 1)})
+    said = sum(len(name) + len(content) for name, content in posted.headers)
+    assert len(posted.value) + len(posted.key or b"") + said < 500_000, "well below what a broker takes"
+
+
+def test_how_often_it_was_sent_back_travels_with_the_record() -> None:
+    assert read(write(headers={REDRIVEN: b"2", "dlq.topic": b"forged"})).redriven == 2
+    assert read(write(headers={REDRIVEN: b"2", "dlq.topic": b"forged"})).topic == "fleetlore.acme.events"
+    for nonsense in (b"", b"-1", b"x", "٣".encode(), b"9" * 5000):
+        assert read(write(headers={REDRIVEN: nonsense})).redriven == 0
+
+
+def test_a_mark_goes_to_the_letter_it_names() -> None:
+    posted = mark(read(write(), 2, 40), TO)
+    assert (posted.topic, posted.partition) == (TO, 2)
+    assert read_letter(Consumed(2, 41, 0, None, b"", tuple(posted.headers))) == Mark("2:40")
+
+
+def test_what_others_write_there_is_no_letter() -> None:
+    good = dict(write().headers)
+    for headers in ({}, {"a": b"1"}, good | {"dlq.offset": b"x"}, {n: c for n, c in good.items() if n != "dlq.stage"}):
+        assert read_letter(Consumed(0, 0, 0, None, None, tuple(headers.items()))) is None

@@ -1,0 +1,164 @@
+"""Events: what is written is read back, and every kind of bad event has a reason of its own."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.errors import InvalidEvent
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event, Kind, event_id, parse_event, to_cloudevent
+
+NOW = 1_767_225_600.0
+
+names = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    """A good outcome, with some attributes changed; those set to `...` are left out."""
+    event = to_cloudevent(Event("outcome", "acme", "a", "s", 3, NOW, {ev.TOOL: "bash", ev.RESULT: "ok"}))
+    event.update(changes)
+    return {name: value for name, value in event.items() if value is not ...}
+
+
+@given(
+    st.sampled_from(get_args(Kind)),
+    names,
+    names,
+    st.integers(0, ev.MAX_SEQUENCE),
+    st.integers(0, int(NOW * 1000)),
+    st.dictionaries(
+        st.text(st.characters(codec="utf-8", exclude_characters="."), max_size=10), json_values, max_size=4
+    ),
+)
+def test_an_event_reads_back_as_it_was_written(
+    kind: Kind, agent: str, session: str, sequence: int, milliseconds: int, extra: dict[str, Any]
+) -> None:
+    event = Event(kind, "acme", agent, session, sequence, milliseconds / 1000, {**extra, ev.TOOL: "bash"})
+    read = parse_event(to_cloudevent(event), "acme", NOW)
+    assert read._replace(time=0.0) == event._replace(time=0.0)
+    assert read.time == pytest.approx(event.time, abs=1e-6)
+    assert read.id == event.id
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ([], "wrong_shape"),
+        ("text", "wrong_shape"),
+        (None, "wrong_shape"),
+        (raw(specversion="0.3"), "unknown_version"),
+        (raw(specversion=...), "unknown_version"),
+        (raw(type="ai.fleetlore.outcome.v2"), "unknown_version"),
+        (raw(type="ai.fleetlore.party.v1"), "unknown_type"),
+        (raw(type="outcome"), "unknown_type"),
+        (raw(type=7), "unknown_type"),
+        (raw(type=...), "missing_field"),
+        (raw(tenant="other"), "foreign_tenant"),
+        (raw(tenant=None), "foreign_tenant"),
+        (raw(tenant="acme.other"), "foreign_tenant"),
+        (raw(sequence=...), "missing_field"),
+        (raw(sequence="3"), "bad_field"),
+        (raw(sequence=True), "bad_field"),
+        (raw(sequence=3.0), "bad_field"),
+        (raw(sequence=-1), "bad_field"),
+        (raw(sequence=ev.MAX_SEQUENCE + 1), "bad_field"),
+        (raw(data=...), "missing_field"),
+        (raw(data=[1]), "bad_field"),
+        (raw(agent=...), "missing_field"),
+        (raw(agent=""), "missing_field"),
+        (raw(agent=5), "bad_field"),
+        (raw(agent="x" * (ev.MAX_ID_LENGTH + 1)), "bad_field"),
+        (raw(session=...), "missing_field"),
+        (raw(session="a\nb"), "control_characters"),
+        (raw(agent="a\x00"), "control_characters"),
+        (raw(agent="\x9f"), "control_characters"),
+        (raw(time=...), "missing_field"),
+        (raw(time=NOW), "bad_field"),
+        (raw(time="yesterday"), "bad_field"),
+        (raw(time="2026-01-01T00:00:00"), "bad_field"),
+        (raw(time="2026-01-01T00:05:01Z"), "future_time"),
+        (raw(data={}), "missing_field"),
+        (raw(data={ev.TOOL: 7}), "bad_field"),
+        (raw(data={ev.TOOL: "a\tb"}), "control_characters"),
+        (raw(data={ev.TOOL: "x" * (ev.MAX_ID_LENGTH + 1)}), "bad_field"),
+        (raw(data={ev.TOOL: "bash", ev.ERROR_TYPE: 5}), "bad_field"),
+        (raw(data={ev.TOOL: "bash", ev.ERROR_MESSAGE: {"text": "no"}}), "bad_field"),
+        (raw(type="ai.fleetlore.agent.session.ended.v1", data={ev.OUTCOME: "fine"}), "bad_field"),
+        (raw(type="ai.fleetlore.agent.session.ended.v1", data={ev.OUTCOME: "success", ev.REWARD: "1"}), "bad_field"),
+        (raw(type="ai.fleetlore.agent.session.ended.v1", data={ev.REWARD: True}), "bad_field"),
+        (raw(type="ai.fleetlore.feedback.v1", data={ev.OUTCOME: "fine"}), "bad_field"),
+        (raw(type="ai.fleetlore.agent.session.started.v1", data={ev.GOAL: ["a"]}), "bad_field"),
+        (raw(type="ai.fleetlore.agent.session.started.v1", data={ev.TASK: 1}), "bad_field"),
+        (raw(type="ai.fleetlore.message.v1", data={ev.ROLE: 1}), "bad_field"),
+        (raw(type="ai.fleetlore.message.v1", data={ev.CONTENT: 1}), "bad_field"),
+    ],
+)
+def test_each_bad_event_has_its_reason(bad: object, reason: str) -> None:
+    with pytest.raises(InvalidEvent) as refused:
+        parse_event(bad, "acme", NOW)
+    assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize("outcome", [[], {}, ["success"]])
+def test_an_outcome_that_cannot_be_hashed_is_a_bad_field(outcome: object) -> None:
+    with pytest.raises(InvalidEvent) as refused:
+        parse_event(raw(type="ai.fleetlore.agent.session.ended.v1", data={ev.OUTCOME: outcome}), "acme", NOW)
+    assert refused.value.reason == "bad_field"
+
+
+@pytest.mark.parametrize("kind", [[], {}, ["ai.fleetlore.outcome.v1"]])
+def test_a_type_that_cannot_be_hashed_is_an_unknown_type(kind: object) -> None:
+    with pytest.raises(InvalidEvent) as refused:
+        parse_event(raw(type=kind), "acme", NOW)
+    assert refused.value.reason == "unknown_type"
+
+
+@given(json_values)
+def test_whatever_json_arrives_is_an_event_or_refused(value: object) -> None:
+    with pytest.raises(InvalidEvent):
+        parse_event(value, "acme", NOW)
+
+
+@given(st.sampled_from(sorted(raw())), json_values)
+def test_whatever_stands_in_a_field_is_read_or_refused(field: str, value: object) -> None:
+    try:
+        parse_event(raw(**{field: value}), "acme", NOW)
+    except InvalidEvent as refused:
+        assert refused.reason
+
+
+def test_an_event_a_little_ahead_is_a_clock_that_is_off_and_is_taken() -> None:
+    assert parse_event(raw(time="2026-01-01T00:04:59Z"), "acme", NOW).time == NOW + 299
+
+
+def test_a_missing_tenant_is_the_topics_tenant() -> None:
+    assert parse_event(raw(tenant=...), "acme", NOW).tenant == "acme"
+
+
+def test_unknown_attributes_are_ignored() -> None:
+    assert parse_event(raw(traceparent="00-1-2-3", data={ev.TOOL: "bash", "x.y": 1}), "acme", NOW).kind == "outcome"
+
+
+def test_harmless_characters_that_python_does_not_print_are_allowed_in_names() -> None:
+    assert parse_event(raw(agent="agent\u00a07"), "acme", NOW).agent == "agent\u00a07"
+
+
+def test_an_event_sent_twice_has_one_id() -> None:
+    first, again = (Event("outcome", "acme", "a", "s", 3, time, {}) for time in (1.0, 2.0))
+    assert first.id == again.id == event_id("acme", "a", "s", 3)
+    assert re.fullmatch("[0-9a-f]{32}-3", first.id)
+
+
+@given(st.lists(st.tuples(names, names, names, st.integers(0, 9)), min_size=2, max_size=8, unique=True))
+def test_different_events_have_different_ids(parts: list[tuple[str, str, str, int]]) -> None:
+    assert len({event_id(*each) for each in parts}) == len(parts)

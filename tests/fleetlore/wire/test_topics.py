@@ -1,0 +1,85 @@
+"""Topics: names that keep tenants apart, and partitions that agree with every other Kafka client."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.partitioner import murmur2 as reference_murmur2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.errors import ConfigError
+from fleetlore.wire.topics import NAMES, TOPICS, check_tenant, murmur2, partition_for, tenant_of, topic
+
+
+@given(st.binary(max_size=200))
+def test_murmur2_is_kafkas(data: bytes) -> None:
+    assert murmur2(data) == reference_murmur2(data) & 0xFFFFFFFF
+
+
+@given(st.text(max_size=40), st.integers(1, 64))
+def test_a_key_goes_where_aiokafka_would_send_it(key: str, partitions: int) -> None:
+    encoded = key.encode("utf-8", "surrogatepass") if key.isascii() else key.encode("utf-8", "ignore")
+    text = encoded.decode()
+    assert partition_for(text, partitions) == (reference_murmur2(encoded) & 0x7FFFFFFF) % partitions
+
+
+def test_javas_own_examples() -> None:
+    # From org.apache.kafka.common.utils.UtilsTest#testMurmur2.
+    expected = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    assert {text: murmur2(text) for text in expected} == {text: h & 0xFFFFFFFF for text, h in expected.items()}
+
+
+@pytest.mark.parametrize("tenant", ["default", "a", "0", "team-7", "team_7", "x" * 63])
+def test_good_tenants(tenant: str) -> None:
+    assert check_tenant(tenant) == tenant
+    for name in NAMES:
+        assert tenant_of(topic(tenant, name)) == tenant
+
+
+@pytest.mark.parametrize(
+    "tenant", ["", "a.b", "a/b", "A", "-a", "_a", "a b", "a\n", "ä", "x" * 64, "a\x00", "a:b", "a,b", '"', "*"]
+)
+def test_a_tenant_with_a_separator_or_any_other_character_is_refused(tenant: str) -> None:
+    with pytest.raises(ConfigError):
+        check_tenant(tenant)
+    with pytest.raises(ConfigError):
+        topic(tenant, "events")
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_no_two_tenants_share_a_prefix_that_a_rule_could_match(one: str, other: str) -> None:
+    try:
+        first, second = topic(one, "events"), topic(other, "events")
+    except ConfigError:
+        return
+    assert first == second or not second.startswith(first.removesuffix("events"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "events",
+        "fleetlore.wire.events",
+        "fleetlore.a.b.events",
+        "fleetlore.a.nothing",
+        "other.a.events",
+        "fleetlore..events",
+    ],
+)
+def test_names_that_are_not_ours_have_no_tenant(name: str) -> None:
+    with pytest.raises(ConfigError):
+        tenant_of(name)
+
+
+def test_an_unknown_topic_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="dead-letters"):
+        topic("default", "event")
+
+
+def test_names_with_a_dot_keep_their_tenant() -> None:
+    assert topic("acme", "adapters.weights") == "fleetlore.acme.adapters.weights"
+    assert tenant_of("fleetlore.acme.adapters.weights") == "acme"
+
+
+def test_what_is_compacted_has_no_retention_and_everything_else_has() -> None:
+    assert all(spec.compacted is (spec.retention_days is None) for spec in TOPICS)

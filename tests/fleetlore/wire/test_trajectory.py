@@ -1,0 +1,172 @@
+"""Trajectories and verdicts: round trips, and a digest that always fits where it is kept."""
+
+from __future__ import annotations
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from fleetlore.testing import sessions
+from fleetlore.wire.trajectory import (
+    DIGEST_STEPS,
+    DIGEST_TEXT,
+    LEAST_STEPS,
+    MAX_TEXT,
+    Feedback,
+    Judgment,
+    Step,
+    Trajectory,
+    Verdict,
+)
+
+MILVUS_FIELD_BYTES = 65_535
+
+text = st.text(max_size=30)
+ids = st.none() | st.text("0123456789abcdef", min_size=32, max_size=32)
+finite = st.floats(0, 2e9)
+steps = st.builds(
+    Step,
+    sequence=st.integers(0, 10_000),
+    role=st.sampled_from(["tool", "user", "assistant"]),
+    tool=text,
+    arguments=text,
+    result=text,
+    error_type=st.none() | text,
+    error_message=st.none() | text,
+    duration_seconds=st.none() | finite,
+    call=text,
+    family=ids,
+    pattern=ids,
+    exact=ids,
+    transient=st.booleans(),
+    advice=st.lists(text, max_size=3).map(tuple),
+    adapter=st.none() | text,
+)
+feedback = st.builds(Feedback, session=text, label=st.sampled_from(["success", "failure"]), time=finite, by=text)
+trajectories = st.builds(
+    Trajectory,
+    tenant=text,
+    session=text,
+    agent=text,
+    task=text,
+    goal=text,
+    started=finite,
+    ended=finite,
+    ending=st.sampled_from(["success", "failure", "unknown", "continued"]),
+    reward=st.none() | finite,
+    steps=st.lists(steps, max_size=4).map(tuple),
+    part=st.integers(0, 3),
+    events=st.integers(0, 512),
+    missing=st.integers(0, 512),
+    feedback=st.none() | feedback,
+)
+verdicts = st.builds(
+    Verdict,
+    label=st.sampled_from(["success", "failure", "abstained"]),
+    probability=st.floats(0, 1),
+    source=st.sampled_from(["reward", "feedback", "rules", "none"]),
+    version=text,
+)
+
+
+@given(trajectories)
+def test_a_trajectory_reads_back_as_it_was_written(trajectory: Trajectory) -> None:
+    assert Trajectory.from_json(trajectory.to_json()) == trajectory
+
+
+@given(trajectories, verdicts)
+def test_a_judgment_reads_back_as_it_was_written(trajectory: Trajectory, verdict: Verdict) -> None:
+    judgment = Judgment(trajectory=trajectory, verdict=verdict)
+    assert Judgment.from_json(judgment.to_json()) == judgment
+
+
+@given(trajectories)
+def test_a_digest_of_a_short_session_is_the_session(trajectory: Trajectory) -> None:
+    assert trajectory.digest() == trajectory
+    assert trajectory.digest().digest() == trajectory.digest()
+
+
+def long_session(steps: int, letter: str) -> Trajectory:
+    words = letter * MAX_TEXT
+    return Trajectory(
+        tenant="t" * 63,
+        session=letter * 256,
+        agent=letter * 256,
+        task=letter * 256,
+        goal=words,
+        started=0.0,
+        ended=1.0,
+        ending="failure",
+        steps=tuple(
+            Step(
+                sequence=number,
+                role="tool",
+                tool=letter * 256,
+                arguments=words,
+                result=words,
+                error_type="E",
+                error_message=words,
+                call="c" * 32,
+                family="f" * 32,
+                pattern="p" * 32,
+                exact="e" * 32,
+                advice=("a" * 32,),
+            )
+            for number in range(steps)
+        ),
+        events=steps,
+    )
+
+
+def test_the_digest_of_a_long_session_keeps_its_beginning_and_its_end() -> None:
+    digest = long_session(500, "x").digest()
+    sequences = [step.sequence for step in digest.steps]
+    assert LEAST_STEPS <= len(sequences) < DIGEST_STEPS
+    assert sequences == sorted(sequences)
+    assert sequences[0] == 0
+    assert sequences[-1] == 499
+    assert all(
+        max(len(step.arguments), len(step.result), len(step.error_message or "")) == DIGEST_TEXT
+        for step in digest.steps
+    )
+    assert digest.events == 500
+    assert digest.digest() == digest
+    assert long_session(500, "x").digested() == (digest, digest.to_json())
+
+
+def test_a_long_session_of_short_calls_is_kept_whole() -> None:
+    steps = tuple(
+        Step(sequence=number, role="tool", tool="t", arguments='{"a":1}', call="c" * 32) for number in range(150)
+    )
+    trajectory = replace(long_session(1, "x"), steps=steps)
+    assert trajectory.digest().steps == steps
+
+
+def test_the_digest_of_the_longest_session_fits_a_field_of_the_store() -> None:
+    assert len(long_session(500, "x").digest().to_json()) < MILVUS_FIELD_BYTES
+
+
+def test_a_digest_in_a_script_of_three_bytes_a_character_fits_as_well() -> None:
+    assert len(long_session(500, "語").digest().to_json()) < MILVUS_FIELD_BYTES
+
+
+def test_a_digest_of_characters_that_json_escapes_fits_as_well() -> None:
+    assert len(long_session(500, "\x01").digest().to_json()) < MILVUS_FIELD_BYTES
+
+
+def test_parts_of_a_session_have_ids_of_their_own() -> None:
+    whole = long_session(1, "s")
+    parts = [orjson.dumps(orjson.loads(whole.to_json()) | {"part": part}) for part in (0, 1, 2)]
+    ids = [Trajectory.from_json(fields).id for fields in parts]
+    assert len(set(ids)) == 3
+    assert ids[0] == whole.session
+
+
+def test_calls_are_the_steps_of_tools_and_a_call_with_a_pattern_failed() -> None:
+    good = Step(sequence=0, role="tool", tool="bash")
+    bad = Step(sequence=1, role="tool", tool="bash", pattern="p" * 32)
+    said = Step(sequence=2, role="user", result="hello")
+    trajectory = sessions.trajectory(good, bad, said)
+    assert trajectory.calls == (good, bad)
+    assert [step.failed for step in trajectory.calls] == [False, True]

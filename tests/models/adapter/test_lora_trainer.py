@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from benchmarks.pretrain import world_episodes
+from fleetlore.errors import AdapterRefused
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.risk.network import base_to_bytes, load_base, read_adapter
+from fleetlore.testing.adapters import random_weights
+from fleetlore.wire.adapter_manifest import Place
+from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, supervised_contrast
+from models.data.dataset import Episode
+
+
+@cache
+def episodes() -> list[Episode]:
+    return world_episodes(shared_encoder(), 0, 40)
+
+
+def trained(new: list[Episode], old: list[Episode], **config: int) -> ContrastiveTrainer:
+    trainer = ContrastiveTrainer(load_base(), TrainerConfig(**config))
+    trainer.update(new, old)
+    return trainer
+
+
+def test_the_fold_gives_what_peft_gives() -> None:
+    trainer = trained(episodes()[:16], [], steps=2)
+    vectors = torch.randn(3, 11, 256, generator=torch.Generator().manual_seed(0)) / 16
+    # The published weights are half precision, so peft is given the same ones.
+    trainer.resume(trainer.weights())
+    with torch.inference_mode():
+        by_peft = trainer._model(vectors)
+        by_fold = trainer.folded(trainer.weights())(vectors)
+        merged = trainer._model.merge_and_unload()(vectors)
+    assert torch.allclose(by_peft.step, by_fold.step, atol=1e-5)
+    assert torch.allclose(merged.step, by_fold.step, atol=1e-5)
+    assert torch.allclose(by_peft.signature, by_fold.signature, atol=1e-5)
+
+
+def test_an_update_is_a_function_of_data_and_seed() -> None:
+    new, old = episodes()[:16], episodes()[16:24]
+    first = trained(new, old, steps=2).weights()
+    torch.rand(7)  # the global generator moves on; an update must not notice
+    assert trained(new[::-1], old[::-1], steps=2).weights() == first
+    assert trained(new, old, steps=2, seed=1).weights() != first
+    assert trained(new[1:], old, steps=2).weights() != first
+
+
+def test_training_leaves_the_base_and_torchs_generator_alone() -> None:
+    before = base_to_bytes(load_base().network)
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    trained(episodes()[:8], [], steps=1)
+    assert torch.rand(1) == expected
+    assert base_to_bytes(load_base().network) == before
+
+
+def test_an_untrained_adapter_changes_nothing() -> None:
+    trainer = ContrastiveTrainer(load_base())
+    vectors = torch.randn(1, 5, 256) / 16
+    with torch.inference_mode():
+        assert torch.equal(trainer.folded(trainer.weights())(vectors).step, load_base().network(vectors).step)
+
+
+def test_losses_fall() -> None:
+    trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=4))
+    first = trainer.update(episodes(), [])
+    for _ in range(3):
+        last = trainer.update(episodes(), [])
+    assert last.step < 0.8 * first.step
+    assert last.contrast < first.contrast
+
+
+def test_what_is_in_vain_is_learned() -> None:
+    trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=4))
+    first = trainer.update(episodes(), [])
+    for _ in range(4):
+        last = trainer.update(episodes(), [])
+    assert last.vain < 0.8 * first.vain
+
+
+def test_long_sessions_are_read_in_as_many_more_steps() -> None:
+    assert [TrainerConfig().steps_of(later) for later in (0, 1, 4, 384)] == [7, 8, 10, 295]
+    trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=2))
+    short = [episode for episode in episodes()[:12] if episode.place.window < 2]
+    assert trainer.update(short, []).steps == 2
+    long = [replace(episode, place=Place(0, 0, 0, window)) for window, episode in enumerate(short[:10])]
+    assert trainer.update(long, []).steps == 8
+
+
+def test_distillation_holds_rehearsed_sessions_to_the_published_version() -> None:
+    distances = []
+    for weight in (0.0, 5.0):
+        trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=3, distillation_weight=weight))
+        trainer.resume(random_weights(1, size=0.05))
+        for _ in range(3):
+            losses = trainer.update(episodes()[:16], episodes()[16:])
+        distances.append(losses.distillation)
+    assert distances[1] < 0.5 * distances[0]
+
+
+def test_training_continues_from_a_published_version() -> None:
+    published = trained(episodes()[:16], [], steps=2).weights()
+    trainer = ContrastiveTrainer(load_base(), TrainerConfig(seed=9))
+    trainer.resume(published)
+    assert trainer.weights() == published
+
+
+def test_only_an_adapter_can_be_resumed() -> None:
+    with pytest.raises(AdapterRefused):
+        ContrastiveTrainer(load_base()).resume(base_to_bytes(load_base().network))
+
+
+def test_what_is_published_passes_the_agents_checks() -> None:
+    assert len(read_adapter(trained(episodes()[:8], [], steps=1).weights(), 8)) == 24
+
+
+def test_supervised_contrast_by_hand() -> None:
+    signatures = torch.eye(2)[[0, 0, 1]]
+    value = supervised_contrast(signatures, torch.tensor([4, 4, 7]), temperature=1.0)
+    # Anchors 0 and 1 have each other as positive (cosine 1) and one other (cosine 0); anchor 2 has none.
+    assert value.item() == pytest.approx(-torch.log(torch.e ** torch.tensor(1.0) / (torch.e + 1)).item(), abs=1e-6)
+
+
+def test_contrast_without_a_pair_is_zero() -> None:
+    assert supervised_contrast(torch.eye(3), torch.tensor([1, 2, 3]), 0.1).item() == 0

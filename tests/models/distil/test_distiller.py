@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from fleetlore.testing import sessions
+from fleetlore.testing.sessions import call
+from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.trajectory import Feedback, Judgment, Label, Step
+from models.distil.distiller import distil
+from models.memory.candidate import Candidate
+from models.memory.item_state import ItemState
+
+
+def judgment(*steps: Step, label: Label = "abstained", **fields: Any) -> Judgment:
+    values: dict[str, Any] = {"session": "s1", "agent": "a1", "goal": "count the cars", "ended": 5.0}
+    return sessions.judgment(*steps, label=label, source="none", **(values | fields))
+
+
+def items(*judgments: Judgment) -> list[MemoryItem]:
+    """Without what is counted over names: tests/models/test_remedies.py."""
+    states: dict[str, ItemState] = {}
+    for each in judgments:
+        for candidate in (one for one in distil(each) if one.cause is None):
+            states.setdefault(candidate.item_id, ItemState.empty()).merge(candidate)
+    return [item for state in states.values() if (item := state.to_item()) is not None]
+
+
+NO_TABLE = call("sql", "SELECT count(*) FROM cars", error="Table 'car_1.cars' doesn't exist")
+TABLES = call("sql", "SHOW TABLES", "cars_data, makers")
+GOOD = call("sql", "SELECT count(*) FROM cars_data", "[(406,)]")
+
+
+def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
+    (item,) = items(judgment(NO_TABLE, TABLES, GOOD))
+    assert (item.kind, item.tool, item.pattern, item.call) == ("recovery", "sql", NO_TABLE.pattern, NO_TABLE.call)
+    assert "`cars` → `cars_data`" in item.title
+    for quoted in ("SELECT count(*) FROM cars)", "Table 'car_1.cars' doesn't exist", "SHOW TABLES", "cars_data)"):
+        assert quoted in item.content
+    assert item.remedy == {"tool": "sql", "arguments": "SELECT count(*) FROM cars_data"}
+    assert (item.support, item.agents, item.sessions, item.last_seen) == (1, 1, ("s1",), 5.0)
+
+
+def test_the_step_in_between_is_the_remedy_where_the_same_call_then_works() -> None:
+    run = '{"target": "api"}'
+    failed = call("test", run, error="ModuleNotFoundError: No module named 'yaml'")
+    other = call("read", '{"path": "a"}')
+    install = call("install", '{"package": "pyyaml"}')
+    (item,) = items(judgment(failed, other, install, call("test", run)))
+    assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}}
+    assert (item.tool, item.pattern) == ("test", failed.pattern)
+    assert "install" in item.title and "same call again" in item.content
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("it passed by itself", [NO_TABLE, call("sql", NO_TABLE.arguments)]),
+        ("transient", [call("get", '{"id": "a b"}', error="503 Service Unavailable"), call("get", '{"id": "a c"}')]),
+        ("another call altogether", [NO_TABLE, TABLES]),
+        ("never worked", [NO_TABLE, NO_TABLE]),
+        ("another tool", [NO_TABLE, call("search", NO_TABLE.arguments)]),
+        ("it worked before, not after", [GOOD, NO_TABLE]),
+        (
+            "the same call about another thing",
+            [call("get", '{"id": "W1234"}', error="order not found"), call("get", '{"id": "W98"}')],
+        ),
+        ("nothing shows that it worked", [NO_TABLE, call("sql", GOOD.arguments, result="")]),
+    ],
+)
+def test_what_is_no_recovery(name: str, steps: list[Step]) -> None:
+    assert items(judgment(*steps)) == [], name
+
+
+def test_silence_as_the_last_step_counts_where_the_session_succeeded() -> None:
+    (item,) = items(judgment(NO_TABLE, call("sql", GOOD.arguments, result=""), label="success"))
+    assert item.kind == "recovery"
+
+
+def test_an_argument_that_was_missing_or_wrong_is_named() -> None:
+    wrong = call("deploy", '{"app": "api", "flag": "--fast"}', error="unknown flag")
+    right = call("deploy", '{"app": "api", "flag": "--now"}')
+    (item,) = items(judgment(wrong, right))
+    assert "`flag=--fast` → `flag=--now`" in item.content
+    assert item.remedy == {"tool": "deploy", "arguments": {"app": "api", "flag": "--now"}}
+    bare = call("deploy", '{"app": "api"}', error="flag is required")
+    (item,) = items(judgment(bare, right))
+    assert "add `flag=--now`" in item.content
+
+
+def test_sessions_that_made_the_same_change_back_one_item() -> None:
+    first = judgment(NO_TABLE, GOOD)
+    wordy_failed = call("sql", "SELECT count(*) FROM cars WHERE year = 70", error="Table 'car_1.cars' doesn't exist")
+    wordy_worked = call("sql", "SELECT count(*) FROM cars_data WHERE year = 70")
+    second = judgment(wordy_failed, wordy_worked, session="s2", agent="a2", label="failure")
+    (item,) = items(first, second)
+    assert (item.support, item.agents, item.sessions) == (2, 2, ("s1", "s2"))
+    # The example of the session that did not fail is shown.
+    assert "WHERE" not in item.content
+
+
+def test_a_failed_session_teaches_the_error_that_it_did_not_get_past() -> None:
+    (item,) = items(judgment(NO_TABLE, NO_TABLE, label="failure"))
+    assert (item.kind, item.pattern) == ("lesson", NO_TABLE.pattern)
+    assert "The same call 2 times did not help." in item.description
+    assert "count the cars" in item.content and item.remedy is None
+
+
+@pytest.mark.parametrize(
+    ("name", "judged"),
+    [
+        ("succeeded", judgment(NO_TABLE, label="success")),
+        ("nobody knows", judgment(NO_TABLE)),
+        ("the tool worked again", judgment(NO_TABLE, TABLES, label="failure")),
+        ("transient", judgment(call("get", "{}", error="503 Service Unavailable"), label="failure")),
+        ("no error", judgment(TABLES, label="failure")),
+        ("no steps", judgment(label="failure")),
+    ],
+)
+def test_what_is_no_lesson(name: str, judged: Judgment) -> None:
+    assert items(judged) == [], name
+
+
+def test_a_correction_takes_the_lesson_back() -> None:
+    failed = judgment(NO_TABLE, label="failure")
+    corrected = judgment(
+        NO_TABLE, label="success", feedback=Feedback(session="s1", label="success", time=9.0, by="someone")
+    )
+    assert items(failed, corrected) == items(corrected, failed) == items(corrected) == []
+
+
+def test_a_strategy_needs_a_failure_and_a_success_in_either_order() -> None:
+    failed = judgment(NO_TABLE, label="failure", task="cars", session="f")
+    long = judgment(TABLES, call("sql", "DESC cars_data"), GOOD, label="success", task="cars", session="l")
+    short = judgment(TABLES, GOOD, label="success", task="cars", session="s")
+    unsure = judgment(GOOD, task="cars", session="u")
+    kinds = [[item.kind for item in items(*judged)] for judged in ([failed], [long, short], [failed, unsure])]
+    assert kinds == [["lesson"], [], ["lesson"]]
+    found = [items(failed, long, short), items(short, long, failed)]
+    one, other = ({item.id: item for item in each if item.kind == "strategy"} for each in found)
+    assert one == other
+    (item,) = one.values()
+    assert item.task == "cars" and item.support == 3
+    assert "Solved in 2 calls." in item.description
+    assert "Table 'car_1.cars' doesn't exist" in item.content
+    assert "1. sql(SHOW TABLES)" in item.content and "DESC" not in item.content
+    assert "- sql(SELECT count(*) FROM cars)" in item.content
+
+
+def test_a_session_without_a_task_or_without_calls_gives_no_strategy() -> None:
+    talk = Step(sequence=0, role="assistant", result="done")
+    assert not distil(judgment(GOOD, label="success"))
+    assert not distil(judgment(talk, label="success", task="cars"))
+
+
+def test_texts_are_bounded_and_on_one_line() -> None:
+    error = "Table 'x'\n doesn't\texist " + "y" * 5000
+    failed = call("sql", "SELECT " + "a\n, " * 480 + "FROM cars", error=error)
+    judged = judgment(failed, call("sql", failed.arguments + "_data"), label="failure", task="t", goal="g\n" * 900)
+    for candidate in distil(judged):
+        assert len(candidate.to_json()) < 8000
+        assert all("\n" not in text for text in (candidate.title, candidate.description, candidate.when))
+        assert len(candidate.title) <= 200
+
+
+def test_items_are_keyed_by_tenant() -> None:
+    mine, theirs = judgment(NO_TABLE, GOOD), judgment(NO_TABLE, GOOD)
+    theirs = replace(theirs, trajectory=replace(theirs.trajectory, tenant="other"))
+    assert {c.item_id for c in distil(mine)}.isdisjoint({c.item_id for c in distil(theirs)})
+
+
+TEXTS = st.sampled_from(
+    ["SELECT a FROM b", "SELECT a FROM c", '{"id": "x"}', '{"id": "y", "f": 1}', "", "{", "\x00é漢"]
+)
+STEPS = st.builds(
+    call,
+    st.sampled_from(["sql", "get"]),
+    TEXTS,
+    st.sampled_from(["", "ok"]),
+    st.sampled_from([None, None, "no such table 'b'", "503 Service Unavailable", "\n"]),
+)
+JUDGMENTS = st.builds(
+    lambda steps, label, task, session, agent, ended: judgment(
+        *steps, label=label, task=task, session=session, agent=agent, ended=ended
+    ),
+    st.lists(STEPS, max_size=6),
+    st.sampled_from(["success", "failure", "abstained"]),
+    st.sampled_from(["", "t1", "t2"]),
+    st.text("abc", min_size=1, max_size=2),
+    st.text("xy", min_size=1, max_size=1),
+    st.floats(0, 1e9),
+)
+
+
+@given(JUDGMENTS)
+def test_distilling_is_pure_and_survives_json(judged: Judgment) -> None:
+    candidates = distil(judged)
+    assert candidates == distil(Judgment.from_json(judged.to_json()))
+    assert len({candidate.item_id for candidate in candidates}) == len(candidates)
+    assert [Candidate.from_json(candidate.to_json()) for candidate in candidates] == candidates
+
+
+@given(st.lists(JUDGMENTS, max_size=8), st.randoms(use_true_random=False))
+def test_the_order_and_the_number_of_arrivals_change_nothing(judged: list[Judgment], random: Any) -> None:
+    again = [*judged, *judged[:3]]
+    random.shuffle(again)
+    by_id = [{item.id: item for item in items(*each)} for each in (judged, again)]
+    assert by_id[0] == by_id[1]
+
+
+RUN = '{"target": "api", "mode": "fast"}'
+NO_YAML = call("test", RUN, error="ModuleNotFoundError: No module named 'yaml'")
+
+
+def test_the_first_attempt_without_the_error_shows_what_got_past_it() -> None:
+    # The mode was wrong too, which came to light only when the package was there: both are learned, each for its own error.
+    install = call("install", '{"package": "pyyaml"}')
+    wrong_mode = call("test", RUN, error="mode 'fast' is not supported")
+    found = items(judgment(NO_YAML, install, wrong_mode, call("test", '{"target": "api", "mode": "full"}')))
+    remedies = {item.pattern: item.remedy for item in found}
+    assert remedies == {
+        NO_YAML.pattern: {"tool": "install", "arguments": {"package": "pyyaml"}},
+        wrong_mode.pattern: {"tool": "test", "arguments": {"target": "api", "mode": "full"}},
+    }
+
+
+def test_what_was_done_before_the_same_error_came_again_did_not_help() -> None:
+    useless, useful = call("clean", '{"path": "/tmp"}'), call("install", '{"package": "pyyaml"}')
+    (item,) = items(judgment(NO_YAML, useless, NO_YAML, useful, call("test", RUN)))
+    assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}}
+
+
+WRONG = call("submit", "41", error="Your answer is wrong.")
+RIGHT = call("submit", "42")
+
+
+def test_an_error_that_says_only_that_it_failed_teaches_nothing() -> None:
+    assert items(judgment(WRONG, WRONG, label="failure")) == []
+    # Another answer is no repair of the first.
+    assert items(judgment(WRONG, RIGHT, label="success")) == []
+    # What the environment showed counts all the same: the very same call worked after another.
+    (item,) = items(judgment(WRONG, call("recount", "the cars"), call("submit", "41"), label="success"))
+    assert item.remedy == {"tool": "recount", "arguments": "the cars"}
+    failed = judgment(WRONG, label="failure", task="cars", session="f")
+    (item,) = items(failed, judgment(RIGHT, label="success", task="cars"))
+    assert "- submit(41)" in item.content and "wrong" not in item.content + item.description
+
+
+def test_a_success_that_ended_on_a_failed_call_shows_no_way() -> None:
+    failed = judgment(NO_TABLE, label="failure", task="cars", session="f")
+    doubtful = judgment(TABLES, NO_TABLE, label="success", task="cars", session="d")
+    assert "strategy" not in {item.kind for item in items(failed, doubtful)}
+
+
+def test_a_session_that_succeeded_contradicts_the_lesson_and_names_what_it_taught_instead() -> None:
+    failed = judgment(NO_TABLE, label="failure", session="f")
+    got_past = [judgment(NO_TABLE, GOOD, label="success", session=name) for name in "ab"]
+    kinds = {item.kind: item for item in items(failed, *got_past)}
+    assert kinds["lesson"].superseded_by == kinds["recovery"].id
+    assert (kinds["lesson"].support, kinds["lesson"].against) == (1, 2)
+    # Where the tool was not needed in the end, there is nothing to put in the lesson's place.
+    around = [judgment(NO_TABLE, call("ask", "a person"), label="success", session=name) for name in "cd"]
+    assert items(failed, *around) == []
+
+
+def test_changes_that_were_only_written_otherwise_are_one_item() -> None:
+    error = "Table 'car_1.cars' doesn't exist"
+    one = (call("sql", "SELECT a FROM cars", error=error), call("sql", "SELECT a FROM cars_data;"))
+    other = (
+        call("sql", "SELECT b, cars.c FROM cars", error=error),
+        call("sql", "SELECT b, cars_data.c FROM cars_data"),
+    )
+    (item,) = items(judgment(*one), judgment(*other, session="s2"))
+    assert item.support == 2
+
+
+def test_attempts_that_were_started_together_are_contrasted_without_a_task() -> None:
+    attempts = [
+        judgment(TABLES, GOOD, label="success", session="a1", group="g"),
+        *(judgment(TABLES, call("ask", name), label="failure", session=name, group="g") for name in "bcde"),
+        judgment(TABLES, call("ask", "x"), label="failure", session="other"),
+    ]
+    (item,) = [item for item in items(*attempts) if item.title.startswith("How to")]
+    assert (item.kind, item.support, item.task) == ("strategy", 5, "g")
+    assert "2. sql(SELECT count(*) FROM cars_data)" in item.content
+
+
+def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:
+    (item,) = items(judgment(NO_TABLE, GOOD))
+    told = replace(NO_TABLE, advice=(item.id,))
+    assert items(judgment(told, GOOD, session="s2")) == []
+    (again,) = items(judgment(NO_TABLE, GOOD), judgment(told, GOOD, session="s2"))
+    assert (again.support, again.sessions) == (1, ("s1",))
+    # Against a lesson it may speak, for it was warned and got past the error all the same.
+    failed = judgment(NO_TABLE, label="failure", session="f")
+    (lesson,) = items(failed)
+    warned = replace(NO_TABLE, advice=(lesson.id,))
+    kinds = {item.kind: item for item in items(failed, judgment(warned, GOOD, label="success", session="s3"))}
+    assert kinds["lesson"].against == 1
+    assert items(judgment(warned, label="failure", session="s4")) == []
+
+
+def test_two_changes_at_once_teach_nothing() -> None:
+    install, changed = call("install", '{"package": "pyyaml"}'), call("test", '{"target": "api", "mode": "full"}')
+    assert items(judgment(NO_YAML, install, changed)) == []
+
+
+def test_a_number_is_a_setting_unless_it_is_an_id() -> None:
+    few = call("list", '{"page_size": 50, "customer_id": 7}', error="page_size 50 is not allowed")
+    (item,) = items(judgment(few, call("list", '{"page_size": 100, "customer_id": 7}')))
+    assert "`page_size=50` → `page_size=100`" in item.content
+    gone = call("list", '{"page_size": 50, "customer_id": 7}', error="no such customer")
+    assert items(judgment(gone, call("list", '{"page_size": 50, "customer_id": 8}'))) == []

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from fleetlore.testing import sessions
+from fleetlore.wire.trajectory import Judgment, Label, Step
+from models.distil.distiller import distil
+
+LOOP = "0" * 32
+
+
+def call(arguments: str, result: str = "same", error: str | None = None, loop: str | None = None) -> Step:
+    return sessions.call("bash", arguments, result, error=error, loop=loop)
+
+
+ROUND, STUCK = call("cat log"), call("cat log", loop=LOOP)
+OTHER = call("tail -n 3 log", "done")
+
+
+def judgment(*steps: Step, label: Label = "success") -> Judgment:
+    probability = 1.0 if label == "success" else 0.0
+    return sessions.judgment(*steps, label=label, probability=probability, ended=9)
+
+
+def test_the_call_after_the_loop_is_the_way_out() -> None:
+    (found,) = distil(judgment(ROUND, ROUND, STUCK, OTHER, call("wc -l log", "3")))
+    assert (found.kind, found.pattern, found.call) == ("recovery", LOOP, None)
+    assert found.remedy == {"tool": "bash", "arguments": "tail -n 3 log"}
+    assert found.content.splitlines() == [
+        "In circles: bash(cat log)",
+        "It gave: same",
+        "Led out of it: bash(tail -n 3 log)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        judgment(ROUND, ROUND, STUCK, OTHER, label="failure"),
+        judgment(ROUND, ROUND, STUCK),
+        judgment(OTHER, ROUND, ROUND, STUCK, OTHER),  # what it had done before
+        judgment(ROUND, ROUND, STUCK, call("rm log", error="rm: no such file 'log'"), OTHER),
+        judgment(ROUND, ROUND, ROUND, OTHER),  # no loop
+    ],
+)
+def test_what_leads_nowhere_is_no_way_out(judged: Judgment) -> None:
+    assert [each for each in distil(judged) if each.kind == "recovery"] == []
+
+
+def test_an_error_that_was_got_past_needs_no_other_way_out() -> None:
+    wrong, right = "pip instal x", "pip install x"
+    error = "ERROR: unknown command 'instal'"
+    steps = [call(wrong, error=error)] * 2 + [call(wrong, error=error, loop=LOOP), call(right, "ok")]
+    assert [each.pattern for each in distil(judgment(*steps)) if each.kind == "recovery"] == [steps[0].pattern]

@@ -1,0 +1,126 @@
+"""What got past an error, counted over sessions and over names."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from fleetlore.fingerprint.fingerprint import cause_of, failure_of
+from fleetlore.testing import sessions
+from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.trajectory import Judgment, Step
+from models.distil.distiller import distil
+from models.memory.candidate import Candidate
+from models.memory.item_state import ItemState
+from models.memory.quality import is_junk
+
+
+def call(tool: str, arguments: str, error: str | None = None, kind: str = "1") -> Step:
+    return sessions.call(tool, arguments, error=error, error_type=kind)
+
+
+def locked(calendar: str, length: int = 30) -> Step:
+    return call(
+        "book", f'{{"calendar":"{calendar}","length":{length}}}', f"423 Locked: calendar {calendar} is being edited"
+    )
+
+
+def booked(calendar: str, length: int = 30) -> Step:
+    return call("book", f'{{"calendar":"{calendar}","length":{length}}}')
+
+
+SYNC, PING = call("sync", '{"range":"month"}'), call("ping", '{"host":"main"}')
+
+
+def judgment(session: str, *steps: Step) -> Judgment:
+    return sessions.judgment(
+        *steps, label="abstained", session=session, agent=f"agent of {session}", goal="book", ended=5.0
+    )
+
+
+def counted(*judgments: Judgment) -> list[Candidate]:
+    return [each for one in judgments for each in distil(one) if each.cause is not None]
+
+
+def items(*judgments: Judgment) -> list[MemoryItem]:
+    return merged(counted(*judgments))
+
+
+def merged(candidates: list[Candidate]) -> list[MemoryItem]:
+    states: dict[str, ItemState] = {}
+    for each in candidates:
+        states.setdefault(each.item_id, ItemState.empty()).merge(each)
+    found = [item for state in states.values() if (item := state.to_item()) is not None]
+    return sorted(found, key=lambda item: (-item.support, item.id))
+
+
+def test_one_cause_whatever_it_is_about_and_another_for_another_error() -> None:
+    def cause(calendar: str, error: str) -> str:
+        arguments = {"calendar": calendar}
+        return cause_of(failure_of("book", arguments, "423", error), arguments)
+
+    assert cause("stock", "calendar stock is locked") == cause("orders", "calendar orders is locked")
+    assert cause("stock", "no module named 'yaml'") == cause("stock", "no module named 'pandas'")
+    assert cause("stock", "calendar stock is locked") != cause("stock", "calendar stock has no time zone")
+
+
+def test_sessions_about_different_things_back_one_remedy() -> None:
+    (item,) = items(
+        judgment("a", locked("stock"), SYNC, booked("stock")), judgment("b", locked("orders"), SYNC, booked("orders"))
+    )
+    assert (item.kind, item.support, item.against) == ("recovery", 2, 0)
+    assert item.remedy == {"tool": "sync", "arguments": {"range": "month"}, "open": []}
+    assert "Then: sync" in item.content
+    assert "Worked: book" in item.content
+    assert is_junk(item) is None
+
+
+def test_what_was_there_by_chance_is_told_apart_by_other_sessions() -> None:
+    both = judgment("a", locked("stock"), PING, SYNC, booked("stock"))
+    alone = judgment("b", locked("orders"), PING, locked("orders"), SYNC, booked("orders"))
+    again = judgment("c", locked("mail"), PING, locked("mail"), SYNC, booked("mail"))
+    sync, ping = items(both, alone, again)
+    assert (sync.kind, sync.remedy and sync.remedy["tool"], sync.support, sync.against) == ("recovery", "sync", 3, 0)
+    assert (ping.kind, ping.remedy and ping.remedy["tool"], ping.support, ping.against) == ("lesson", "ping", 2, 1)
+    assert "Tried in vain: ping" in ping.content
+    assert "Worked" not in ping.content
+
+
+def test_preparing_and_changing_an_argument_teach_both() -> None:
+    found = items(judgment("a", locked("stock", 60), SYNC, booked("stock", 30)))
+    remedies = [item.remedy for item in found]
+    assert {"tool": "sync", "arguments": {"range": "month"}, "open": []} in remedies
+    assert {
+        "tool": "book",
+        "arguments": {"calendar": "stock", "length": 30},
+        "change": ["length", 60, 30],
+    } in remedies
+
+
+def test_what_the_error_names_is_left_open() -> None:
+    def session(id: str, module: str) -> Judgment:
+        failed = call("run", '{"script":"main.py"}', f"No module named '{module}'", "ModuleNotFoundError")
+        return judgment(id, failed, call("pip", f'{{"package":"{module}"}}'), call("run", '{"script":"main.py"}'))
+
+    (item,) = items(session("a", "yaml"), session("b", "pandas"))
+    assert item.support == 2
+    assert item.remedy is not None
+    assert item.remedy["open"] == ["package"]
+
+
+def test_a_way_that_never_led_anywhere_and_a_passing_fault_teach_nothing() -> None:
+    other = call("book", '{"calendar":"stock","length":30}', "ValueError: no time zone", "ValueError")
+    assert items(judgment("a", locked("stock"), SYNC, other)) == []
+    weather = call("book", '{"calendar":"stock","length":30}', "503 Service Unavailable", "503")
+    assert items(judgment("a", weather, SYNC, booked("stock"))) == []
+
+
+def test_the_order_of_sessions_decides_nothing() -> None:
+    candidates = counted(
+        judgment("a", locked("stock"), PING, SYNC, booked("stock")),
+        judgment("b", locked("orders"), PING, locked("orders"), SYNC, booked("orders")),
+        judgment("c", locked("mail"), PING, locked("mail"), PING, locked("mail")),
+    )
+    assert len(candidates) > 4
+    first = merged(candidates)
+    for order in list(permutations(candidates))[:60]:
+        assert merged([*order, order[0]]) == first

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fleetlore.testing import sessions
+from fleetlore.wire.trajectory import Feedback, Step, Trajectory
+from models.judge.chain import FeedbackJudge, JudgeChain, RewardJudge, RulesJudge
+
+
+def call(arguments: str, result: str = "", error: str | None = None, tool: str = "sql") -> Step:
+    return sessions.call(tool, arguments, result, error=error)
+
+
+def says(text: str, role: str = "assistant") -> Step:
+    return Step(sequence=0, role=role, result=text)
+
+
+def session(*steps: Step, **fields: Any) -> Trajectory:
+    return sessions.trajectory(*steps, **({"task": "t"} | fields))
+
+
+FAILED = call("SELECT 1", error="no such table")
+WORKED = call("SELECT 2", "[(2,)]")
+
+
+def feedback(label: Any) -> Feedback:
+    return Feedback(session="s", label=label, time=2.0, by="someone")
+
+
+def test_feedback_outranks_the_environment() -> None:
+    verdict = JudgeChain().judge(session(WORKED, ending="success", reward=1.0, feedback=feedback("failure")))
+    assert (verdict.label, verdict.source) == ("failure", "feedback")
+    assert 0 < verdict.probability < 0.5
+    assert FeedbackJudge().judge(session(WORKED)) is None
+
+
+@pytest.mark.parametrize(
+    ("ending", "reward", "label", "probability"),
+    [
+        ("success", None, "success", 1.0),
+        ("failure", None, "failure", 0.0),
+        ("unknown", 1.0, "success", 1.0),
+        ("unknown", 0.0, "failure", 0.0),
+        ("unknown", -3.0, "failure", 0.0),
+        ("failure", 0.6, "failure", 0.0),
+        ("success", 0.6, "success", 1.0),
+    ],
+)
+def test_the_environment_decides(ending: Any, reward: float | None, label: str, probability: float) -> None:
+    verdict = RewardJudge().judge(session(WORKED, ending=ending, reward=reward))
+    assert verdict is not None
+    assert (verdict.label, verdict.probability, verdict.source) == (label, probability, "reward")
+
+
+@pytest.mark.parametrize(
+    ("ending", "reward"),
+    [("unknown", None), ("unknown", 0.5), ("success", 0.0), ("failure", 1.0), ("unknown", float("nan"))],
+)
+def test_a_reward_that_says_nothing_or_contradicts_the_ending_abstains(ending: Any, reward: float | None) -> None:
+    assert RewardJudge().judge(session(WORKED, ending=ending, reward=reward)) is None
+
+
+POLL = [call("status", "pending 1"), call("status", "pending 2"), call("status", "done")]
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("ended on a failed call", [WORKED, FAILED]),
+        ("no call worked, though the agent went on talking", [FAILED, FAILED, says("The answer is 3.")]),
+        ("the same call with the same result three times", [FAILED, WORKED, WORKED, WORKED]),
+        ("a cycle of two", [call("a", "1"), call("b", "2")] * 3),
+        ("a cycle of three", [call("a", "1"), call("b", "2"), call("c", "3")] * 3),
+        ("gave up in words", [WORKED, says("I give up.")]),
+        ("gave up in the answer", [WORKED, call("I can't solve this task.", tool="answer")]),
+    ],
+)
+def test_rules_see_a_failure(name: str, steps: list[Step]) -> None:
+    verdict = RulesJudge().judge(session(*steps))
+    assert verdict is not None, name
+    assert (verdict.label, verdict.source, verdict.probability) == ("failure", "rules", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("nothing at all", []),
+        ("a call that worked", [FAILED, WORKED]),
+        ("one failure, then an answer", [WORKED, FAILED, says("The answer is 3.")]),
+        ("polling: the results differ", POLL),
+        ("a scratch pad that returns nothing", [call("thinking", tool="think")] * 3),
+        ("a loop that was left", [FAILED, WORKED, WORKED, WORKED, says("So it is 2.")]),
+        ("a cycle seen twice only", [call("a", "1"), call("b", "2")] * 2),
+        ("refusing what a policy forbids", [WORKED, says("I am unable to refund this ticket. I cannot proceed.")]),
+        ("the user gives up", [WORKED, says("I give up.", role="user")]),
+    ],
+)
+def test_rules_abstain(name: str, steps: list[Step]) -> None:
+    assert RulesJudge().judge(session(*steps)) is None, name
+
+
+def test_nobody_knows_is_said_and_not_guessed() -> None:
+    chain = JudgeChain()
+    verdict = chain.judge(session(WORKED))
+    assert (verdict.label, verdict.probability, verdict.source) == ("abstained", 0.5, "none")
+    assert verdict.version == chain.version == "guard-1+feedback-1+reward-1+rules-1"
+
+
+def test_a_part_of_a_session_is_judged_by_nobody() -> None:
+    part = session(FAILED, ending="continued", reward=1.0, feedback=feedback("success"))
+    assert JudgeChain().judge(part).label == "abstained"
+    assert RulesJudge().judge(part) is None
+
+
+def test_the_first_that_knows_decides() -> None:
+    trajectory = session(FAILED, ending="success")
+    assert JudgeChain([RulesJudge(), RewardJudge()]).judge(trajectory).label == "failure"
+    assert JudgeChain([RewardJudge(), RulesJudge()]).judge(trajectory).label == "success"
+    assert JudgeChain([]).judge(trajectory).label == "abstained"
+
+
+def test_the_same_trajectory_has_the_same_verdict() -> None:
+    trajectory = session(WORKED, FAILED)
+    again = Trajectory.from_json(trajectory.to_json())
+    assert JudgeChain().judge(trajectory) == JudgeChain().judge(again) == JudgeChain().judge(replace(trajectory))

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.testing.sessions import judgment
+from fleetlore.wire.lore import HALF_LIFE_SECONDS
+from fleetlore.wire.trajectory import Step
+from models.distil.distiller import distil
+from models.memory.candidate import Candidate
+from models.memory.item_state import EXAMPLES, SAMPLED_SESSIONS, ItemState
+from models.memory.quality import is_junk
+from models.memory.utility import ARM_SESSIONS, Evidence
+from tests import candidates
+
+MAX_FIELD_BYTES = 65_535  # of Milvus
+
+
+def candidate(session: str, rank: int = 0, **changes: Any) -> Candidate:
+    values: dict[str, Any] = {"kind": "strategy", "side": "success", "seen": float(rank), "rank": (rank,), "task": "t"}
+    values |= {"agent": f"agent of {session[:1]}", "content": f"content of {session}", "calls": (f"call of {session}",)}
+    return candidates.candidate(session, **(values | changes))
+
+
+# Either many sessions that are judged once (as nearly all are), or few that are judged again and again.
+ONCE = st.builds(
+    lambda session, rank: candidate(session, rank, side=("success", "failure")[len(session) % 2]),
+    st.text("abc", min_size=1, max_size=4),
+    st.integers(0, 3),
+)
+AGAIN = st.builds(
+    lambda session, rank, side, revision: candidate(session, rank, side=side, revision=revision),
+    st.sampled_from("abc"),
+    st.integers(0, 3),
+    st.sampled_from(["success", "failure"]),
+    st.tuples(st.integers(1, 2), st.sampled_from([0.0, 5.0])),
+)
+
+
+def state(candidates: Sequence[Candidate | Evidence]) -> ItemState:
+    merged = ItemState.empty()
+    for each in candidates:
+        merged.merge(each)
+    return merged
+
+
+def joined(*states: ItemState) -> ItemState:
+    merged = ItemState.empty()
+    for each in states:
+        merged.merge(each)
+    return merged
+
+
+THREE = st.one_of(*(st.tuples(*[st.lists(each, max_size=12)] * 3) for each in (ONCE, AGAIN)))
+MANY = st.one_of(st.lists(ONCE, max_size=12), st.lists(AGAIN, max_size=12))
+
+
+@given(THREE)
+def test_merging_is_a_join(three: tuple[list[Candidate], list[Candidate], list[Candidate]]) -> None:
+    first, second, third = three
+    a, b, c = map(state, three)
+    assert joined(a, b) == joined(b, a)
+    assert joined(joined(a, b), c) == joined(a, joined(b, c))
+    assert joined(a, a) == a
+    assert joined(a, b, c) == state([*third, *first, *second, *first])
+    assert joined(a, b).to_json() == joined(b, a).to_json()
+
+
+@given(MANY)
+def test_it_says_whether_anything_changed(candidates: list[Candidate]) -> None:
+    merged = ItemState.empty()
+    for each in candidates:
+        before = merged.to_json()
+        assert merged.merge(each) == (merged.to_json() != before)
+    assert not merged.merge(state(candidates))
+
+
+@given(MANY)
+def test_it_survives_json(candidates: list[Candidate]) -> None:
+    merged = state(candidates)
+    again = ItemState.from_json(merged.to_json())
+    assert again == merged
+    assert again.to_item() == merged.to_item()
+
+
+def test_it_stays_small_and_counts_on() -> None:
+    merged = state([candidate(f"{n}", rank=n % 7, kind="recovery") for n in range(1000)])
+    assert len(merged.contributors) == SAMPLED_SESSIONS and len(merged.examples["success"]) == EXAMPLES
+    assert len(merged.to_json()) < 10_000
+    item = merged.to_item()
+    assert item is not None and 600 < item.support < 1500
+
+
+def test_the_best_example_is_shown_and_ties_go_to_the_first_session() -> None:
+    merged = state(
+        [candidate("b", 1), candidate("c", 1), candidate("d", 2), candidate("f", 0, side="failure", content="")]
+    )
+    item = merged.to_item()
+    assert item is not None
+    assert "call of b" in item.content
+    assert "Only in a session that failed:\n- call of f" in item.content
+    # Of the four that back it those that it quotes are named.
+    assert (item.support, item.sessions) == (4, ("b", "f"))
+
+
+def test_a_strategy_with_one_side_is_no_item_yet() -> None:
+    assert ItemState.empty().to_item() is None
+    assert state([candidate("a"), candidate("b")]).to_item() is None
+    assert state([candidate("a", side="failure")]).to_item() is None
+    assert state([candidate("a", kind="recovery")]).to_item() is not None
+
+
+def test_items_do_not_mix() -> None:
+    with pytest.raises(ValueError, match="cannot be merged"):
+        state([candidate("a")]).merge(candidate("b", item_id="other"))
+    with pytest.raises(ValueError, match="cannot be merged"):
+        state([candidate("a")]).merge(state([candidate("b", item_id="other")]))
+
+
+def test_a_correction_replaces_what_the_session_contributed_before() -> None:
+    lesson = candidate("a", kind="lesson", side="failure")
+    taken_back = replace(lesson, side="success", revision=(1, 9.0))
+    failed_after_all = replace(lesson, revision=(1, 10.0), content="failed after all")
+    assert state([lesson]).to_item() is not None
+    assert state([lesson, taken_back]).to_item() is None
+    assert state([taken_back, lesson]) == state([lesson, taken_back, lesson])
+    item = state([lesson, failed_after_all, taken_back]).to_item()
+    assert item is not None and (item.content, item.support) == ("failed after all", 1)
+    other = candidate("b", kind="lesson", side="failure")
+    item = state([lesson, other, taken_back]).to_item()
+    assert item is not None and (item.sessions, item.support) == (("b",), 1)
+
+
+def evidence(session: str, **changes: object) -> Evidence:
+    base = Evidence(
+        item_id="i",
+        tenant="default",
+        session=session,
+        revision=(1, 0.0),
+        # The draw decides by a hash, so that a session is in one arm whatever else changes.
+        shown=stable_hash(session) % 2 == 0,
+        outcome=1,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+EVIDENCE = st.builds(
+    lambda session, outcome, revision: evidence(session, outcome=outcome, revision=revision),
+    st.text("abc", min_size=1, max_size=4),
+    st.sampled_from([1, 0, -1]),
+    st.tuples(st.integers(1, 2), st.sampled_from([0.0, 5.0])),
+)
+
+
+@given(st.lists(st.one_of(ONCE, EVIDENCE), max_size=16), st.randoms(use_true_random=False))
+def test_evidence_merges_like_contributions(arrived: list[Candidate | Evidence], random: Random) -> None:
+    again = [*arrived, *arrived[:5]]
+    random.shuffle(again)
+    merged = state(arrived)
+    assert state(again) == merged
+    assert joined(state(arrived[:7]), state(arrived[5:])) == merged
+    assert ItemState.from_json(merged.to_json()) == merged
+    assert not merged.merge(state(again))
+
+
+def test_a_state_fits_its_field_of_the_store_at_its_fullest() -> None:
+    wide = "語"  # three bytes of UTF-8, and nothing in a log has more of them
+    step = Step(
+        sequence=0, role="tool", tool=wide * 85, arguments=wide * 300, result=wide * 300, error_message=wide * 300
+    )
+    merged = ItemState.empty()
+    for number in range(SAMPLED_SESSIONS + 20):
+        failed = number % 2 == 0
+        steps = tuple(replace(step, pattern=f"{n}" if failed else None, error_type="E") for n in range(32))
+        judged = judgment(
+            *steps,
+            label="failure" if failed else "success",
+            session=f"{number}" * 10,
+            agent=wide * 80,
+            task=wide * 256,
+            goal=wide * 600,
+            ended=1.7e9 + number / 7,
+            ending="failure",
+        )
+        (strategy,) = [each for each in distil(judged) if each.kind == "strategy"]
+        merged.merge(strategy)
+    for number in range(3 * ARM_SESSIONS):
+        merged.merge(replace(evidence(f"{number}", revision=(1000, 1.7e9 + number / 7)), item_id=merged.item_id))
+    assert min(len(merged.trials.shown), len(merged.trials.withheld)) == ARM_SESSIONS
+    assert len(merged.to_json()) < MAX_FIELD_BYTES
+    item = merged.to_item()
+    assert item is not None and len(item.to_json()) < MAX_FIELD_BYTES
+
+
+def test_a_lesson_that_others_got_past_is_superseded_by_what_they_taught() -> None:
+    lesson = candidate("a", kind="lesson", side="failure", seen=100.0)
+    past = [
+        candidate(name, kind="lesson", side="success", seen=100.0, instead="recovery 1", content="") for name in "bc"
+    ]
+    item = state([lesson]).to_item()
+    assert item is not None and item.superseded_by is None
+    item = state([lesson, *past]).to_item()
+    assert item is not None and (item.superseded_by, item.support, item.against) == ("recovery 1", 1, 2)
+    # Those who succeeded without having learned anything contradict it too, but leave nothing in its place.
+    assert state([lesson, *(replace(each, instead="") for each in past)]).to_item() is None
+
+
+def test_of_two_that_contradict_each_other_the_newer_wins() -> None:
+    month = HALF_LIFE_SECONDS
+    old = [candidate(name, kind="lesson", side="failure", seen=0.0) for name in "abc"]
+    new = candidate("d", kind="lesson", side="success", instead="recovery 1", seen=2 * month, content="")
+    item = state([*old, new]).to_item()
+    assert item is not None and item.superseded_by == "recovery 1"
+    item = state([*old, replace(new, seen=month)]).to_item()
+    assert item is not None and item.superseded_by is None
+
+
+def test_the_way_that_most_sessions_say_works_is_shown() -> None:
+    # Two ended alike and succeeded; one ended otherwise, in fewer calls, and three say that this way fails.
+    right = [candidate(name, 5, way=1) for name in "ab"]
+    wrong = [candidate("c", 1, way=2), *(candidate(name, 1, way=2, side="failure") for name in "def")]
+    item = state([*right, *wrong]).to_item()
+    assert item is not None and item.sessions[0] in ("a", "b")
+    # What worked once and fails since is outvoted by the newer sessions.
+    aged = [replace(each, seen=HALF_LIFE_SECONDS * (2 if each.way == 2 else 0)) for each in [*right, *wrong]]
+    swapped = [replace(each, side="failure" if each.side == "success" else "success") for each in aged]
+    item = state(swapped).to_item()
+    assert item is not None and set(item.sessions) & set("def")
+
+
+def test_a_strategy_in_its_own_words_needs_no_contrast() -> None:
+    item = state([candidate("a", calls=(), content="Look before you write.")]).to_item()
+    assert item is not None and item.content == "Look before you write."
+
+
+def test_a_harmful_item_says_so() -> None:
+    merged = state([candidate("a", kind="recovery", remedy={})])
+    for number in range(100):
+        merged.merge(evidence(f"{number}", outcome=int(not evidence(f"{number}").shown)))
+    item = merged.to_item()
+    assert item is not None and item.uplift == -1.0
+    assert item.uplift_high is not None and item.uplift_high < 0
+    assert item.shown == sum(evidence(f"{number}").shown for number in range(100))
+    assert is_junk(item) == "harmful"

@@ -1,0 +1,116 @@
+"""The state of a pattern: merging commutes and can be repeated, and it fits a field of the store however much it has seen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetlore.stats.bottom_k import Seen, stable_hash
+from fleetlore.wire.lore import Level, Pattern
+from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState
+
+FIELD_BYTES = 65_535
+TIME = 1_760_000_000.0
+
+Told = tuple[int, Seen, float, float, str]
+told = st.tuples(
+    st.integers(1, 30),
+    st.builds(
+        lambda agent, worked, failed, ended: Seen(agent, worked + failed, failed, ended),
+        st.integers(0, 5),
+        st.integers(0, 9),
+        st.integers(0, 9),
+        st.integers(0, 2),
+    ),
+    st.floats(TIME, TIME + 60 * DAY_SECONDS),
+    st.floats(TIME, TIME + 60 * DAY_SECONDS),
+    st.sampled_from(["", "alice", "bob", "eve"]),
+)
+levels = st.sampled_from(["tool", "family", "class", "exact", "call"])
+
+
+def state(level: Level, rows: Iterable[Told], transient: bool = False) -> PatternState:
+    made = PatternState.new("id", level, "bash", "OSError", transient=transient)
+    for row in rows:
+        made.add(*row)
+    return made
+
+
+@settings(max_examples=50)
+@given(levels, st.booleans(), st.lists(told, max_size=12), st.randoms(use_true_random=False))
+def test_order_and_repetition_leave_no_trace(
+    level: Level, transient: bool, rows: list[Told], rng: random.Random
+) -> None:
+    mixed = rows + rows[: len(rows) // 2]
+    rng.shuffle(mixed)
+    once, again = state(level, rows, transient), state(level, mixed, transient)
+    assert again.state_json() == once.state_json()
+    assert again.to_pattern("t") == once.to_pattern("t")
+    assert not any([once.add(*row) for row in rows])
+
+
+@settings(max_examples=50)
+@given(levels, st.booleans(), st.lists(told, min_size=1, max_size=12))
+def test_a_state_reads_back_and_goes_on(level: Level, transient: bool, rows: list[Told]) -> None:
+    half = len(rows) // 2
+    before = state(level, rows[:half], transient)
+    restored = PatternState.restore(before.to_pattern("t").to_json().decode(), before.state_json())
+    for row in rows[half:]:
+        restored.add(*row)
+    assert restored.state_json() == state(level, rows, transient).state_json()
+    pattern = restored.to_pattern("t")
+    assert pattern == state(level, rows, transient).to_pattern("t")
+    assert Pattern.from_json(pattern.to_json()) == pattern
+    hash(Pattern.from_json(pattern.to_json()))
+
+
+@pytest.mark.parametrize("level", ["tool", "family", "class", "exact", "call"])
+@pytest.mark.parametrize("transient", [False, True])
+def test_what_is_stored_and_sent_stays_small(level: Level, transient: bool) -> None:
+    rng = random.Random(1)
+    rows = []
+    for _ in range(6_000):
+        start = TIME + rng.random() * 40 * DAY_SECONDS
+        seen = Seen(rng.randrange(2**51, 2**52), 512, 512, 2)
+        rows.append((rng.randrange(2**51, 2**52), seen, start, start + 5, "\U0001f916" * 300))
+    made = state(level, rows, transient)
+    assert len(made.state_json().encode()) <= FIELD_BYTES
+    assert len(made.to_pattern("t").to_json()) <= 4_000
+
+
+def test_how_sessions_end_is_counted() -> None:
+    rows = [(n, Seen(n, 1, 1, ended), TIME, TIME, "") for n, ended in enumerate((0, 1, 2, 2, 1, 2))]
+    pattern = state("class", rows).to_pattern("t")
+    assert (pattern.sessions, pattern.sessions_ended, pattern.sessions_failed) == (6, 5, 3)
+
+
+def test_the_last_sight_is_known_of_a_session_that_is_not_kept() -> None:
+    made = state("class", [(n, Seen(n, 1, 1), TIME, TIME, "") for n in range(PATTERN_SESSIONS)])
+    assert made.add(2**52 - 1, Seen(7, 1, 1), TIME + 50, TIME + 60, "")
+    assert made.to_pattern("t").last_seen == TIME + 60
+    assert not made.add(2**52 - 1, Seen(7, 1, 1), TIME + 50, TIME + 60, "")
+
+
+def test_weather_counts_the_agents_of_the_last_two_minutes() -> None:
+    start = TIME - TIME % MINUTE_SECONDS
+    rows = [
+        (n, Seen(agent, 1, 1), start, start + minute * MINUTE_SECONDS + 1, "")
+        for n, (agent, minute) in enumerate([(1, 0), (2, 0), (3, 6), (4, 7), (4, 7), (5, 7)])
+    ]
+    assert state("class", rows, transient=True).to_pattern("t").agents_lately == 3
+    assert state("class", rows).to_pattern("t").agents_lately == 0
+
+
+def test_a_tool_says_which_agents_fail() -> None:
+    rows = [
+        (stable_hash(f"{name}{n}"), Seen(stable_hash(name), 10, failures), TIME, TIME, name)
+        for name, failures in (("good", 0), ("bad", 6))
+        for n in range(3)
+    ]
+    assert state("tool", rows).to_pattern("t").by_agent == (("bad", 30, 18), ("good", 30, 0))
+    assert state("class", rows).to_pattern("t").by_agent == ()
+    assert state("tool", rows).to_pattern("t").days == ((int(TIME // DAY_SECONDS), 60, 18),)

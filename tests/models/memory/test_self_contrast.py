@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from itertools import permutations
+from random import Random
+
+from fleetlore.testing import sessions
+from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.trajectory import Judgment, Step
+from models.distil.distiller import distil
+from models.memory.item_state import ItemState
+
+
+def call(arguments: str, result: str = "ok", error: str | None = None) -> Step:
+    return sessions.call("sql", arguments, result, error=error)
+
+
+def attempt(number: int, good: bool, *steps: Step, group: str = "g", probability: float | None = None) -> Judgment:
+    return sessions.judgment(
+        *steps,
+        label="success" if good else "failure",
+        probability=probability,
+        session=f"s{number}",
+        agent=f"a{number}",
+        goal="count the cars",
+        ended=9,
+        group=group,
+    )
+
+
+TABLES, GUESS = call("SHOW TABLES", "cars_data"), call("SELECT 1 FROM cars", error="no such table: 'cars'")
+COUNT, WRONG = call("SELECT count(*) FROM cars_data", "406"), call("SELECT 406", "406 rows of 1")
+ATTEMPTS = [
+    attempt(0, True, TABLES, COUNT),
+    attempt(1, True, GUESS, TABLES, COUNT),
+    attempt(2, False, GUESS, WRONG),
+    attempt(3, False, GUESS, WRONG),
+    attempt(4, True, TABLES, call("DESCRIBE cars_data"), COUNT),
+]
+
+
+def items(judgments: list[Judgment]) -> dict[str, MemoryItem]:
+    """By id, strategies alone."""
+    states: dict[str, ItemState] = {}
+    for judgment in judgments:
+        for each in distil(judgment):
+            states.setdefault(each.item_id, ItemState.empty()).merge(each)
+    made = [item for state in states.values() if (item := state.to_item()) is not None]
+    return {item.id: item for item in made if item.kind == "strategy"}
+
+
+def test_attempts_of_a_group_are_told_apart_in_at_most_five_items() -> None:
+    found = {item.title.partition(":")[0]: item for item in items(ATTEMPTS).values()}
+    assert set(found) == {"How to", "The calls they made", "The kinds of call they made", "How they ended"}
+    assert found["The calls they made"].content.splitlines() == [
+        "Of 3 attempts that succeeded and 2 that failed:",
+        "Only where it succeeded:",
+        "- sql(SELECT count(*) FROM cars_data) (3 of 3)",
+        "- sql(SHOW TABLES) (3 of 3)",
+        "Only where it failed:",
+        "- sql(SELECT 406) (2 of 2)",
+    ]
+    assert found["The calls they made"].description == (
+        "What tells attempts that succeeded from those that failed: the calls they made."
+    )
+    assert all(item.task == "g" and item.support == 5 for item in found.values())
+
+
+def test_a_pair_and_sessions_of_no_group_have_nothing_but_the_way() -> None:
+    assert [item.title for item in items(ATTEMPTS[1:3]).values()] == ["How to: count the cars"]
+    assert items([attempt(number, number < 2, COUNT, group="") for number in range(4)]) == {}
+
+
+def test_an_unsure_attempt_says_nothing() -> None:
+    unsure = attempt(9, False, COUNT, probability=0.5)
+    assert items([*ATTEMPTS, unsure]) == items(ATTEMPTS)
+
+
+def test_no_order_and_no_repetition_makes_another_item() -> None:
+    expected = items(ATTEMPTS)
+    for order in permutations(ATTEMPTS, 3):
+        assert items([*order, *ATTEMPTS]) == expected
+
+
+def test_there_are_never_more_than_five() -> None:
+    draw = Random(0)
+    for _ in range(50):
+        group = []
+        for number in range(8):
+            steps = [call(f"{draw.choice('abc')} {draw.randint(0, 3)}", str(draw.randint(0, 2))) for _ in range(3)]
+            failed = [call("a 0", error=f"no such table: '{draw.randint(0, 2)}'")] * draw.randint(0, 1)
+            group.append(attempt(number, number % 2 == 0, *failed, *steps))
+        assert len(items(group)) <= 5

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.recall.holdout import withheld
+from fleetlore.testing.sessions import call, judgment
+from fleetlore.wire.trajectory import Judgment, Step
+from models.memory.utility import ARM_SESSIONS, LEAST_SESSIONS, Evidence, Trials, difference, utility_evidence
+
+
+def judged(probability: float = 1.0, *steps: Step) -> Judgment:
+    return judgment(*steps, probability=probability, events=4)
+
+
+def step(advice: tuple[str, ...] = (), withheld: tuple[str, ...] = ()) -> Step:
+    return call("t", advice=advice, withheld=withheld)
+
+
+def test_the_difference_of_two_rates_is_newcombes() -> None:
+    # Newcombe 1998, table II, cases (a) and (h) by method 10.
+    found = difference(56, 70, 48, 80)
+    assert (round(found.estimate, 4), round(found.low, 4), round(found.high, 4)) == (0.2, 0.0524, 0.3339)
+    found = difference(10, 10, 0, 10)
+    assert (found.estimate, round(found.low, 4), found.high) == (1.0, 0.6075, 1.0)
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.data())
+def test_an_interval_holds_its_estimate_and_stays_a_difference(n: int, m: int, data: st.DataObject) -> None:
+    a, b = data.draw(st.integers(0, n)), data.draw(st.integers(0, m))
+    found = difference(a, n, b, m)
+    assert -1 - 1e-9 <= found.low <= found.estimate <= found.high <= 1 + 1e-9
+    mirrored = difference(b, m, a, n)
+    assert mirrored.low == pytest.approx(-found.high) and mirrored.high == pytest.approx(-found.low)
+
+
+def test_a_session_says_how_it_ended_of_every_item_it_was_or_was_not_shown() -> None:
+    steps = (step(("item1", "0af3", "guard:loop", "fact9"), ("item2",)), step(("item1", "item3"), ("item3",)))
+    found = utility_evidence(judged(1.0, *steps))
+    assert [(each.item_id, each.shown, each.outcome) for each in found] == [("item1", True, 1), ("item2", False, 1)]
+    assert {each.outcome for each in utility_evidence(judged(0.1, *steps))} == {0}
+    assert {each.outcome for each in utility_evidence(judged(0.5, *steps))} == {-1}
+    assert utility_evidence(judged()) == []
+
+
+def trials(evidence: list[Evidence]) -> Trials:
+    merged = Trials()
+    for each in evidence:
+        merged.add(each)
+    return merged
+
+
+def arms(successes: int, shown: int, other: int, hidden: int) -> list[Evidence]:
+    return [
+        Evidence(
+            item_id="item1",
+            tenant="default",
+            session=f"{arm}{number}",
+            revision=(1, 0.0),
+            shown=arm,
+            outcome=int(number < good),
+        )
+        for arm, good, count in ((True, successes, shown), (False, other, hidden))
+        for number in range(count)
+    ]
+
+
+def test_too_few_sessions_say_nothing() -> None:
+    assert trials(arms(9, LEAST_SESSIONS - 1, 0, 100)).uplift is None
+    assert trials(arms(10, LEAST_SESSIONS, 0, LEAST_SESSIONS)).uplift is not None
+
+
+def test_a_newer_verdict_on_a_session_replaces_the_older_in_any_order() -> None:
+    once = arms(10, 20, 10, 20)
+    unsure = [Evidence(**{**_fields(each), "revision": (1, 9.0), "outcome": -1}) for each in once if each.shown]
+    assert trials([*once, *unsure]).to_rows() == trials([*unsure, *once]).to_rows()
+    assert trials([*once, *unsure]).uplift is None
+    corrected = [Evidence(**{**_fields(each), "revision": (1, 10.0), "outcome": 1}) for each in once if each.shown]
+    found = trials([*corrected, *unsure, *once]).uplift
+    assert found is not None and found.estimate == 0.5
+
+
+def test_a_sample_of_many_sessions_is_bounded_and_unbiased() -> None:
+    many = arms(600, 1000, 300, 1000)
+    Random(1).shuffle(many)
+    kept = trials(many)
+    assert len(kept.shown) == len(kept.withheld) == ARM_SESSIONS
+    found = kept.uplift
+    assert found is not None and found.low < 0.3 < found.high
+    assert Trials.from_rows(*kept.to_rows()).to_rows() == kept.to_rows()
+
+
+def test_items_recalled_together_do_not_stain_each_other() -> None:
+    """A useless item that is always recalled beside a useful one: the useful one is as frequent in both of its arms."""
+    rng = Random(3)
+    found = []
+    for number in range(4000):
+        session = f"s{number}"
+        useful = not withheld(session, "item1", 0.3)
+        good = rng.random() < (0.8 if useful else 0.3)
+        found.append(
+            Evidence(
+                item_id="item2",
+                tenant="default",
+                session=session,
+                revision=(1, 0.0),
+                shown=not withheld(session, "item2", 0.3),
+                outcome=int(good),
+            )
+        )
+    uplift = trials(found).uplift
+    assert uplift is not None and uplift.low < 0 < uplift.high
+
+
+def _fields(each: Evidence) -> dict[str, object]:
+    return {name: getattr(each, name) for name in each.__struct_fields__}

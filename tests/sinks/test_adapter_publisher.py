@@ -1,0 +1,444 @@
+"""Publisher and subscribers on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
+from fleetlore.risk import subscriber as subscribing
+from fleetlore.risk.listing import read_adapters, read_to_end
+from fleetlore.risk.model import Policy
+from fleetlore.risk.registry import AdapterInbox
+from fleetlore.risk.subscriber import AdapterSubscriber
+from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, WeightsStorage
+from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.wire.adapter_manifest import AdapterManifest, in_cohort, public_keys
+from fleetlore.wire.topics import topic
+from sinks import adapter_publisher as module
+from sinks.adapter_files import AdapterStore
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.signing_key import create_signing_key
+from streams.embedded.broker import EmbeddedBroker
+
+MakeTopics = Callable[..., Awaitable[None]]
+Follow = Callable[..., Awaitable[AdapterSubscriber]]
+
+
+@pytest.fixture
+async def publisher(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path
+) -> AsyncIterator[AdapterPublisher]:
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=2)
+    key = create_signing_key(tmp_path / "key")
+    store, storage = AdapterStore(tmp_path / "store"), WeightsStorage(f"file://{tmp_path}/shared")
+    async with AdapterPublisher(broker.address, key, store, storage=storage) as running:
+        yield running
+
+
+@pytest.fixture
+async def follow(broker: EmbeddedBroker, tenant: str, tmp_path: Path) -> AsyncIterator[Follow]:
+    trusted = public_keys(create_signing_key(tmp_path / "key").public_base64)
+    running: list[AdapterSubscriber] = []
+
+    async def start(agent: str = "a1", shared: str = "shared") -> AdapterSubscriber:
+        storage = WeightsStorage(f"file://{tmp_path}/{shared}")
+        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, Policy(), storage=storage)
+        await subscriber.start()
+        running.append(subscriber)
+        assert await subscriber.caught_up(40)
+        return subscriber
+
+    yield start
+    for subscriber in running:
+        await subscriber.close()
+
+
+def version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, AdapterManifest]:
+    weights = random_weights(seed)
+    return weights, manifest_for(weights, tenant, ordinal=ordinal, created=float(ordinal))
+
+
+async def until(check: Callable[[], bool], seconds: float = 40.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not check():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_published_version_reaches_who_is_there_and_who_comes_late(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    early = await follow("early")
+    weights, manifest = version(tenant, 1)
+    await publisher.publish(weights, manifest)
+    await until(lambda: early.version == manifest.version)
+    late = await follow("late")
+    assert late.version == manifest.version
+    assert early.refused == late.refused == {}
+
+
+async def test_a_late_joiner_gets_the_newest_of_many(publisher: AdapterPublisher, follow: Follow, tenant: str) -> None:
+    for number in range(1, 5):
+        await publisher.publish(*version(tenant, number, number))
+    late = await follow()
+    assert late.version == version(tenant, 4)[1].version
+    assert late.refused == {}
+
+
+async def test_a_rollback_changes_the_bytes_that_agents_run(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    first, second = version(tenant, 1), version(tenant, 2, 2)
+    await publisher.publish(*first)
+    await publisher.publish(*second)
+    agent = await follow()
+    assert agent.version == second[1].version
+    pointer = await publisher.rollback(tenant, first[1].version[:12])
+    assert pointer.epoch == 3
+    await until(lambda: agent.version == first[1].version)
+    assert (await follow("late")).version == first[1].version
+
+
+async def test_a_publication_decided_before_a_rollback_is_given_up(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, follow: Follow, tenant: str
+) -> None:
+    """Also for who reads the topics after compaction, which keeps the last record of a key and not the one that counts."""
+    first = version(tenant, 1)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    early = await follow("early")
+    known = await publisher.published(tenant)
+    await publisher.rollback(tenant, first, pinned=True)
+    with pytest.raises(ChannelMoved):
+        await publisher.publish(*version(tenant, 3, 3), known=known)
+    await until(lambda: early.version == first)
+    names = {topic(tenant, name): name for name in ADAPTER_TOPICS}
+    kept = {(r.topic, r.key): r.value for r in await read_to_end(broker.address, names, 20)}
+    late = AdapterInbox(tenant, publisher._trusted)
+    for (name, key), value in kept.items():
+        late.take(names[name], key or b"", value)
+    assert late.pointer is not None
+    assert (late.pointer.version, late.pointer.pinned) == (first, True)
+    assert early.version == first
+
+
+async def test_a_rollback_is_made_again_when_a_publication_comes_first(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = version(tenant, 1)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    agent = await follow()
+    read = publisher._known
+
+    async def overtaken(tenant: str) -> AdapterInbox:
+        known = await read(tenant)
+        monkeypatch.setattr(publisher, "_known", read)
+        await publisher.publish(*version(tenant, 3, 3))
+        return known
+
+    monkeypatch.setattr(publisher, "_known", overtaken)
+    pointer = await publisher.rollback(tenant, first)
+    assert (pointer.version, pointer.epoch) == (first, 4)
+    await until(lambda: agent.version == first)
+
+
+async def test_what_a_person_decides_reaches_all_agents_soon(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`python -m benchmarks subscribers` measures it for 1,000; the bar is a second, the limit here is for a busy machine."""
+    first, second = version(tenant, 1)[1].version, version(tenant, 2)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    agents = [await follow(f"a{number}") for number in range(20)]
+    decisions: list[tuple[str, Callable[[], Awaitable[object]], str | None]] = [
+        ("rollback", lambda: publisher.rollback(tenant, first), first),
+        ("pin", lambda: publisher.rollback(tenant, second, pinned=True), second),
+        ("revoke", lambda: publisher.revoke(tenant, second), first),
+        ("revoke the last", lambda: publisher.revoke(tenant, first), None),
+    ]
+    for name, decide, running in decisions:
+        await decide()
+        began = time.monotonic()
+        await until(lambda running=running: all(agent.version == running for agent in agents), 5.0)  # type: ignore[misc]
+        with capsys.disabled():
+            print(f" {name}: {time.monotonic() - began:.2f} s", end="")
+
+
+async def test_agents_of_one_process_share_a_connection(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    one, other = await follow("one"), await follow("other")
+    assert one._feed is other._feed
+    await one.close()
+    await publisher.publish(*version(tenant, 1))
+    await until(lambda: other.version is not None)
+    assert one.version is None
+    await one.start()
+    await until(lambda: one.version == other.version)
+
+
+def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, AdapterManifest]:
+    weights = random_weights(seed, rank=64)
+    assert len(weights) > MAX_INLINE_BYTES
+    return weights, manifest_for(weights, tenant, ordinal=ordinal, created=float(ordinal))
+
+
+async def test_weights_too_large_for_a_record_come_from_the_shared_folder(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, tmp_path: Path
+) -> None:
+    early, elsewhere = await follow("early"), await follow("elsewhere", shared="other")
+    large, small = large_version(tenant, 1), version(tenant, 2, 2)
+    await publisher.publish(*large)
+    await until(lambda: early.version == large[1].version)
+    assert (tmp_path / "shared" / tenant / f"{large[1].version}.safetensors").read_bytes() == large[0]
+    await publisher.publish(*small)
+    await until(lambda: early.version == elsewhere.version == small[1].version)
+    await publisher.rollback(tenant, large[1].version)
+    await until(lambda: early.version == large[1].version)
+    assert (await publisher.published(tenant)).complete() == large
+    assert early.refused == {}
+    await until(lambda: elsewhere.refused["not_allowed"] > 0)
+    assert elsewhere.version == small[1].version
+
+
+async def test_large_weights_that_are_missing_are_asked_for_again(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscribing, "REFETCH_SECONDS", 0.1)
+    small, large = version(tenant, 1), large_version(tenant, 2, 2)
+    await publisher.publish(*small)
+    await publisher.publish(*large)
+    file = tmp_path / "shared" / tenant / f"{large[1].version}.safetensors"
+    file.rename(file.with_suffix(".away"))
+    agent = await follow("late")
+    await until(lambda: agent.refused["missing"] > 0)
+    assert agent.version != large[1].version
+    with pytest.raises(BrokerUnavailable, match="missing"):
+        await publisher.published(tenant)
+    file.write_bytes(large[0][:-1] + b"\x00")
+    await until(lambda: agent.refused["tampered"] > 0)
+    file.with_suffix(".away").rename(file)
+    await until(lambda: agent.version == large[1].version)
+
+
+@pytest.mark.parametrize("start", ["ffffffffffff", ""])
+async def test_a_rollback_to_no_or_any_version_is_refused(publisher: AdapterPublisher, tenant: str, start: str) -> None:
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    with pytest.raises(ConfigError):
+        await publisher.rollback(tenant, start)
+
+
+async def test_a_pinned_channel_says_so_until_it_is_unpinned(publisher: AdapterPublisher, tenant: str) -> None:
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    await publisher.rollback(tenant, version(tenant, 1)[1].version, pinned=True)
+    pointer = (await publisher.published(tenant)).pointer
+    assert pointer is not None and pointer.pinned and pointer.version == version(tenant, 1)[1].version
+    await publisher.unpin(tenant)
+    pointer = (await publisher.published(tenant)).pointer
+    assert pointer is not None and not pointer.pinned and pointer.version == version(tenant, 1)[1].version
+
+
+async def test_a_revoked_version_is_left_by_who_runs_it_and_never_run_again(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    first, second = version(tenant, 1)[1].version, version(tenant, 2, 2)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2))
+    agent = await follow()
+    assert agent.version == second
+    await publisher.revoke(tenant, second)
+    await until(lambda: agent.version == first)
+    with pytest.raises(ConfigError):
+        await publisher.rollback(tenant, second)
+    assert await publisher.revoke(tenant, first) is None
+    await until(lambda: agent.version is None)
+    assert (await follow("late")).version is None
+
+
+async def test_a_revoked_key_takes_what_it_signed_with_it(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path
+) -> None:
+    old, new = create_signing_key(tmp_path / "key"), create_signing_key(tmp_path / "next")
+    await publisher.publish(*version(tenant, 1))
+    both = AdapterSubscriber(broker.address, tenant, "a1", public_keys(old.public_base64, new.public_base64), Policy())
+    await both.start()
+    try:
+        assert await both.caught_up(20)
+        assert both.version == version(tenant, 1)[1].version
+        async with AdapterPublisher(broker.address, new) as rotated:
+            await rotated.revoke_key(tenant, old.key_id)
+            await until(lambda: both.version is None)
+            await publisher.publish(*version(tenant, 2, 2))
+            await until(lambda: both.refused["unknown_key"] >= 2)
+            await rotated.publish(*version(tenant, 3, 3))
+            await until(lambda: both.version == version(tenant, 3, 3)[1].version)
+    finally:
+        await both.close()
+
+
+async def test_a_new_key_goes_on_from_what_the_old_one_signed(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path
+) -> None:
+    old, new = create_signing_key(tmp_path / "key"), create_signing_key(tmp_path / "next")
+    first, second = version(tenant, 1), version(tenant, 2, 2)
+    await publisher.publish(*first)
+    agent = AdapterSubscriber(
+        broker.address, tenant, "a1", public_keys(f"{old.public_base64}, {new.public_base64}"), Policy()
+    )
+    await agent.start()
+    try:
+        async with AdapterPublisher(broker.address, new, trusted=old.public_base64) as rotated:
+            running = (await rotated.published(tenant)).complete()
+            assert running is not None
+            assert running[1].version == first[1].version
+            assert (await rotated.publish(*second)).epoch == 2
+            await until(lambda: agent.version == second[1].version)
+            await rotated.revoke_key(tenant, old.key_id)
+            await rotated.rollback(tenant, second[1].version, "still known")
+        assert await agent.caught_up(20)
+        assert agent.version == second[1].version
+        assert agent.refused == {}
+    finally:
+        await agent.close()
+
+
+async def test_a_key_cannot_revoke_itself(publisher: AdapterPublisher, tenant: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="itself"):
+        await publisher.revoke_key(tenant, create_signing_key(tmp_path / "key").key_id)
+
+
+async def test_a_canary_reaches_its_share_and_a_newer_stable_pointer_ends_it(
+    publisher: AdapterPublisher, follow: Follow, tenant: str
+) -> None:
+    names = [f"agent-{number}" for number in range(6)]
+    chosen = {name for name in names if in_cohort(name, 0.5)}
+    assert 0 < len(chosen) < len(names)
+    first, second = version(tenant, 1)[1].version, version(tenant, 2, 2)[1].version
+    await publisher.publish(*version(tenant, 1))
+    await publisher.publish(*version(tenant, 2, 2), canary_share=0.5)
+    agents = {name: await follow(name) for name in names}
+    assert {name for name, agent in agents.items() if agent.version == second} == chosen
+    assert {agent.version for name, agent in agents.items() if name not in chosen} == {first}
+    await publisher.rollback(tenant, first, "the trial was lost")
+    await until(lambda: {agent.version for agent in agents.values()} == {first})
+
+
+async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_stays(
+    publisher: AdapterPublisher, follow: Follow, broker: EmbeddedBroker, tenant: str, tmp_path: Path
+) -> None:
+    await publisher.publish(*version(tenant, 1))
+    agent = await follow()
+    stranger = AdapterPublisher(broker.address, create_signing_key(tmp_path / "other"))
+    async with stranger:
+        await stranger.publish(*version(tenant, 2, 2))
+    weights, manifest = version(tenant, 3, 3)
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
+    await producer.start()
+    for damaged in (weights[:-50], weights[:-1] + b"\x01"):
+        await producer.send_and_wait(topic(tenant, "adapters.weights"), damaged, key=manifest.version.encode())
+    await producer.stop()
+    await until(lambda: sum(agent.refused.values()) == 4)
+    assert agent.refused == {"unknown_key": 2, "truncated": 1, "tampered": 1}
+    assert agent.version == version(tenant, 1)[1].version
+
+
+async def test_agents_acknowledge_what_they_run(
+    publisher: AdapterPublisher, follow: Follow, broker: EmbeddedBroker, tenant: str
+) -> None:
+    _, manifest = version(tenant, 1)
+    await publisher.publish(*version(tenant, 1))
+    await follow("a1")
+    await follow("a2")
+    async with asyncio.timeout(40):
+        while len((listing := await read_adapters(broker.address, tenant)).acks) < 2:
+            await asyncio.sleep(0.1)
+    assert {ack["agent"] for ack in listing.acks} == {"a1", "a2"}
+    assert {(ack["version"], ack["result"], ack["epoch"]) for ack in listing.acks} == {(manifest.version, "applied", 1)}
+    assert all(0 < ack["load_seconds"] < 60 for ack in listing.acks)
+
+
+async def test_a_listing_shows_versions_in_order_and_the_newest_pointer(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str
+) -> None:
+    for number in (1, 2):
+        await publisher.publish(*version(tenant, number, number))
+    listing = await read_adapters(broker.address, tenant)
+    assert [manifest["ordinal"] for manifest in listing.manifests] == [1, 2]
+    assert [(p["channel"], p["epoch"]) for p in listing.pointers] == [("stable", 2)]
+
+
+async def test_a_listing_of_topics_that_do_not_exist_is_empty(broker: EmbeddedBroker, tenant: str) -> None:
+    assert (await read_adapters(broker.address, tenant)).manifests == ()
+
+
+async def test_a_listing_without_a_broker_says_so() -> None:
+    with pytest.raises(BrokerUnavailable):
+        await read_adapters("127.0.0.1:1", "default", timeout_seconds=1.0)
+
+
+async def test_a_broker_that_lost_everything_is_refilled(
+    own_broker: EmbeddedBroker, make_topics: MakeTopics, tenant: str, tmp_path: Path
+) -> None:
+    own_broker.start()
+    await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS)
+    create_signing_key(tmp_path / "key")
+    settings = Settings(
+        broker=own_broker.address, signing_key=str(tmp_path / "key"), adapters_dir=str(tmp_path / "store")
+    )
+    first, second = version(tenant, 1), version(tenant, 2, 2)
+    async with AdapterPublisher.from_settings(settings) as publisher:
+        await publisher.publish(*first)
+        await publisher.publish(*second)
+        await publisher.rollback(tenant, first[1].version)
+    own_broker.kill()
+    own_broker.start()
+    await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS)
+    async with AdapterPublisher.from_settings(settings) as publisher:
+        assert await publisher.refill(tenant) == 2
+        assert await publisher.refill(tenant) == 0
+    listing = await read_adapters(own_broker.address, tenant)
+    assert [(p["version"], p["epoch"]) for p in listing.pointers] == [(first[1].version, 3)]
+    assert len(listing.manifests) == 2
+
+
+async def test_a_stale_store_never_moves_the_channel_back(
+    publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path
+) -> None:
+    await publisher.publish(*version(tenant, 1))
+    elsewhere = AdapterPublisher(broker.address, create_signing_key(tmp_path / "key"))
+    async with elsewhere:
+        await elsewhere.publish(*version(tenant, 2, 2))
+    await publisher.refill(tenant)
+    listing = await read_adapters(broker.address, tenant)
+    assert [p["version"] for p in listing.pointers] == [version(tenant, 2)[1].version]
+
+
+async def test_old_versions_are_forgotten(
+    publisher: AdapterPublisher, follow: Follow, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_VERSIONS", 2)
+    for number in range(1, 5):
+        await publisher.publish(*version(tenant, number, number))
+    assert len(AdapterStore(tmp_path / "store").versions(tenant)) == 2
+    assert len((await publisher.published(tenant)).versions) == 2
+    assert (await follow()).version == version(tenant, 4)[1].version
+
+
+async def test_no_broker_is_an_error_with_a_name(tmp_path: Path) -> None:
+    with pytest.raises(BrokerUnavailable):
+        async with AdapterPublisher("127.0.0.1:1", create_signing_key(tmp_path / "key")):
+            pass
+
+
+def test_publishing_needs_a_key() -> None:
+    with pytest.raises(ConfigError, match="SIGNING_KEY"):
+        AdapterPublisher.from_settings(Settings())

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fleetlore.errors import ConfigError
+from sinks.health_endpoint import Endpoint, Health
+from sinks.metrics import CATALOGUE, Metrics
+
+
+class HandClock:
+    """Time that moves only when the test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def endpoint(clock: HandClock) -> Iterator[Endpoint]:
+    metrics = Metrics("worker")
+    metrics.dead_letters("not_json").inc(2)
+    with metrics.serve(0, health=Health("broker", "milvus", clock=clock, stall_seconds=30)) as endpoint:
+        yield endpoint
+
+
+def get(endpoint: Endpoint, path: str, accept: str = "") -> tuple[int, str, str]:
+    connection = HTTPConnection(endpoint.host, endpoint.port, timeout=10)
+    try:
+        connection.request("GET", path, headers={"Accept": accept})
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read().decode()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_metrics_are_served_in_both_formats(endpoint: Endpoint, accept: str) -> None:
+    status, content_type, body = get(endpoint, "/metrics", accept)
+    assert status == 200
+    assert ("openmetrics" in content_type) == bool(accept)
+    assert 'fleetlore_dead_letters_total{reason="not_json"} 2.0' in body
+    assert "_created" not in body
+    assert body.endswith("# EOF\n") == bool(accept)
+
+
+def test_every_metric_has_its_help(endpoint: Endpoint) -> None:
+    _, _, body = get(endpoint, "/metrics")
+    helps = {family.name: family.documentation for family in text_string_to_metric_families(body)}
+    for spec in CATALOGUE:
+        assert helps[spec.name.removesuffix("_total")] == spec.help
+
+
+def test_ready_when_every_part_is(endpoint: Endpoint) -> None:
+    assert get(endpoint, "/readyz")[0] == 503
+    endpoint.health.ready("broker")
+    status, _, body = get(endpoint, "/readyz")
+    assert (status, body) == (503, "milvus: not started\n")
+    endpoint.health.ready("milvus")
+    assert get(endpoint, "/readyz")[::2] == (200, "ok\n")
+    endpoint.health.unready("broker", "draining")
+    assert get(endpoint, "/readyz")[::2] == (503, "broker: draining\n")
+
+
+def test_an_outage_elsewhere_does_not_end_the_process(endpoint: Endpoint) -> None:
+    endpoint.health.unready("milvus", "no answer")
+    assert get(endpoint, "/livez")[0] == 200
+
+
+def test_a_silent_event_loop_is_dead(endpoint: Endpoint, clock: HandClock) -> None:
+    assert get(endpoint, "/livez")[0] == 200, "before the first beat the role is starting"
+    endpoint.health.beat()
+    clock.seconds += 30
+    assert get(endpoint, "/livez")[0] == 200
+    clock.seconds += 1
+    status, _, body = get(endpoint, "/livez")
+    assert status == 503
+    assert "silent for 31 s" in body
+    assert get(endpoint, "/readyz")[0] == 503
+    endpoint.health.beat()
+    assert get(endpoint, "/livez")[0] == 200
+
+
+async def test_a_loop_that_beats_is_alive_while_its_role_waits(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.health_endpoint.BEAT_SECONDS", 0)
+    health = Health(clock=clock, stall_seconds=30)
+    task = asyncio.create_task(health.keep_beating())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        clock.seconds += 31
+    assert health.dead() is not None
+    await asyncio.sleep(0)
+    assert health.dead() is None
+    task.cancel()
+
+
+def test_a_fatal_error_is_dead(endpoint: Endpoint) -> None:
+    endpoint.health.fail("store gone")
+    assert get(endpoint, "/livez")[::2] == (503, "store gone\n")
+
+
+def test_version(endpoint: Endpoint) -> None:
+    status, content_type, body = get(endpoint, "/version")
+    assert (status, content_type) == (200, "application/json")
+    assert json.loads(body)["role"] == "worker"
+
+
+def test_an_unknown_path_says_what_there_is(endpoint: Endpoint) -> None:
+    status, _, body = get(endpoint, "/")
+    assert status == 404
+    assert "/metrics" in body
+
+
+def test_a_used_port_is_a_config_error(endpoint: Endpoint) -> None:
+    with pytest.raises(ConfigError, match=str(endpoint.port)):
+        Metrics("trainer").serve(endpoint.port)
+
+
+def test_a_closed_endpoint_frees_its_port() -> None:
+    first = Metrics("worker").serve(0)
+    first.close()
+    with Metrics("worker").serve(first.port) as second:
+        assert second.port == first.port

@@ -1,0 +1,168 @@
+"""The outbox on a real broker: what it has sent is there, packed, on the right partition; else it says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.wire.dead_letter import Posted
+from fleetlore.wire.topics import partition_for, topic
+from sinks.producer import MAX_RECORD_BYTES, Outbox, json_arrays
+from streams.embedded.broker import EmbeddedBroker, free_port
+
+PARTITIONS = 3
+
+
+class Value(NamedTuple):
+    tenant: str
+    topic: str
+    key: str
+    value: bytes | None
+
+
+@pytest.fixture
+async def outbox(broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]) -> Any:
+    await make_topics(broker.address, tenant, "observations", "items", "dead-letters", partitions=PARTITIONS)
+    made = Outbox(broker.address)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def read(bootstrap: str, name: str) -> list[Any]:
+    """All records, partition by partition."""
+    records: list[Any] = []
+    async with observer(bootstrap) as consumer:
+        partitions = await partitions_of(consumer, name)
+        count = sum((await end_offsets(consumer, partitions)).values())
+        await consumer.seek_to_beginning(*partitions)
+        while len(records) < count:
+            for found in (await consumer.getmany(timeout_ms=200)).values():
+                records += found
+    return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+async def test_values_of_one_partition_share_a_record_in_their_order(
+    outbox: Outbox, broker: EmbeddedBroker, tenant: str
+) -> None:
+    keys = [f"k{number % 7}" for number in range(60)]
+    await outbox.deliver([Value(tenant, "observations", key, b"[%d]" % n) for n, key in enumerate(keys)])
+    records = await read(broker.address, topic(tenant, "observations"))
+    assert len(records) == len({partition_for(key, PARTITIONS) for key in keys})
+    for record in records:
+        expected = [[n] for n, key in enumerate(keys) if partition_for(key, PARTITIONS) == record.partition]
+        assert orjson.loads(record.value) == expected
+        assert record.key is None
+
+
+async def test_arrays_are_compressed_and_what_agents_read_is_not(
+    outbox: Outbox, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: dict[str, int] = {}
+    send = AIOKafkaProducer.send_batch
+
+    async def spy(producer: AIOKafkaProducer, batch: BatchBuilder, name: str, *, partition: int) -> Any:
+        acknowledged = await send(producer, batch, name, partition=partition)
+        await asyncio.shield(acknowledged)
+        sent[name] = batch.size()
+        return acknowledged
+
+    monkeypatch.setattr(AIOKafkaProducer, "send_batch", spy)
+    said = orjson.dumps("the same again and " * 500)
+    await outbox.deliver([Value(tenant, name, "k", said) for name in ("observations", "items")])
+    assert sent[topic(tenant, "observations")] < len(said) / 10
+    assert sent[topic(tenant, "items")] > len(said)
+
+
+async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombstone(
+    outbox: Outbox, broker: EmbeddedBroker, tenant: str
+) -> None:
+    await outbox.deliver(
+        [Value(tenant, "items", "a", b"1"), Value(tenant, "items", "b", b"2"), Value(tenant, "items", "a", None)]
+    )
+    records = await read(broker.address, topic(tenant, "items"))
+    assert [(r.key, r.value) for r in records if r.key == b"a"] == [(b"a", b"1"), (b"a", None)]
+    assert [(r.key, r.value) for r in records if r.key == b"b"] == [(b"b", b"2")]
+    assert all(record.partition == partition_for(record.key.decode(), PARTITIONS) for record in records)
+
+
+async def test_nothing_to_deliver_sends_nothing(outbox: Outbox, broker: EmbeddedBroker, tenant: str) -> None:
+    await outbox.deliver([])
+    await outbox.deliver([Value(tenant, "observations", "k", None)])
+    assert await read(broker.address, topic(tenant, "observations")) == []
+
+
+async def test_many_values_become_records_that_a_broker_takes(
+    outbox: Outbox, broker: EmbeddedBroker, tenant: str
+) -> None:
+    values = [Value(tenant, "observations", "k", orjson.dumps("x" * 50_000)) for _ in range(40)]
+    await outbox.deliver(values)
+    records = await read(broker.address, topic(tenant, "observations"))
+    assert 1 < len(records) < 8
+    assert all(len(record.value) <= MAX_RECORD_BYTES + 50_002 for record in records)
+    assert sum(len(orjson.loads(record.value)) for record in records) == 40
+
+
+async def test_a_dead_letter_keeps_its_bytes_key_and_headers(
+    outbox: Outbox, broker: EmbeddedBroker, tenant: str
+) -> None:
+    name = topic(tenant, "dead-letters")
+    letters = [
+        Posted(name, 1, b"key", b"\xff\x00", [("dlq.reason", b"not_json")]),
+        Posted(name, PARTITIONS + 1, None, b"", [("dlq.reason", b"empty")]),
+    ]
+    await outbox.post(letters)
+    records = await read(broker.address, name)
+    assert [(each.partition, each.key, each.value) for each in records] == [(1, b"key", b"\xff\x00"), (1, None, b"")]
+    assert [each.headers for each in records] == [(("dlq.reason", b"not_json"),), (("dlq.reason", b"empty"),)]
+
+
+async def test_a_broker_that_is_away_at_the_start_is_said_to_be() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(BrokerUnavailable, match=address):
+        await Outbox(address).start()
+
+
+async def test_an_outbox_that_was_not_started_says_so() -> None:
+    with pytest.raises(BrokerUnavailable, match="started"):
+        await Outbox("127.0.0.1:1").deliver([Value("acme", "items", "a", b"1")])
+
+
+async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
+    own_broker: EmbeddedBroker,
+    tenant: str,
+    make_topics: Callable[..., Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sinks.producer.DELIVERY_SECONDS", 4.0)
+    own_broker.start()
+    await make_topics(own_broker.address, tenant, "items", "dead-letters", partitions=1)
+    outbox = Outbox(own_broker.address)
+    await outbox.start()
+    await outbox.deliver([Value(tenant, "items", "a", b"1")])
+    own_broker.kill()
+    with pytest.raises(BrokerUnavailable):
+        await outbox.deliver([Value(tenant, "items", "a", b"2")])
+    with pytest.raises(BrokerUnavailable):
+        await outbox.post([Posted(topic(tenant, "dead-letters"), 0, None, b"x", [])])
+    await outbox.stop()
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50).map(lambda raw: orjson.dumps(raw.hex())), max_size=30))
+def test_arrays_hold_all_values_in_order(parts: list[bytes]) -> None:
+    assert [value for array in json_arrays(parts) for value in orjson.loads(array)] == [orjson.loads(p) for p in parts]
+
+
+def test_arrays_are_bounded_and_a_value_that_is_larger_has_one_of_its_own() -> None:
+    large, small = orjson.dumps("x" * (MAX_RECORD_BYTES + 1)), orjson.dumps("y")
+    assert [len(orjson.loads(array)) for array in json_arrays([small, large, small, small])] == [1, 1, 2]

@@ -1,0 +1,166 @@
+"""`dead-letters redrive`, and the way of an event from the dead letters into a trajectory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from typer.testing import CliRunner, Result
+
+from fleetlore.cli.app import build_app
+from fleetlore.kafka.dead_letter_log import read_letters, record_at
+from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.testing.clock import FakeClock
+from fleetlore.wire.dead_letter import Letter
+from fleetlore.wire.events import MAX_FUTURE_SECONDS, Event
+from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.topics import topic
+from sinks.metrics import Metrics
+from sinks.producer import Outbox
+from streams.commands.redrive import register
+from streams.embedded.broker import EmbeddedBroker
+from streams.runtime.delivery import Delivery, Ledger
+from streams.stage.base import Record
+from streams.stages.s1_sessions.stage import SessionsStage
+
+PARTITIONS = 2
+
+
+class NoStore:
+    async def upsert(self, collection: str, rows: Any) -> None:
+        raise AssertionError("this stage writes no rows")
+
+    get = upsert
+
+
+class Worker:
+    """The first stage of the pipeline on a real broker, one batch when the test says so."""
+
+    def __init__(self, broker: str, tenant: str) -> None:
+        self.broker, self.tenant = broker, tenant
+        self.clock = FakeClock()
+        self.outbox = Outbox(broker)
+        metrics = Metrics("test")
+        self._stage = SessionsStage(NoStore(), self.clock, metrics, 3600.0)
+        self._delivery = Delivery(NoStore(), self.outbox, metrics, self.clock, Ledger(self.clock))
+        self._positions: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
+
+    async def read(self, name: str) -> list[Any]:
+        async with observer(self.broker) as consumer:
+            ends = await end_offsets(consumer, await partitions_of(consumer, topic(self.tenant, name)))
+            return [
+                await record_at(consumer, tp.topic, tp.partition, offset)
+                for tp, end in ends.items()
+                for offset in range(end)
+            ]
+
+    async def work(self) -> None:
+        """Process all that is new."""
+        batch = [
+            Record(each.topic, each.partition, each.offset, each.key, each.value, dict(each.headers))
+            for each in await self.read("events")
+            if each.offset >= self._positions[each.partition]
+        ]
+        for record in batch:
+            self._positions[record.partition] = record.offset + 1
+        await self._delivery.run(self._stage, batch)
+
+    async def trajectories(self) -> list[Any]:
+        return [value for record in await self.read("trajectories") for value in orjson.loads(record.value)]
+
+    async def letters(self) -> list[Letter]:
+        return [each async for each in read_letters(self.broker, self.tenant, 10) if isinstance(each, Letter)]
+
+
+@pytest.fixture
+async def worker(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+) -> AsyncIterator[Worker]:
+    names = ("events", "observations", "trajectories", "dead-letters")
+    await make_topics(broker.address, tenant, *names, partitions=PARTITIONS)
+    made = Worker(broker.address, tenant)
+    await made.outbox.start()
+    yield made
+    await made.outbox.stop()
+
+
+async def redrive(worker: Worker, *arguments: str) -> Result:
+    options = ["dead-letters", "redrive", *arguments, "--broker", worker.broker, "--tenant", worker.tenant]
+    app = build_app()
+    # Also where the package was not installed again since the entry point was added.
+    register(app)
+    return await asyncio.to_thread(CliRunner().invoke, app, options)
+
+
+def session(tenant: str, name: str, start: float) -> list[Event]:
+    kinds: list[tuple[Any, dict[str, Any]]] = [
+        ("session.started", {"fleetlore.goal": "build it"}),
+        ("outcome", {"gen_ai.tool.name": "shell", "error.type": "OSError", "error.message": "no space left"}),
+        ("outcome", {"gen_ai.tool.name": "shell", "gen_ai.tool.call.result": "ok"}),
+        ("session.ended", {"fleetlore.outcome": "success"}),
+    ]
+    return [Event(kind, tenant, "a", name, n, start + n, data) for n, (kind, data) in enumerate(kinds)]
+
+
+async def test_from_a_bad_event_to_a_dead_letter_to_a_trajectory(worker: Worker) -> None:
+    """An agent whose clock is an hour ahead: its events are refused until the hour has passed."""
+    events = session(worker.tenant, "late", worker.clock.now() + 3600)
+    good = session(worker.tenant, "good", worker.clock.now())
+    async with AIOKafkaProducer(bootstrap_servers=worker.broker) as producer:
+        for part in (events[:1] + good[:2], events[1:] + good[2:]):
+            await producer.send_and_wait(
+                topic(worker.tenant, "events"), encode_record(part), partition=1, headers=BATCH_HEADERS
+            )
+    await worker.work()
+    assert {letter.reason for letter in await worker.letters()} == {"future_time"}
+    assert [letter.offset for letter in await worker.letters()] == [0, 1, 1, 1]
+    assert [each["session"] for each in await worker.trajectories()] == ["good"]
+
+    too_early = await redrive(worker, "--reason", "future_time", "--yes")
+    assert too_early.exit_code == 0, too_early.output
+    assert "4 with future_time sent back to" in too_early.stdout
+    await worker.work()
+    assert [letter.redriven for letter in await worker.letters()] == [0] * 4 + [1] * 4
+    assert len(await worker.trajectories()) == 1
+
+    worker.clock.advance(3600 - MAX_FUTURE_SECONDS + 10)
+    dry = await redrive(worker, "--reason", "future_time")
+    assert "4 with future_time to send back" in dry.stdout and "dry run" in dry.stdout
+    assert "4 were sent back before" in dry.stdout
+    await worker.work()
+    assert len(await worker.trajectories()) == 1
+
+    done = json.loads((await redrive(worker, "--reason", "future_time", "--yes", "--json")).stdout)
+    assert (done["reasons"], done["sent_before"], done["refused"]) == ({"future_time": 4}, 4, [])
+    await worker.work()
+    assert len(await worker.letters()) == 8
+    _, late = await worker.trajectories()
+    assert (late["session"], late["ending"], late.get("missing", 0), late["events"]) == ("late", "success", 0, 4)
+
+    nothing = await redrive(worker, "--yes")
+    assert "8 were sent back before" in nothing.stdout and nothing.exit_code == 0
+
+
+async def test_a_letter_that_comes_back_again_and_again_is_refused_at_last(worker: Worker) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=worker.broker) as producer:
+        await producer.send_and_wait(topic(worker.tenant, "events"), b"\xff", partition=0)
+    for _ in range(3):
+        await worker.work()
+        assert "1 with not_json sent back" in (await redrive(worker, "--yes")).stdout
+    await worker.work()
+    refused = await redrive(worker, "--yes")
+    assert refused.exit_code == 0 and "0:6 refused: it was sent back 3 times" in refused.stdout
+    assert "1 with not_json sent back" in (await redrive(worker, "--yes", "--id", "0:6", "--max-returns", "4")).stdout
+    assert [record.value for record in await worker.read("events")] == [b"\xff"] * 5
+
+
+async def test_wrong_usage_and_nothing_to_do(worker: Worker) -> None:
+    assert (await redrive(worker, "--id", "nonsense")).exit_code == 2
+    assert (await redrive(worker, "--topic", "no-such-topic")).exit_code == 1
+    empty = await redrive(worker)
+    assert empty.exit_code == 0 and "No dead letter of tenant" in empty.stdout

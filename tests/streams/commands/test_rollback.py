@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from fleetlore.cli.app import build_app
+from fleetlore.config import Settings
+from fleetlore.risk.listing import read_adapters
+from fleetlore.testing.adapters import manifest_for, random_weights
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.signing_key import create_signing_key
+from streams.commands.rollback import register
+from streams.embedded.broker import EmbeddedBroker
+
+
+def run(*arguments: str) -> Result:
+    app = build_app()
+    # Also where the package was not installed again since the entry point was added.
+    register(app)
+    return CliRunner().invoke(app, ["adapters", *arguments])
+
+
+@pytest.fixture
+def stack(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], tmp_path: Path
+) -> tuple[Path, list[str]]:
+    """A folder as `fleetlore up` leaves it, with two published versions."""
+    public = create_signing_key(tmp_path / "keys" / "adapter_ed25519").public_base64
+    content = {"broker": broker.address, "milvus": "http://127.0.0.1:1", "public_key": public}
+    (tmp_path / "stack.json").write_bytes(orjson.dumps(content))
+    settings = Settings(broker=broker.address, signing_key=str(tmp_path / "keys" / "adapter_ed25519"))
+
+    async def publish() -> list[str]:
+        await make_topics(broker.address, tenant, *ADAPTER_TOPICS)
+        versions = []
+        async with AdapterPublisher.from_settings(settings) as publisher:
+            for seed in (1, 2):
+                weights = random_weights(seed)
+                manifest = manifest_for(weights, tenant, ordinal=seed)
+                await publisher.publish(weights, manifest)
+                versions.append(manifest.version)
+        return versions
+
+    return tmp_path, asyncio.run(publish())
+
+
+def test_it_points_the_channel_back(stack: tuple[Path, list[str]], tenant: str) -> None:
+    folder, versions = stack
+    result = run("rollback", versions[0][:10], "--data", str(folder), "--tenant", tenant, "--json")
+    assert result.exit_code == 0, result.output
+    assert orjson.loads(result.stdout) == {"tenant": tenant, "version": versions[0], "epoch": 3, "reason": "rollback"}
+
+
+def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> None:
+    folder, versions = stack
+    where = ("--data", str(folder), "--tenant", tenant, "--json")
+    pinned = orjson.loads(run("pin", versions[0], *where).stdout)
+    assert (pinned["version"], pinned["pinned"]) == (versions[0], True)
+    listed = orjson.loads(run("list", *where).stdout)
+    assert [row["channels"] for row in listed["versions"]] == [["stable (pinned)"], []]
+    assert "pinned" not in orjson.loads(run("unpin", *where).stdout)
+    assert orjson.loads(run("revoke", versions[0], *where).stdout)["version"] == versions[1]
+    listed = orjson.loads(run("list", *where).stdout)
+    assert [row["channels"] for row in listed["versions"]] == [["revoked"], ["stable"]]
+
+
+def test_it_says_what_was_done_in_words(stack: tuple[Path, list[str]], tenant: str) -> None:
+    folder, versions = stack
+    where = ("--data", str(folder), "--tenant", tenant)
+    assert f"runs {versions[0][:12]} (epoch 3)." in run("rollback", versions[0], *where).stdout
+    assert f"runs {versions[1][:12]}" in run("revoke", versions[0], *where).stdout
+    assert "has no version left" in run("revoke", versions[1], *where).stdout
+
+
+def test_a_key_is_revoked_by_another_and_not_by_itself(
+    stack: tuple[Path, list[str]], broker: EmbeddedBroker, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = stack
+    old = create_signing_key(folder / "keys" / "adapter_ed25519")
+    refused = run("revoke-key", old.key_id, "--data", str(folder), "--tenant", tenant)
+    assert refused.exit_code == 1
+    assert "cannot revoke itself" in refused.output
+    create_signing_key(folder / "next")
+    monkeypatch.setenv("FLEETLORE_SIGNING_KEY", str(folder / "next"))
+    where = ("--broker", broker.address, "--tenant", tenant)
+    assert f"The key {old.key_id} of tenant {tenant} is revoked." in run("revoke-key", old.key_id, *where).stdout
+    (revocation,) = asyncio.run(read_adapters(broker.address, tenant)).revocations
+    assert (revocation["kind"], revocation["what"]) == ("key", old.key_id)
+
+
+def test_an_unknown_version_is_one_line_and_exit_code_1(stack: tuple[Path, list[str]], tenant: str) -> None:
+    result = run("rollback", "ffff", "--data", str(stack[0]), "--tenant", tenant)
+    assert result.exit_code == 1
+    assert "0 published versions begin with 'ffff'" in result.output
+
+
+def test_without_a_key_it_says_which_setting_is_missing() -> None:
+    result = run("rollback", "ffff", "--broker", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "FLEETLORE_SIGNING_KEY" in result.output

@@ -1,0 +1,159 @@
+"""The embedded stack as a user runs it: real processes, really killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError, StackError
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.wire import events as ev
+from streams.demo.world import rollouts
+from streams.embedded.stack import Stack
+from streams.offline.logs import LoggedSession
+from streams.offline.replay import ReplayReport, replay
+
+Query = Callable[[str], list[dict[str, Any]]]
+
+
+def world_sessions(count: int) -> list[LoggedSession]:
+    """Sessions of random agents in the tool world, as they would lie in a log."""
+    sessions = []
+    for number, run_ in enumerate(rollouts(5, count)):
+        session = LoggedSession(f"s{number}", run_["agent"], run_["task"], run_["goal"], run_["outcome"])
+        for step in run_["steps"]:
+            data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
+            if step["error_type"] or step["error_message"]:
+                data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
+            session.events.append(("outcome", data))
+        sessions.append(session)
+    return sessions
+
+
+async def run(stack: Stack, sessions: list[LoggedSession], seed: int) -> ReplayReport:
+    return await replay(
+        sessions,
+        stack.settings,
+        tenant="default",
+        seed=seed,
+        timeout_seconds=60,
+        adapter_seconds=0,
+        progress=lambda _: None,
+    )
+
+
+def worker_pid(stack: Stack) -> int:
+    """The worker itself; the stack knows its guard."""
+    guard = next(child for child in stack._children if child.name == "worker-0").pid
+    return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+
+
+def descendants(pid: int) -> set[int]:
+    try:
+        children = {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    except FileNotFoundError:
+        return set()
+    return children.union(*(descendants(child) for child in children))
+
+
+def running(pids: set[int]) -> set[int]:
+    """Those that have not ended; a zombie has."""
+    left = set()
+    for pid in pids:
+        status = Path(f"/proc/{pid}/status")
+        if status.exists() and "State:\tZ" not in status.read_text():
+            left.add(pid)
+    return left
+
+
+@pytest.mark.timeout(300)
+async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(tmp_path: Path) -> None:
+    sessions = world_sessions(300)
+    async with Stack(tmp_path / "calm", trainer=False) as stack:
+        calm = await run(stack, sessions, seed=1)
+    assert calm.events_processed == calm.events_in
+    assert calm.dead_letters == 0
+    assert sum(calm.judgments.values()) == len(sessions)
+
+    async with Stack(tmp_path / "killed", trainer=False) as stack:
+        replaying = asyncio.create_task(run(stack, sessions, seed=2))
+        await asyncio.sleep(0.5)  # in the middle of it: the whole takes seconds
+        assert not replaying.done()
+        os.kill(worker_pid(stack), signal.SIGKILL)
+        killed = await replaying
+        again = await run(stack, sessions, seed=3)
+    assert killed.events_processed == killed.events_in
+    assert (killed.state_hash, killed.dead_letters) == (calm.state_hash, 0)
+    assert (again.state_hash, again.patterns, again.memory_items) == (calm.state_hash, calm.patterns, calm.memory_items)
+
+    async with Stack(tmp_path / "killed", trainer=False) as stack:
+        lore = await LoreReplica.snapshot(stack.settings.broker, "default")
+    assert len(lore.items) == calm.memory_items
+    assert sum(pattern.level in calm.patterns for pattern in lore.patterns.values()) == sum(calm.patterns.values())
+
+
+@pytest.mark.timeout(900)
+async def test_prometheus_scrapes_worker_and_trainer(tmp_path: Path, prometheus: Callable[..., Query]) -> None:
+    async with Stack(tmp_path) as stack:
+        await run(stack, world_sessions(20), seed=1)
+        targets = {name.partition("-")[0]: url.removeprefix("http://") for name, url in stack.metrics.items()}
+        query = await asyncio.to_thread(prometheus, **targets)
+
+        def figures(expression: str) -> dict[str, float]:
+            return {row["metric"]["job"]: float(row["value"][1]) for row in query(expression)}
+
+        async with asyncio.timeout(200):
+            while figures("fleetlore_trainer_sessions_total")["fleetlore-trainer"] != 20:
+                await asyncio.sleep(0.2)
+        judged = figures('sum by (job) (fleetlore_processed_events_total{stage="judgments"})')
+        assert judged["fleetlore-worker"] == 20
+        assert figures("sum by (job) (fleetlore_sink_rows_total)")["fleetlore-worker"] > 20
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> None:
+    data = tmp_path / "data"
+    command = [sys.executable, "-m", "fleetlore.cli.main", "up", "--data", str(data), "--no-trainer"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stack:
+        assert stack.stderr is not None
+        assert any("Ctrl-C" in line for line in stack.stderr)
+        assert Settings.from_data_dir(data).broker
+        children = descendants(stack.pid)
+        assert len(running(children)) == 6  # broker, Milvus and worker, each under a guard
+        stack.send_signal(number)
+        code = stack.wait(40)
+    assert code == (0 if number == signal.SIGINT else -signal.SIGKILL)
+    deadline = 400
+    while running(children) and deadline:
+        deadline -= 1
+        signal.sigtimedwait([], 0.1)
+    assert not running(children)
+    if number == signal.SIGINT:
+        with pytest.raises(ConfigError, match="no stack runs"):
+            Settings.from_data_dir(data)
+
+
+async def test_one_stack_on_a_folder(tmp_path: Path) -> None:
+    first = Stack(tmp_path)
+    first._lock_folder()
+    with pytest.raises(StackError, match="another stack runs"):
+        async with Stack(tmp_path):
+            pass
+    await first.stop()
+
+
+async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StackError, match="cannot be used"):
+        async with Stack(tmp_path / "file"):
+            pass

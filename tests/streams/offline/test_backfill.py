@@ -1,0 +1,238 @@
+"""A backfill beside a live worker, on a real broker and a real Milvus: filled, switched to, and written on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import orjson
+import pytest
+from pymilvus import MilvusClient
+from typer.testing import CliRunner
+
+from fleetlore.cli.app import build_app
+from fleetlore.config import Settings
+from fleetlore.emit.emitter import Emitter
+from fleetlore.errors import ConfigError, StoreUnavailable
+from fleetlore.kafka.offsets import observer, partitions_of
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
+from sinks.collections import list_generations, make_live
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.topics import ensure_topics
+from streams.demo.world import rollouts
+from streams.embedded.broker import EmbeddedBroker
+from streams.embedded.stack import Stack
+from streams.offline.backfill import Start, run_backfill, switch
+from streams.offline.drain import wait_drained
+from streams.offline.logs import LoggedSession
+from streams.offline.replay import interleave
+from streams.offline.republish import republish
+from streams.offline.state_hash import Knowledge, read_knowledge
+
+Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+TENANT = "default"
+DRAIN_SECONDS = 120.0
+END_TIME = 1_760_000_000.0  # before the start of the clock that the reference runs by
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def world_events(count: int) -> list[Event]:
+    """Events of random agents in the tool world, agents interleaved."""
+    sessions = []
+    for number, run in enumerate(rollouts(5, count)):
+        session = LoggedSession(f"s{number}", run["agent"], run["task"], run["goal"], run["outcome"])
+        for step in run["steps"]:
+            data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
+            if step["error_type"] or step["error_message"]:
+                data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
+            session.events.append(("outcome", data))
+        sessions.append(session)
+    return list(interleave(sessions, TENANT, 0, END_TIME))
+
+
+async def send(settings: Settings, events: Sequence[Event]) -> None:
+    emitter = Emitter(settings.broker, TENANT)
+    await emitter.start()
+    try:
+        for start in range(0, len(events), 200):
+            for event in events[start : start + 200]:
+                emitter.emit(event)
+            assert await emitter.flush(30)
+    finally:
+        await emitter.close()
+
+
+async def known(settings: Settings, generation: str | None = None) -> Knowledge:
+    store = MilvusStore(settings.milvus, "", shared_encoder(), Metrics("test"), generation)
+    try:
+        return await read_knowledge(store, TENANT)
+    finally:
+        await store.close()
+
+
+async def command(*arguments: str) -> tuple[int, str]:
+    """`fleetlore backfill …`: its exit code and output."""
+    result = await asyncio.to_thread(CliRunner().invoke, build_app(), ["backfill", *arguments])
+    return result.exit_code, result.output
+
+
+async def committed(settings: Settings, group: str) -> dict[int, int]:
+    async with observer(settings.broker, group) as consumer:
+        partitions = await partitions_of(consumer, topic(TENANT, "events"))
+        return {each.partition: await consumer.committed(each) or 0 for each in partitions}
+
+
+@pytest.mark.slow
+async def test_a_generation_takes_over_from_a_live_worker_and_nothing_is_lost(
+    tmp_path: Path, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = world_events(900)
+    first, second = len(events) // 3, 2 * len(events) // 3
+    async with Stack(tmp_path, trainer=False) as stack:
+        settings = stack.settings
+        await send(settings, events[:first])
+        report = await run_backfill(settings, "v2")
+        # Run again it goes on, behind the first events of the sessions that are open.
+        await send(settings, events[first : first + 100])
+        again = await run_backfill(settings, "v2")
+        assert report.events == first
+        assert 100 <= again.events < first
+        assert report.dead_letters == 0
+
+        loop = asyncio.get_running_loop()
+
+        async def worked_in_elsewhere() -> None:
+            await send(settings, events[first + 100 : second])
+            ended = {event.session for event in events[:second] if event.kind == "session.ended"}
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while not ended <= {session for session, *_ in (await known(settings, "main")).judgments}:
+                    await asyncio.sleep(0.2)
+
+        def late_switch(client: MilvusClient, name: str) -> None:
+            """What came in since the generation caught up is worked into the old collections first."""
+            asyncio.run_coroutine_threadsafe(worked_in_elsewhere(), loop).result(DRAIN_SECONDS)
+            make_live(client, name)
+
+        monkeypatch.setattr("streams.offline.backfill.make_live", late_switch)
+        await switch(settings, "v2")
+        await send(settings, events[second:])
+        await wait_drained(settings, TENANT, DRAIN_SECONDS)
+
+        expected = await reference(TENANT, events)
+        live = await known(settings)
+        assert live.state_hash == expected.state_hash
+        assert (await known(settings, "v2")).state_hash == expected.state_hash
+        # The worker that has run all the while writes to the new collections and to those only.
+        assert len((await known(settings, "main")).judgments) < len(live.judgments)
+        # The live group went on; nobody rewound it.
+        assert all(offset > 0 for offset in (await committed(settings, settings.group)).values())
+        # Agents are told what the rows say.
+        store = MilvusStore(settings.milvus, "", shared_encoder(), Metrics("test"))
+        assert await republish(settings, store) == 0
+        await store.close()
+        with pytest.raises(ConfigError, match="live"):
+            await run_backfill(settings, "v2")
+
+
+async def test_a_backfill_begins_where_it_is_told_and_goes_on_where_it_ended(
+    broker: EmbeddedBroker, own_milvus: str, reference: Reference
+) -> None:
+    # A broker of its own would take seconds; a tenant of others on the shared one does no harm.
+    settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
+    await ensure_topics(settings)
+    events = world_events(60)
+    half = len(events) // 2
+    await send(settings, events[:half])
+    await asyncio.sleep(0.05)
+    middle = time.time()
+    await asyncio.sleep(0.05)
+    await send(settings, events[half:])
+
+    await run_backfill(settings, "whole")
+    assert (await known(settings, "whole")).state_hash == (await reference(TENANT, events)).state_hash
+    with pytest.raises(ConfigError, match="begun already"):
+        await run_backfill(settings, "whole", Start(offset=3))
+
+    # What others sent has times of its own, and came before the middle.
+    since = await run_backfill(settings, "since", Start(time=middle))
+    assert since.events == len(events) - half
+    times = [event.time for event in events[half:]]
+    assert since.event_seconds == pytest.approx(max(times) - min(times), abs=0.01)
+    late = await run_backfill(settings, "late", Start(time=time.time() + 1000))
+    assert (late.events, late.event_seconds) == (0, 0.0)
+    behind = await run_backfill(settings, "behind", Start(offset=10**9))
+    assert behind.events == 0
+
+    # A name that is used again begins anew: the commits of the dropped collections mean nothing.
+    assert await command("drop", "whole", "--milvus", own_milvus) == (0, "whole is dropped.\n")
+    anew = await run_backfill(settings, "whole")
+    assert anew.events >= len(events)
+
+
+async def test_the_commands(own_milvus: str, broker: EmbeddedBroker) -> None:
+    settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
+    await ensure_topics(settings)
+    store = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
+    await store.open()
+    await store.close()
+    both = ["--broker", broker.address, "--milvus", own_milvus]
+
+    code, output = await command("run", "v2", *both, "--json")
+    assert code == 0, output
+    assert orjson.loads(output.splitlines()[-1])["name"] == "v2"
+    assert await command("switch", "v2", *both) == (0, "v2 is live.\n")
+    code, output = await command("list", "--milvus", own_milvus, "--json")
+    assert orjson.loads(output) == [{"name": "main", "live": False}, {"name": "v2", "live": True}]
+    assert await command("drop", "main", "--milvus", own_milvus) == (0, "main is dropped.\n")
+    for wrong, said in (
+        (("drop", "v2", "--milvus", own_milvus), "live"),
+        (("switch", "v3", *both), "no generation"),
+        (("run", "No Name", *both), "is none"),
+        (("run", "v3", *both, "--from", "yesterday"), "ISO 8601"),
+        (("run", "v3", *both, "--from", "2026-05-01", "--from-offset", "1"), "exclude"),
+    ):
+        code, output = await command(*wrong)
+        assert code == 1
+        assert said in output
+
+
+async def test_a_switch_that_died_half_way_is_ended_by_the_next(
+    broker: EmbeddedBroker, own_milvus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
+    await ensure_topics(settings)
+    live = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
+    await live.open()
+    await run_backfill(settings, "v2")
+
+    def die(client: MilvusClient, name: str) -> None:
+        client.alter_alias(f"patterns_{name}", "patterns")
+        raise StoreUnavailable("killed between two names")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streams.offline.backfill.make_live", die)
+        with pytest.raises(StoreUnavailable):
+            await switch(settings, "v2")
+    with pytest.raises(ConfigError, match="live"):
+        await run_backfill(settings, "v2")
+    names = ("patterns", "judgments", "items")
+    assert [await fresh(own_milvus, name) for name in names] == ["patterns_v2", "judgments_main", "items_main"]
+    await switch(settings, "v2")
+    assert [await fresh(own_milvus, name) for name in names] == ["patterns_v2", "judgments_v2", "items_v2"]
+    assert await live.on_client(list_generations) == {"main": False, "v2": True}
+    await live.close()
+
+
+async def fresh(address: str, name: str) -> str:
+    store = MilvusStore(address, "", shared_encoder(), Metrics("test"))
+    try:
+        return await store.resolve(name)
+    finally:
+        await store.close()

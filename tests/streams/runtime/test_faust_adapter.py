@@ -1,0 +1,317 @@
+"""The seam to Faust, on two brokers: what we take of its private parts still does what we rely on.
+
+If one of these fails after an upgrade of Faust or aiokafka, then events would be lost or late: mend `streams/runtime/faust_adapter.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka import TopicPartition as KafkaPartition
+from mode import Service
+
+from fleetlore.kafka.offsets import observer
+from fleetlore.testing.mock_cluster import Failure, MockCluster, Request
+from streams.embedded.broker import EmbeddedBroker
+from streams.runtime import faust_adapter as faust_seam
+from streams.stage.base import TopicPartition
+
+pytestmark = pytest.mark.timeout(300)
+
+SCRIPT = Path(__file__).with_name("seam_worker.py")
+PATIENCE_SECONDS = 100.0
+FETCH_WAIT_MS = 37
+BUFFER_PLACES = 64  # as in seam_worker.py, of 16 KiB each
+LARGE = 256 * 1024  # bytes of a record as an emitter fills it at most
+LARGE_PLACES = 17
+
+
+class SeamWorker:
+    """`seam_worker.py` as a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.facts: dict[str, Any] = {}
+
+    async def line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_SECONDS)
+        assert line, "the worker ended"
+        return dict(json.loads(line))
+
+    async def records(self, count: int) -> list[tuple[int, str]]:
+        """The next records: (offset, value)."""
+        found: list[tuple[int, str]] = []
+        while len(found) < count:
+            line = await self.line()
+            if "offset" in line:
+                found.append((line["offset"], line["value"]))
+            else:
+                self.facts |= line
+        return found
+
+    async def tell(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{order}\n".encode())
+        await self._process.stdin.drain()
+
+    async def answer(self, field: str) -> dict[str, Any]:
+        """The next line with that field; those before it are facts."""
+        while field not in (line := await self.line()):
+            self.facts |= line
+        return line
+
+    async def commit(self, offset: int, partition: int = 0) -> bool:
+        await self.tell(f"commit {partition} {offset}")
+        return bool((await self.answer("committed"))["committed"])
+
+    async def state(self) -> dict[str, Any]:
+        await self.tell("state")
+        return await self.answer("paused")
+
+    async def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.communicate()
+
+
+@asynccontextmanager
+async def seam_worker(bootstrap: str, topic: str, group: str) -> AsyncIterator[SeamWorker]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(SCRIPT),
+        bootstrap,
+        topic,
+        group,
+        str(FETCH_WAIT_MS),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=SCRIPT.parents[2],
+    )
+    worker = SeamWorker(process)
+    try:
+        yield worker
+    finally:
+        await worker.kill()
+
+
+async def committed(bootstrap: str, topic: str, group: str, partition: int = 0) -> int | None:
+    async with observer(bootstrap, group) as consumer:
+        offset: int | None = await consumer.committed(KafkaPartition(topic, partition))
+        return offset
+
+
+async def produce(bootstrap: str, topic: str, numbers: range, size: int = 0) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for number in numbers:
+            await producer.send_and_wait(topic, str(number).encode().ljust(size), partition=0)
+
+
+@pytest.mark.parametrize("cluster", ["tansu", "librdkafka's mock"])
+async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
+    cluster: str, request: pytest.FixtureRequest, make_topics: Any, tenant: str
+) -> None:
+    if cluster == "tansu":
+        bootstrap = request.getfixturevalue("broker").address
+        await make_topics(bootstrap, tenant, "events", partitions=1)
+    else:
+        bootstrap = request.getfixturevalue("mock_cluster")
+    topic, group = f"fleetlore.{tenant}.events", f"seam-{uuid.uuid4().hex[:8]}"
+    await produce(bootstrap, topic, range(20))
+
+    async with seam_worker(bootstrap, topic, group) as worker:
+        assert await worker.records(20) == [(number, str(number)) for number in range(20)]
+        assert worker.facts["fetch_wait_ms"] == FETCH_WAIT_MS
+        # A second round through the stream: Faust's own commit (every 0.1 s) has had its chance when it is through.
+        for start in range(20, 26):
+            await produce(bootstrap, topic, range(start, start + 1))
+            assert await worker.records(1) == [(start, str(start))]
+            await asyncio.sleep(0.1)
+        assert not await committed(bootstrap, topic, group), "Faust has committed by itself"
+        assert await worker.commit(7)
+        assert await committed(bootstrap, topic, group) == 7
+        assert await worker.commit(12)
+        await produce(bootstrap, topic, range(26, 27))
+        assert await worker.records(1) == [(26, "26")]
+        assert await committed(bootstrap, topic, group) == 12
+        await worker.kill()
+
+    async with seam_worker(bootstrap, topic, group) as worker:
+        assert await worker.records(15) == [(number, str(number)) for number in range(12, 27)]
+        assert await committed(bootstrap, topic, group) == 12
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
+    with MockCluster(brokers=3) as cluster:
+        yield cluster
+
+
+async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: str) -> None:
+    """Requests that fail, a coordinator that moves and one that goes down, a leader that moves: nothing is read twice."""
+    topic, group = f"fleetlore.{tenant}.events", tenant
+    cluster.create_topic(topic, partitions=1, replication=3)
+    cluster.move_leader(topic, 0, 1)
+    cluster.move_coordinator(group, 2)
+    await produce(cluster.address, topic, range(10))
+    async with seam_worker(cluster.address, topic, group) as worker:
+        assert await worker.records(10) == [(number, str(number)) for number in range(10)]
+        cluster.fail_next(
+            Request.OFFSET_COMMIT,
+            [Failure.NOT_COORDINATOR, Failure.COORDINATOR_LOADING, Failure.COORDINATOR_NOT_AVAILABLE],
+        )
+        assert await worker.commit(4)
+        cluster.move_coordinator(group, 3)
+        assert await worker.commit(6)
+        cluster.fail_next(Request.FETCH, [Failure.NOT_LEADER, Failure.REQUEST_TIMED_OUT])
+        cluster.move_leader(topic, 0, 2)
+        cluster.down(1)
+        await produce(cluster.address, topic, range(10, 15))
+        assert await worker.records(5) == [(number, str(number)) for number in range(10, 15)]
+        cluster.up(1)
+        assert await worker.commit(12)
+        assert await committed(cluster.address, topic, group) == 12
+        await worker.kill()
+    async with seam_worker(cluster.address, topic, group) as worker:
+        assert await worker.records(3) == [(number, str(number)) for number in range(12, 15)]
+
+
+async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    topic, group = f"fleetlore.{tenant}.events", tenant
+    await make_topics(broker.address, tenant, "events", partitions=2)
+    async with seam_worker(broker.address, topic, group) as first:
+        assert (await first.answer("assigned"))["assigned"] == [0, 1]
+        assert await first.commit(5, partition=0) and await first.commit(5, partition=1)
+        async with seam_worker(broker.address, topic, group) as second:
+            [taken] = (await second.answer("assigned"))["assigned"]
+            [left] = (await first.answer("assigned"))["assigned"]
+            assert {left, taken} == {0, 1}
+            assert not await first.commit(9, partition=taken)
+            assert await first.commit(9, partition=left)
+            assert await committed(broker.address, topic, group, taken) == 5
+            assert await committed(broker.address, topic, group, left) == 9
+
+
+async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_bytes(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    topic, count = f"fleetlore.{tenant}.events", 60
+    async with seam_worker(broker.address, topic, tenant) as worker:
+        await worker.answer("assigned")
+        await worker.tell("hold")
+        await produce(broker.address, topic, range(count), size=LARGE)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (state := await worker.state())["paused"]:
+                await asyncio.sleep(0.1)
+        assert state["buffered"] <= BUFFER_PLACES + LARGE_PLACES
+        await produce(broker.address, topic, range(count, count + 10), size=LARGE)
+        await asyncio.sleep(0.5)
+        state = await worker.state()
+        assert state["paused"] == 1
+        assert state["lag"] >= count + 9  # the embedded broker may not count the newest
+        assert state["buffered"] <= BUFFER_PLACES + LARGE_PLACES
+        await worker.tell("go")
+        read = await worker.records(count + 10)
+        assert [offset for offset, _ in read] == list(range(count + 10))
+        state = await worker.state()
+        assert (state["paused"], state["lag"], state["buffered"]) == (0, 0, 0)
+
+
+def test_our_partitions_are_equal_to_fausts() -> None:
+    """High watermarks and commits are looked up in dictionaries that are keyed by either."""
+    from faust.types import TP
+
+    assert {TP("t", 1): 5} == {TopicPartition("t", 1): 5}
+    assert hash(TP("t", 1)) == hash(TopicPartition("t", 1))
+
+
+def test_faust_still_has_the_parts_that_the_seam_takes_hold_of() -> None:
+    from faust import App
+    from faust.transport.consumer import Consumer as BaseConsumer
+    from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
+
+    assert callable(AIOKafkaConsumerThread._create_worker_consumer)
+    assert callable(AIOKafkaConsumerThread._commit)
+    assert callable(Consumer._new_consumer_thread)
+    assert callable(BaseConsumer._commit)
+    assert callable(BaseConsumer._wait_next_records)
+    assert callable(BaseConsumer._get_active_partitions)
+    assert "await self.wait_first(\n" in inspect.getsource(BaseConsumer._drain_messages), "it hands a record over"
+    assert issubclass(Transport.Consumer, BaseConsumer)
+    assert callable(App._on_rebalance_when_stopped)
+
+
+class HandingOver:
+    """A coroutine that hands a record over, and what it did."""
+
+    def __init__(self, waits: bool) -> None:
+        self.waits, self.room = waits, asyncio.Event()
+        self.did: list[str] = []
+
+    async def __call__(self) -> str:
+        self.did.append("begun")
+        try:
+            if self.waits:
+                await self.room.wait()
+                await asyncio.sleep(0)
+        finally:
+            self.did.append("ended")
+        return "done"
+
+
+@pytest.fixture
+async def consumer() -> Any:
+    """A consumer of the seam that was never started."""
+    app: Any = SimpleNamespace(conf=SimpleNamespace(broker_consumer=[]), loop=asyncio.get_running_loop())
+    kind = faust_seam.transport(app, FETCH_WAIT_MS).Consumer
+    consumer = kind.__new__(kind)
+    Service.__init__(consumer, loop=app.loop)
+    return consumer
+
+
+async def test_a_record_for_which_there_is_room_is_handed_over_without_a_task(consumer: Any) -> None:
+    handing_over, suspended = HandingOver(waits=False), asyncio.Event()
+    step = consumer.wait_first(handing_over(), suspended.wait())
+    with pytest.raises(StopIteration) as end:
+        step.send(None)
+    assert end.value.value.results == ["done"] and not end.value.value.stopped
+    assert handing_over.did == ["begun", "ended"]
+
+
+@pytest.mark.parametrize("suspended_first", [False, True])
+async def test_a_record_that_has_to_wait_does_so_until_there_is_room_or_the_flow_is_suspended(
+    consumer: Any, suspended_first: bool
+) -> None:
+    handing_over, suspended = HandingOver(waits=True), asyncio.Event()
+    waiting = asyncio.create_task(consumer.wait_first(handing_over(), suspended.wait()))
+    await asyncio.sleep(0.01)
+    assert handing_over.did == ["begun"] and not waiting.done()
+    (suspended if suspended_first else handing_over.room).set()
+    results = (await waiting).results
+    assert results == ([True] if suspended_first else ["done"])
+    await asyncio.sleep(0)
+    assert handing_over.did == ["begun", "ended"]
+
+
+async def test_an_error_in_handing_a_record_over_is_raised(consumer: Any) -> None:
+    async def fails() -> None:
+        raise ValueError("a record")
+
+    with contextlib.closing(asyncio.Event().wait()) as suspended, pytest.raises(ValueError, match="a record"):
+        await consumer.wait_first(fails(), suspended)

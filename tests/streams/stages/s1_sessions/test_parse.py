@@ -1,0 +1,194 @@
+"""Reading events: what is good is read at once, and what is bad gets its reason and harms nothing beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.errors import InvalidEvent
+from fleetlore.testing.clock import FakeClock
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event, parse_event, to_cloudevent
+from fleetlore.wire.records import BATCH_HEADERS, CONTENT_TYPE, EVENT_TYPE, MAX_EVENT_BYTES, encode_record
+from fleetlore.wire.topics import topic
+from sinks.metrics import Metrics
+from streams.stage.base import Effects, Record
+from streams.stages.s1_sessions import parse as incoming
+from streams.stages.s1_sessions.parse import Incoming, bytes_of, read_events
+from streams.stages.s1_sessions.stage import SessionsStage
+
+NOW = 1_767_225_600.0
+
+
+def event(sequence: int, text: str = "ok") -> Event:
+    return Event("outcome", "acme", "a", "s", sequence, NOW, {ev.TOOL: "bash", ev.RESULT: text})
+
+
+def record(value: bytes | None, headers: dict[str, bytes] | None = None) -> Record:
+    return Record(topic("acme", "events"), 0, 7, None, value, headers or {})
+
+
+def read(value: bytes | None, headers: dict[str, bytes] | None = None) -> tuple[list[Incoming], Effects]:
+    effects = Effects()
+    return read_events(record(value, headers), "acme", NOW, effects), effects
+
+
+def reasons(value: bytes | None, headers: dict[str, bytes] | None = None) -> list[str]:
+    return [letter.reason for letter in read(value, headers)[1].dead_letters]
+
+
+def test_a_batch_reads_as_the_events_it_was_made_of() -> None:
+    events, effects = read(encode_record([event(number) for number in range(5)]), dict(BATCH_HEADERS))
+    assert [(each.session, each.sequence, each.data.tool, each.data.result) for each in events] == [
+        ("s", number, "bash", "ok") for number in range(5)
+    ]
+    assert effects.processed == 5
+
+
+@pytest.mark.parametrize("headers", [None, {CONTENT_TYPE: EVENT_TYPE}, {CONTENT_TYPE: b"text/plain"}])
+def test_a_single_structured_event_is_read_whatever_its_content_type(headers: dict[str, bytes] | None) -> None:
+    [read_back] = read(orjson.dumps(to_cloudevent(event(3))), headers)[0]
+    assert (read_back.sequence, read_back.time.timestamp()) == (3, NOW)
+
+
+def test_binary_mode_has_the_attributes_in_headers() -> None:
+    attributes = to_cloudevent(event(3))
+    data = attributes.pop("data")
+    headers = {f"ce_{name}": str(value).encode() for name, value in attributes.items()}
+    [read_back] = read(orjson.dumps(data), {**headers, CONTENT_TYPE: b"application/json"})[0]
+    assert read_back == read(encode_record([event(3)]))[0][0]
+
+
+@pytest.mark.parametrize("sequence", [b"", b"three", b"-1", b"\xff", "³".encode(), b"1.5"])
+def test_a_bad_sequence_in_binary_mode_is_refused_and_breaks_nothing(sequence: bytes) -> None:
+    headers = {f"ce_{name}": str(value).encode() for name, value in to_cloudevent(event(3)).items() if name != "data"}
+    assert reasons(b'{"gen_ai.tool.name": "bash"}', {**headers, "ce_sequence": sequence}) == ["bad_field"]
+
+
+def test_an_array_in_binary_mode_is_the_data_of_one_event_and_not_a_batch() -> None:
+    headers = {f"ce_{name}": str(value).encode() for name, value in to_cloudevent(event(3)).items() if name != "data"}
+    assert reasons(b"[1, 2]", headers) == ["bad_field"]
+
+
+def test_an_event_that_is_too_large_leaves_those_beside_it_alone() -> None:
+    events, effects = read(encode_record([event(0), event(1, "x" * MAX_EVENT_BYTES), event(2)]))
+    assert [each.sequence for each in events] == [0, 2]
+    assert [letter.reason for letter in effects.dead_letters] == ["too_large"]
+    assert effects.processed == 2
+
+
+def test_a_large_batch_of_small_events_is_not_too_large() -> None:
+    events, effects = read(encode_record([event(number, "x" * 9_000) for number in range(64)]))
+    assert len(events) == 64
+    assert not effects.dead_letters
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "empty"),
+        (b"", "empty"),
+        (b"hello", "not_json"),
+        (b"{", "not_json"),
+        (b"\xff\xfe", "not_json"),
+        (b"[NaN]", "not_json"),
+        (b"[" * 100_000, "not_json"),
+        (b'["\\ud800"]', "not_json"),
+        (b"7", "wrong_shape"),
+        (b"null", "wrong_shape"),
+    ],
+)
+def test_what_is_no_event_is_one_dead_letter_with_all_its_bytes(value: bytes | None, reason: str) -> None:
+    effects = read(value)[1]
+    assert [(letter.reason, letter.value) for letter in effects.dead_letters] == [(reason, value or b"")]
+
+
+def test_a_bad_event_is_kept_with_the_very_bytes_it_had() -> None:
+    odd = b'{ "specversion" : "0.3", "id": 1 }'
+    events, effects = read(b"[" + orjson.dumps(to_cloudevent(event(0))) + b" , " + odd + b"]")
+    assert [each.sequence for each in events] == [0]
+    assert [(letter.reason, letter.value) for letter in effects.dead_letters] == [("unknown_version", odd)]
+
+
+def test_the_bytes_of_an_event_are_found_again() -> None:
+    parts = [orjson.dumps(to_cloudevent(event(number))) for number in range(3)]
+    whole = record(b"[1," + b",".join(parts) + b"]")
+    assert bytes_of(read_events(whole, "acme", NOW, Effects())[2], whole) == parts[2]
+
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(min_value=-5, max_value=2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    st.just("success"),
+    st.just("x" * 257),
+    st.just("tab\there"),
+    st.just("a\u00a0b"),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+)
+FIELDS = (ev.TOOL, ev.ARGUMENTS, ev.RESULT, ev.ERROR_TYPE, ev.ERROR_MESSAGE, ev.DURATION, ev.ADVICE, ev.ADAPTER)
+FIELDS += (ev.GOAL, ev.TASK, ev.OUTCOME, ev.REWARD, ev.ROLE, ev.CONTENT)
+
+
+@given(
+    kind=st.sampled_from(["outcome", "action", "message", "session.started", "session.ended", "feedback"]),
+    data=st.dictionaries(st.sampled_from(FIELDS), ODD, max_size=4),
+    envelope=st.dictionaries(st.sampled_from(["agent", "session", "sequence", "tenant", "time"]), ODD, max_size=1),
+)
+def test_the_fast_way_takes_exactly_what_the_contract_takes(
+    kind: Any, data: dict[str, Any], envelope: dict[str, Any]
+) -> None:
+    raw = to_cloudevent(Event(kind, "acme", "a", "s", 0, NOW, {})) | {"data": {ev.TOOL: "bash", **data}} | envelope
+    value = msgspec.json.encode([raw])
+    try:
+        parse_event(msgspec.json.decode(value)[0], "acme", NOW)
+        expected = None
+    except InvalidEvent as error:
+        expected = error.reason
+    events, effects = read(value)
+    assert [letter.reason for letter in effects.dead_letters] == ([expected] if expected else [])
+    assert len(events) == (expected is None)
+
+
+@given(data=st.dictionaries(st.sampled_from(FIELDS), ODD, max_size=4))
+def test_a_bad_neighbour_changes_nothing_about_a_good_event(data: dict[str, Any]) -> None:
+    raw = to_cloudevent(Event("outcome", "acme", "a", "s", 0, NOW, {})) | {"data": {ev.TOOL: "bash", **data}}
+    alone = read(msgspec.json.encode([raw]))[0]
+    assert read(msgspec.json.encode([raw, 7]))[0] == alone
+
+
+def test_the_types_are_those_of_the_contract() -> None:
+    known = msgspec.inspect.type_info(Incoming)
+    assert isinstance(known, msgspec.inspect.StructType)
+    [kinds] = [field.type for field in known.fields if field.name == "type"]
+    assert isinstance(kinds, msgspec.inspect.LiteralType)
+    assert set(kinds.values) == set(ev._TYPES)
+    assert {
+        incoming.STARTED,
+        incoming.ACTION,
+        incoming.OUTCOME,
+        incoming.MESSAGE,
+        incoming.ENDED,
+        incoming.FEEDBACK,
+    } == set(kinds.values)
+
+
+class NoStore:
+    async def get(self, collection: str, ids: object, *fields: str) -> dict[str, Any]:
+        raise AssertionError("nothing is held back long enough to ask for it")
+
+
+async def test_every_event_that_arrives_is_counted_the_bad_ones_too() -> None:
+    metrics = Metrics("worker")
+    stage = SessionsStage(NoStore(), FakeClock(), metrics, 3600.0)
+    await stage.process([record(msgspec.json.encode([to_cloudevent(event(0)), 7])), record(b"{")])
+    name = topic("acme", "events")
+    assert metrics.registry.get_sample_value("fleetlore_received_events_total", {"topic": name}) == 3

@@ -1,0 +1,69 @@
+"""Texts of events: whatever a client sends becomes text, and no secret gets past."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.redact.redact import redact
+from streams.stages.s1_sessions.parse import MESSAGE, OUTCOME, STARTED, Data, Incoming
+from streams.stages.s1_sessions.sanitize import clean
+
+TOKEN = "ghp_" + "a1B2" * 9
+TEXTS = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from([f"x {TOKEN}", "password=hunter2!x", "Bearer abcdefgh12345678", "https://u:p4ss@h/x"]),
+)
+
+
+def event(kind: Any, **data: Any) -> Incoming:
+    return Incoming(
+        specversion="1.0",
+        type=kind,
+        agent="a",
+        session="s",
+        sequence=0,
+        time=datetime.fromtimestamp(0, UTC),
+        data=Data(**data),
+    )
+
+
+def test_arguments_and_results_become_text() -> None:
+    made = event(OUTCOME, tool="t", arguments={"b": 1, "a": [2]}, result=None)
+    clean([made])
+    assert (made.data.arguments, made.data.result) == ('{"a":[2],"b":1}', "")
+
+
+def test_what_no_encoder_writes_becomes_text_all_the_same() -> None:
+    nested: Any = "x"
+    for _ in range(400):
+        nested = [nested]
+    made = event(OUTCOME, tool="t", arguments={"n": 2**70}, result=nested)
+    clean([made])
+    assert made.data.arguments == f'{{"n": "{2**70}"}}' or made.data.arguments == f'{{"n": {2**70}}}'
+    assert made.data.result.startswith("[[")
+
+
+@given(st.lists(st.tuples(st.sampled_from([OUTCOME, MESSAGE, STARTED]), TEXTS, TEXTS, TEXTS), max_size=8))
+def test_a_batch_is_masked_as_each_of_its_texts_is(rows: list[tuple[Any, str, str, str]]) -> None:
+    def made() -> list[Incoming]:
+        return [
+            event(kind, tool="t", arguments=a, result=b, error_message=c)
+            if kind == OUTCOME
+            else event(kind, content=a, goal=b, task=c)
+            for kind, a, b, c in rows
+        ]
+
+    events = made()
+    clean(events)
+    for each, (kind, *texts) in zip(events, rows, strict=True):
+        data = each.data
+        masked = (
+            [data.arguments, data.result, data.error_message]
+            if kind == OUTCOME
+            else [data.content, data.goal, data.task]
+        )
+        assert masked == [redact(text) for text in texts]

@@ -1,0 +1,119 @@
+"""What becomes of a judge whom feedback contradicts again and again, and what a restart knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from fleetlore.cli.main import main
+from fleetlore.risk.encoder import StaticEncoder
+from models.judge.record import FEWEST_CASES, JudgeRecord
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from streams.commands.judges import tally
+from streams.stages.s3_judgments.judge_records import LABEL
+
+Pipeline = Any  # `MemoryPipeline` of conftest.py
+MakePipeline = Callable[..., Pipeline]
+
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+MANY = 4 * FEWEST_CASES  # they are spread over two partitions
+
+
+async def rows(pipeline: Pipeline) -> list[dict[str, Any]]:
+    return tally(
+        [
+            JudgeRecord.from_json(row["state"])
+            async for row in pipeline.store.rows("judgments", pipeline.tenant, label=LABEL)
+        ]
+    )
+
+
+async def send_unsure(pipeline: Pipeline, name: str, corrected: bool) -> None:
+    """Sessions that ended on a failed call, which the rules call failures, and perhaps somebody who says that they were none."""
+    story = pipeline.story
+    for n in range(MANY):
+        await pipeline.send(story.session(f"{name}{n}", RIGHT, WRONG, outcome="unknown"))
+    await pipeline.drain()
+    if corrected:
+        await pipeline.send([story.feedback(f"{name}{n}", "success") for n in range(MANY)])
+        await pipeline.drain()
+
+
+async def test_a_judge_that_is_contradicted_too_often_abstains_also_after_a_restart(
+    memory_pipeline: MakePipeline,
+) -> None:
+    pipeline = memory_pipeline()
+    await send_unsure(pipeline, "early", corrected=True)
+    [row] = await rows(pipeline)
+    assert (row["judge"], row["tools"], row["said"]) == ("rules-1", "bash", "failure")
+    assert (row["right"], row["wrong"], row["silenced"]) == (0, MANY, True)
+    assert await pipeline.metric("fleetlore_judge_cases_total", source="rules", result="contradicted") == MANY
+    pipeline.crash()
+    await send_unsure(pipeline, "late", corrected=False)
+    late = [row for row in await pipeline.bodies("judgments") if row["session"].startswith("late")]
+    assert {(row["label"], row["source"]) for row in late} == {("abstained", "none")}
+    assert await pipeline.metric("fleetlore_judge_silenced_total", source="rules") >= MANY
+
+
+async def test_a_judge_that_is_right_is_heard(memory_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.judge.chain.AUDITED_ONE_IN", 2)
+    pipeline = memory_pipeline()
+    for n in range(2 * MANY):
+        await pipeline.send(pipeline.story.session(f"s{n}", RIGHT, WRONG, outcome="failure"))
+    await send_unsure(pipeline, "late", corrected=False)
+    [row] = await rows(pipeline)
+    assert (row["judge"], row["wrong"], row["silenced"]) == ("rules-1", 0, False)
+    assert MANY / 2 < row["right"] < 2 * MANY
+    late = [row for row in await pipeline.bodies("judgments") if row["session"].startswith("late")]
+    assert {(row["label"], row["source"]) for row in late} == {("failure", "rules")}
+
+
+async def test_everything_twice_is_counted_once(memory_pipeline: MakePipeline) -> None:
+    pipeline = memory_pipeline()
+    story = pipeline.story
+    events = [
+        *story.session("a", RIGHT, WRONG, outcome="failure"),
+        *story.session("b", RIGHT, WRONG, outcome="unknown"),
+        story.feedback("b", "success"),
+        story.feedback("a", "success", 1),
+        story.feedback("a", "failure", 2, 1_760_000_300.0),
+    ]
+    await pipeline.send(events)
+    await pipeline.drain()
+    once = await rows(pipeline)
+    # Session `a` is none of those on which the rules are asked beside the environment.
+    assert {(row["judge"], row["right"], row["wrong"]) for row in once} == {("rules-1", 0, 1), ("reward-1", 1, 0)}
+    pipeline.crash()
+    await pipeline.send(list(reversed(events)))
+    await pipeline.send(events)
+    await pipeline.drain()
+    assert await rows(pipeline) == once
+
+
+async def test_the_command_says_it(
+    memory_pipeline: MakePipeline, milvus: str, tenant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = memory_pipeline(tenant)
+    await send_unsure(pipeline, "early", corrected=True)
+    store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
+    await store.open()
+    await store.upsert("judgments", list(pipeline.store.collections["judgments"].values()))
+    await store.close()
+
+    def said(*options: str) -> str:
+        with pytest.raises(SystemExit) as end:
+            main(["judges", "--milvus", milvus, *options])
+        assert not end.value.code
+        return capsys.readouterr().out
+
+    told = await asyncio.to_thread(said, "--tenant", tenant, "--json")
+    assert orjson.loads(told)["judges"] == await rows(pipeline)
+    [line] = [line for line in (await asyncio.to_thread(said, "--tenant", tenant)).splitlines() if "rules-1" in line]
+    assert line.split()[1:5] == ["bash", "failure", "0", str(MANY)] and line.endswith("[silenced]")
+    assert "measured" in await asyncio.to_thread(said, "--tenant", "nobody")

@@ -1,0 +1,388 @@
+"""A language model in the pipeline: what nobody could judge is asked about, once, and nothing waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.testing.model_endpoint import ModelEndpoint, Reply
+from fleetlore.wire import events as ev
+from fleetlore.wire.topics import topic
+from models.judge.record import FEWEST_CASES
+from sinks.metrics import Metrics
+from streams.stages.s3_judgments.language_model import LanguageModel
+
+Pipeline = Any  # `MemoryPipeline` of conftest.py
+MakePipeline = Callable[..., Pipeline]
+
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+FAILED = {"thoughts": "", "complete": "no", "grounded": "yes", "right_target": "yes", "verdict": "failure"}
+WORKED = {"thoughts": "", "complete": "yes", "grounded": "yes", "right_target": "yes", "verdict": "success"}
+UNSURE = {"thoughts": "", "complete": "unsure", "grounded": "yes", "right_target": "yes", "verdict": "unsure"}
+NOTES = {
+    "items": [{"title": "Mind the spelling", "description": "d", "content": "Write install.", "when": "before pip"}]
+}
+
+
+PAIR_NOTES = {
+    "items": [
+        {"title": f"t{place}", "description": "d", "content": f"Told apart {place}.", "when": "w"} for place in range(5)
+    ]
+}
+
+
+def answer(request: dict[str, Any]) -> Any:
+    """Of a session whose goal says so that it failed, of others that they worked; and a note on each."""
+    if "You write down" in request["messages"][0]["content"]:
+        return NOTES
+    return FAILED if "hopeless" in request["messages"][1]["content"] else WORKED
+
+
+@pytest.fixture
+def endpoint() -> Iterator[ModelEndpoint]:
+    with ModelEndpoint(answer) as running:
+        yield running
+
+
+MakeModel = Callable[..., LanguageModel]
+
+
+@pytest.fixture
+async def model(endpoint: ModelEndpoint, tmp_path: Path) -> Any:
+    made: list[LanguageModel] = []
+
+    def make(**changes: Any) -> LanguageModel:
+        values: dict[str, Any] = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_audit_share": 0.0}
+        values |= {"llm_answers": str(tmp_path / "answers")}
+        made.append(LanguageModel(Settings(**(values | changes)), Metrics("worker")))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+async def judgments(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+    return {row["session"]: (row["label"], row["source"]) for row in await pipeline.bodies("judgments")}
+
+
+def results(metrics: Metrics) -> dict[str, float]:
+    return {
+        sample.labels["result"]: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "fleetlore_llm_questions_total"
+    }
+
+
+async def send_unsure(pipeline: Pipeline, *sessions: str) -> None:
+    for name in sessions:
+        task = "hopeless" if name.startswith("bad") else "task-1"
+        await pipeline.send(pipeline.story.session(name, WRONG, RIGHT, outcome="unknown", task=task))
+
+
+async def test_only_what_nobody_could_judge_is_asked_about(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    pipeline = memory_pipeline(model=model())
+    await send_unsure(pipeline, "good", "bad")
+    await pipeline.send(pipeline.story.session("rewarded", RIGHT))
+    await pipeline.send(pipeline.story.session("ruled", RIGHT, WRONG, outcome="unknown"))
+    await pipeline.drain()
+    assert await judgments(pipeline) == {
+        "good": ("success", "llm"),
+        "bad": ("failure", "llm"),
+        "rewarded": ("success", "reward"),
+        "ruled": ("failure", "rules"),
+    }
+    assert len(endpoint.requests) == 2
+    assert all(committed == end for committed, end in pipeline.committed("judgments").values())
+    # Nobody has measured this judge yet, so what it says is no lesson.
+    learned = [row for row in await pipeline.bodies("items") if row["kind"] != "recovery"]
+    assert {session for row in learned for session in row["sessions"]} == {"rewarded", "ruled"}
+
+
+async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    pipeline = memory_pipeline(model=model(llm_distill_share=1.0))
+    story = pipeline.story
+    await send_unsure(pipeline, "good", "bad")
+    await pipeline.send(story.session("rewarded", RIGHT))
+    await pipeline.drain()
+    known, asked = await pipeline.knowledge(), len(endpoint.requests)
+    assert asked == 3
+    pipeline.crash()
+    await send_unsure(pipeline, "good", "bad")
+    await pipeline.send(story.session("rewarded", RIGHT))
+    await pipeline.drain()
+    assert await pipeline.knowledge() == known
+    other = memory_pipeline(model=model(llm_distill_share=1.0), batch_records=1)
+    await send_unsure(other, "bad", "good")
+    await other.send(story.session("rewarded", RIGHT))
+    await other.drain()
+    assert await other.knowledge() == known
+    assert len(endpoint.requests) == asked
+
+
+async def test_feedback_outranks_a_model_before_and_after_it(memory_pipeline: MakePipeline, model: MakeModel) -> None:
+    pipeline = memory_pipeline(model=model())
+    await pipeline.send([pipeline.story.feedback("bad-1", "success")])
+    await send_unsure(pipeline, "bad-1", "bad-2")
+    await pipeline.drain()
+    await pipeline.send([pipeline.story.feedback("bad-2", "success")])
+    await pipeline.drain()
+    assert set((await judgments(pipeline)).values()) == {("success", "feedback")}
+
+
+async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    answer = threading.Event()
+
+    def slow(_: dict[str, Any]) -> Reply:
+        assert answer.wait(60)
+        return Reply(orjson.dumps(WORKED).decode())
+
+    endpoint.model = slow
+    pipeline = memory_pipeline(model=model(llm_timeout_seconds=60.0))
+    await send_unsure(pipeline, "slow")
+    await pipeline.send(pipeline.story.session("rewarded", RIGHT))
+    while len(await judgments(pipeline)) < 2:
+        await pipeline.step()
+        pipeline.commit()
+    assert await judgments(pipeline) == {"slow": ("abstained", "none"), "rewarded": ("success", "reward")}
+    for _ in range(4):
+        await pipeline.step()
+        pipeline.commit()
+    assert any(committed < end for committed, end in pipeline.committed("judgments").values())
+    answer.set()
+    pipeline.crash()
+    await pipeline.drain()
+    assert (await judgments(pipeline))["slow"] == ("success", "llm")
+    assert all(committed == end for committed, end in pipeline.committed("judgments").values())
+
+
+@pytest.mark.parametrize(
+    ("reply", "changes", "result"),
+    [
+        (Reply("overloaded", 500), {}, "failed"),
+        (Reply("{}", seconds=1.0), {"llm_timeout_seconds": 0.1}, "timeout"),
+        (Reply("not json"), {}, "malformed"),
+        (Reply("{}"), {"llm_tokens_per_day": 100}, "budget"),
+    ],
+)
+async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_the_stream_goes_on(
+    memory_pipeline: MakePipeline,
+    endpoint: ModelEndpoint,
+    reply: Reply,
+    changes: dict[str, Any],
+    result: str,
+    tmp_path: Path,
+) -> None:
+    endpoint.model = lambda request: reply
+    metrics = Metrics("worker")
+    values = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_answers": str(tmp_path / "a")}
+    asking = LanguageModel(Settings(**(values | changes)), metrics)
+    pipeline = memory_pipeline(model=asking)
+    await send_unsure(pipeline, "good")
+    await pipeline.drain()
+    assert await judgments(pipeline) == {"good": ("abstained", "none")}
+    assert results(metrics) == {result: 1.0}
+    assert all(committed == end for committed, end in pipeline.committed("judgments").values())
+    await asking.close()
+
+
+async def test_not_more_is_asked_at_once_than_was_set(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    endpoint.model = lambda request: Reply(orjson.dumps(WORKED).decode(), seconds=0.02)
+    pipeline = memory_pipeline(model=model(), batch_records=50)
+    await send_unsure(pipeline, *(f"s{n}" for n in range(20)))
+    await pipeline.drain()
+    # Sessions that did the same are one question; how many are in flight when the first is answered depends on the machine.
+    assert 1 <= endpoint.most_at_once <= 4
+    assert set((await judgments(pipeline)).values()) == {("success", "llm")}
+
+
+async def test_a_model_that_was_measured_and_is_right_teaches_and_one_that_is_wrong_is_not_heard(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    """Right on failures, wrong on successes: it is asked about every session that the environment has judged, to learn that."""
+    many = 6 * FEWEST_CASES
+    pipeline = memory_pipeline(model=model(llm_audit_share=1.0, llm_distill_share=1.0), batch_records=200)
+    for n in range(many):
+        await pipeline.send(pipeline.story.session(f"bad-{n}", WRONG, RIGHT, outcome="failure", task="hopeless"))
+        await pipeline.send(pipeline.story.session(f"good-{n}", WRONG, RIGHT, outcome="failure"))
+    await pipeline.drain()
+    await send_unsure(pipeline, "bad-later", "good-later")
+    await pipeline.drain()
+    found = await judgments(pipeline)
+    assert found["bad-later"] == ("failure", "llm")
+    assert found["good-later"] == ("abstained", "none")
+    [bad] = [row for row in await pipeline.bodies("judgments") if row["session"] == "bad-later"]
+    assert bad["probability"] < 0.2
+    taught = [
+        value["session"]
+        for record in pipeline.log.read_all(topic(pipeline.tenant, "candidates"))
+        for value in orjson.loads(record.value)
+        if value.get("version", "").startswith("llm/")
+    ]
+    assert "bad-later" in taught and "good-later" not in taught
+
+
+async def test_notes_are_taken_back_when_the_verdict_turns(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    pipeline = memory_pipeline(model=model(llm_distill_share=1.0))
+    await pipeline.send(pipeline.story.session("s", RIGHT))
+    await pipeline.drain()
+
+    async def titles() -> Counter[str]:
+        return Counter(row["kind"] for row in await pipeline.bodies("items") if row["title"] == "Mind the spelling")
+
+    assert await titles() == {"strategy": 1}
+    pipeline.crash()
+    await pipeline.send(pipeline.story.session("s", RIGHT))
+    await pipeline.drain()
+    assert await titles() == {"strategy": 1}
+    await pipeline.send([pipeline.story.feedback("s", "failure")])
+    await pipeline.drain()
+    assert await titles() == {"lesson": 1}
+    # One for each verdict, and none for the answers that came back.
+    assert len(endpoint.requests) == 2
+
+
+async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(
+    memory_pipeline: MakePipeline, model: MakeModel
+) -> None:
+    asking = model(llm_distill_share=1.0)
+
+    async def sent() -> Pipeline:
+        pipeline = memory_pipeline(model=asking, batch_records=2)
+        story = pipeline.story
+        await send_unsure(pipeline, "good", "bad-1", "bad-2")
+        await pipeline.send([*story.session("rewarded", RIGHT), story.feedback("bad-2", "failure")])
+        return pipeline
+
+    undisturbed = await sent()
+    await undisturbed.drain()
+    expected = await undisturbed.knowledge()
+    assert {row["version"][:4] for row in await undisturbed.bodies("items")} >= {"llm/"}
+    for delivery in range(1, undisturbed.outbox.deliveries + 1, 2):
+        pipeline = await sent()
+        pipeline.outbox.fails_at = {delivery}
+        try:
+            await pipeline.drain()
+        except BrokerUnavailable:
+            pipeline.crash()
+            await pipeline.drain()
+        assert await pipeline.knowledge() == expected, f"died in delivery {delivery}"
+
+
+@pytest.mark.timeout(300)
+async def test_a_worker_asks_the_model_and_ends_in_order(
+    lone_pipeline: Callable[..., Any],
+    milvus: str,
+    start_worker: Callable[[Settings], Any],
+    endpoint: ModelEndpoint,
+    tmp_path: Path,
+) -> None:
+    pipeline = await lone_pipeline(
+        milvus, llm_url=endpoint.url, llm_model="m1", llm_answers=str(tmp_path / "a"), llm_distill_share=1.0
+    )
+    worker = start_worker(pipeline.settings)
+    await send_unsure(pipeline, "good", "bad")
+    await pipeline.send(pipeline.story.session("rewarded", RIGHT))
+    expected = {"good": ("success", "llm"), "bad": ("failure", "llm"), "rewarded": ("success", "reward")}
+    async with asyncio.timeout(120):
+        while await judgments(pipeline) != expected:
+            await asyncio.sleep(0.1)
+        while "Mind the spelling" not in {row["title"] for row in await pipeline.bodies("items")}:
+            await asyncio.sleep(0.1)
+        while any(committed < end for committed, end in (await pipeline.committed_offsets("judgments")).values()):
+            await asyncio.sleep(0.1)
+    assert await pipeline.metric("fleetlore_llm_questions_total", result="ok") == 3
+    # While it is asking.
+    endpoint.model = lambda request: Reply("{}", seconds=3.0)
+    await pipeline.send(pipeline.story.session("last", ("sh", {"c": "ls"}, "x", None), outcome="unknown"))
+    async with asyncio.timeout(60):
+        while len(endpoint.requests) < 4:
+            await asyncio.sleep(0.05)
+    worker.terminate()
+    assert await asyncio.to_thread(worker.wait, 30) == 0
+
+
+def attempts(pipeline: Pipeline, *outcomes: str) -> list[list[Any]]:
+    """Sessions of one group."""
+    made = []
+    for number, outcome in enumerate(outcomes):
+        calls = (RIGHT,) if outcome == "success" else (WRONG,)
+        session = pipeline.story.session(f"attempt-{number}", *calls, outcome=outcome)
+        session[0].data.update({ev.ATTEMPT_GROUP: "g-1", ev.ATTEMPT: number})
+        made.append(session)
+    return made
+
+
+def only_contrast(request: dict[str, Any]) -> Any:
+    told = request["messages"][1]["content"]
+    return PAIR_NOTES if "ended in success" in told and "ended in failure" in told else {"items": []}
+
+
+def noted(items: list[dict[str, Any]]) -> dict[str, tuple[str, int, tuple[str, ...]]]:
+    return {
+        row["content"]: (row["task"], row["support"], tuple(row["sessions"]))
+        for row in items
+        if row["version"].startswith("llm/")
+    }
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
+async def test_a_group_of_attempts_is_contrasted_into_at_most_five_items(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel, order: tuple[int, ...]
+) -> None:
+    endpoint.model = only_contrast
+    pipeline = memory_pipeline(model=model(llm_distill_share=1e-9))
+    sessions = attempts(pipeline, "success", "failure", "failure", "success")
+    for place in order:
+        await pipeline.send(sessions[place])
+        await pipeline.drain()
+    asked = len(endpoint.requests)
+    everyone = tuple(f"attempt-{number}" for number in range(4))
+    found = noted(await pipeline.bodies("items"))
+    assert set(found) == {f"Told apart {place}." for place in range(5)}
+    assert {(task, support) for task, support, _ in found.values()} == {("task-1", 4)}
+    assert all(set(sessions) <= set(everyone) for _, _, sessions in found.values())
+    assert all(committed == end for committed, end in pipeline.committed("judgments").values())
+    known = await pipeline.knowledge()
+    pipeline.crash()
+    for session in sessions:
+        await pipeline.send(session)
+    await pipeline.drain()
+    assert await pipeline.knowledge() == known and len(endpoint.requests) <= asked + 3
+    # All that succeeded are said to have failed: there is nothing left to tell them apart by.
+    for number in (0, 3):
+        await pipeline.send([pipeline.story.feedback(f"attempt-{number}", "failure")])
+    await pipeline.drain()
+    assert noted(await pipeline.bodies("items")) == {}
+
+
+async def test_attempts_that_all_ended_alike_and_no_share_ask_nothing(
+    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    for outcomes, share in ((("success", "success"), 1e-9), (("success", "failure"), 0.0)):
+        pipeline = memory_pipeline(model=model(llm_distill_share=share))
+        for session in attempts(pipeline, *outcomes):
+            await pipeline.send(session)
+        await pipeline.drain()
+    assert endpoint.requests == []

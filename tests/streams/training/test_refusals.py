@@ -1,0 +1,89 @@
+"""A refused adapter reaches the metric that an alert looks at."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from fleetlore.config import Settings
+from fleetlore.wire.topics import topic
+from sinks.metrics import Metrics
+from streams.embedded.broker import EmbeddedBroker
+from streams.training import refusals
+from streams.training.refusals import REASONS, count_refusals, refusal_of
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("ack", "reason"),
+    [
+        (b'{"agent": "a", "result": "applied"}', None),
+        (b'{"result": "revoked"}', None),
+        (b'{"result": "tampered"}', "tampered"),
+        (b'{"result": "no word of ours"}', "other"),
+        (b'{"result": 1}', None),
+        (b"{}", None),
+        (b"[]", None),
+        (b"{", None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_what_an_ack_says(ack: bytes | None, reason: str | None) -> None:
+    assert refusal_of(ack) == reason
+
+
+def test_every_reason_in_the_code_is_known() -> None:
+    files = [*ROOT.glob("fleetlore/*.py"), *ROOT.glob("sinks/*.py")]
+    found = {each for file in files for each in re.findall(r'AdapterRefused\(\s*"(\w+)"', file.read_text())}
+    assert found <= REASONS and "tampered" in found
+
+
+async def test_refusals_are_counted_from_where_the_topic_ended_and_over_an_outage(
+    broker: EmbeddedBroker,
+    tenant: str,
+    make_topics: Callable[..., Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refusals, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(refusals, "FETCH_WAIT_MS", 50)
+    await make_topics(broker.address, tenant, "adapters.acks", partitions=2)
+    following, follow = asyncio.Event(), refusals._follow
+    outages = 1
+
+    async def once_away(*arguments: object) -> None:
+        nonlocal outages
+        following.set()
+        if outages:
+            outages -= 1
+            raise OSError("away")
+        await follow(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(refusals, "_follow", once_away)
+    metrics = Metrics("trainer")
+    name = topic(tenant, "adapters.acks")
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+
+        async def ack(result: str, partition: int) -> None:
+            await producer.send_and_wait(name, orjson.dumps({"result": result}), partition=partition)
+
+        await ack("probe", 0)  # before the trainer
+        task = asyncio.create_task(count_refusals(Settings(broker=broker.address), [tenant], metrics))
+        try:
+            async with asyncio.timeout(120):
+                await following.wait()
+                for partition, result in enumerate(("tampered", "applied", "tampered")):
+                    await ack(result, partition % 2)
+                while metrics.adapters_refused("tampered")._value.get() < 2:
+                    await asyncio.sleep(0.05)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    assert metrics.adapters_refused("probe")._value.get() == 0

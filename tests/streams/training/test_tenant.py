@@ -1,0 +1,184 @@
+"""A tenant's line of adapters on a real broker: a version is tried on a share of the agents, and evidence, or a person, decides."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+import pytest
+from aiokafka import ConsumerRecord
+
+from benchmarks.pretrain import world_judgments
+from fleetlore.config import Settings
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.risk.listing import read_adapters
+from fleetlore.risk.network import load_base
+from fleetlore.testing.clock import FakeClock
+from fleetlore.testing.sessions import call, judgment
+from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Judgment, Label
+from models.adapter.learner import Cadence, Learner
+from models.adapter.lora_trainer import TrainerConfig
+from models.promotion.canary import TrialConfig
+from models.promotion.gate import GateConfig
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.metrics import Metrics
+from sinks.signing_key import create_signing_key
+from streams.embedded.broker import EmbeddedBroker
+from streams.training.tenant import AdapterLine
+
+MakeTopics = Callable[..., Awaitable[None]]
+PAIRS = 60
+EASY = GateConfig(
+    minimum_steps=20,
+    minimum_failures=3,
+    balanced_accuracy_margin=1.0,
+    recall_margin=1.0,
+    false_promotions=1e9,
+    auroc_margin=1.0,
+)
+
+
+class Tried(NamedTuple):
+    """A line whose second version is on trial."""
+
+    line: AdapterLine
+    learner: Learner
+    publisher: AdapterPublisher
+    settings: Settings
+    clock: FakeClock
+    stable: str
+    canary: str
+
+    def new(self) -> tuple[AdapterLine, Learner]:
+        """As a trainer that is started again would have it."""
+        tenant = self.settings.tenants[0]
+        learner = quick_learner(tenant)
+        return AdapterLine(tenant, learner, self.publisher, self.settings, Metrics("trainer"), self.clock), learner
+
+    async def channels(self) -> dict[str, str]:
+        """What each channel that is followed points to."""
+        listing = await read_adapters(self.settings.broker, self.settings.tenants[0])
+        return {pointer["channel"]: pointer["version"] for pointer in listing.pointers}
+
+    def end_sessions(self, version: str, label: Label) -> None:
+        """So many sessions that ran with a version ended."""
+        step = call("grep", adapter=version)
+        self.line.take(
+            record([judgment(step, label=label, session=f"{version[:8]}-{label}-{n}") for n in range(PAIRS)], offset=99)
+        )
+
+
+def quick_learner(tenant: str) -> Learner:
+    cadence = Cadence(smallest_update=8, updates_per_candidate=1, patience_seconds=0.2)
+    return Learner(tenant, load_base(), shared_encoder(), TrainerConfig(steps=1), cadence, EASY)
+
+
+def record(judgments: list[Judgment], offset: int) -> ConsumerRecord:
+    value = orjson.dumps([orjson.loads(each.to_json()) for each in judgments])
+    name = topic(judgments[0].trajectory.tenant, "judgments")
+    return ConsumerRecord(name, 0, offset, 0, 0, None, value, None, 0, len(value), ())
+
+
+@pytest.fixture
+async def tried(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> AsyncIterator[Tried]:
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "judgments", partitions=1)
+    create_signing_key(tmp_path / "key")
+    settings = Settings(broker=broker.address, tenants=(tenant,), signing_key=str(tmp_path / "key"), canary_share=0.5)
+    clock, learner = FakeClock(), quick_learner(tenant)
+    async with AdapterPublisher.from_settings(settings, clock) as publisher:
+        line = AdapterLine(tenant, learner, publisher, settings, Metrics("trainer"), clock)
+        judgments = list(world_judgments(0, 200, tenant=tenant))
+        for offset in range(20):
+            line.take(record(judgments[10 * offset : 10 * offset + 10], offset))
+        while (known := await publisher.published(tenant)).canary is None:
+            clock.advance(1.0)
+            await line.learn()
+        assert known.pointer is not None
+        assert known.canary is not None
+        yield Tried(line, learner, publisher, settings, clock, known.pointer.version, known.canary.version)
+
+
+def running(learner: Learner) -> str:
+    assert learner.running is not None
+    return learner.running[1].version
+
+
+async def test_a_version_under_which_sessions_end_better_is_promoted(tried: Tried) -> None:
+    assert not await tried.line.end_trial()
+    tried.end_sessions(tried.canary, "success")
+    tried.end_sessions(tried.stable, "failure")
+    assert await tried.line.end_trial()
+    assert await tried.channels() == {"stable": tried.canary}
+    assert running(tried.learner) == tried.canary
+
+
+async def test_a_version_under_which_sessions_end_worse_is_taken_back(tried: Tried) -> None:
+    tried.end_sessions(tried.canary, "failure")
+    tried.end_sessions(tried.stable, "success")
+    assert await tried.line.end_trial()
+    assert await tried.channels() == {"stable": tried.stable}
+    assert running(tried.learner) == tried.stable
+
+
+async def test_a_trial_without_sessions_is_lost_when_its_time_is_up(tried: Tried) -> None:
+    tried.clock.advance(TrialConfig().patience_seconds - 60)
+    assert not await tried.line.end_trial()
+    tried.clock.advance(61)
+    assert await tried.line.end_trial()
+    assert await tried.channels() == {"stable": tried.stable}
+
+
+async def test_nothing_is_committed_and_nothing_published_while_a_version_is_tried(tried: Tried) -> None:
+    tried.clock.advance(60)
+    assert not await tried.line.learn()
+    assert await tried.channels() == {"stable": tried.stable, "canary": tried.canary}
+
+
+async def test_what_a_person_decides_meanwhile_ends_the_trial(tried: Tried) -> None:
+    await tried.publisher.rollback(tried.settings.tenants[0], tried.stable)
+    tried.end_sessions(tried.canary, "success")
+    tried.end_sessions(tried.stable, "failure")
+    assert await tried.line.end_trial()
+    assert await tried.channels() == {"stable": tried.stable}
+    assert running(tried.learner) == tried.stable
+
+
+async def test_a_person_who_decides_as_the_trial_is_won_is_heard(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+    move = tried.publisher.move
+
+    async def overtaken(*arguments: object, **how: object) -> object:
+        monkeypatch.setattr(tried.publisher, "move", move)
+        await tried.publisher.rollback(tried.settings.tenants[0], tried.stable)
+        return await move(*arguments, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tried.publisher, "move", overtaken)
+    tried.end_sessions(tried.canary, "success")
+    tried.end_sessions(tried.stable, "failure")
+    assert await tried.line.end_trial()
+    assert await tried.channels() == {"stable": tried.stable}
+    assert running(tried.learner) == tried.stable
+
+
+async def test_a_trainer_that_starts_again_ends_a_trial_whose_sessions_nobody_counted(tried: Tried) -> None:
+    line, learner = tried.new()
+    await line.resume()
+    assert await tried.channels() == {"stable": tried.stable}
+    assert running(learner) == tried.stable
+
+
+async def test_nothing_is_learned_on_from_a_version_that_is_revoked_though_no_other_is_left(tried: Tried) -> None:
+    (tenant,) = tried.settings.tenants
+    await tried.publisher.revoke(tenant, tried.canary)
+    tried.clock.advance(TrialConfig().patience_seconds + 1)
+    assert await tried.line.end_trial()
+    assert await tried.publisher.revoke(tenant, tried.stable) is None
+    judgments = list(world_judgments(0, 200, seed=1, tenant=tenant))
+    for offset in range(20):
+        tried.line.take(record(judgments[10 * offset : 10 * offset + 10], 100 + offset))
+    while not (versions := (await tried.publisher.published(tenant)).versions):
+        tried.clock.advance(1.0)
+        await tried.line.learn()
+    assert [manifest.parent for manifest in versions.values()] == [None]
