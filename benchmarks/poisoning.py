@@ -22,11 +22,11 @@ from benchmarks.evaluate.worlds.disturbed import ChangedWorld, fallible, lie, se
 from benchmarks.pretrain import judged
 from benchmarks.report import Report, Row
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.network import PolicyNetwork, load_base
+from fleetlore.risk.network import RiskNetwork, load_base
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.learner import Learner
 from models.adapter.lora_trainer import ContrastiveTrainer
-from models.data.dataset import Episode, episodes_of
+from models.data.dataset import Example, episodes_of
 from models.promotion.metrics import Predictions, predict
 from streams.demo.world import World
 
@@ -52,8 +52,8 @@ class Streams:
     lies: list[Judgment]
     honest: list[Judgment]
     news: list[Judgment]
-    unseen: list[Episode]
-    unseen_after: list[Episode]
+    unseen: list[Example]
+    unseen_after: list[Example]
 
 
 def run(quick: bool) -> Report:
@@ -135,7 +135,7 @@ def judgments(world: World, count: int, seed: int) -> list[Judgment]:
     return list(judged(sessions(world, count, seed=seed, agents=AGENTS)))
 
 
-def learn(stream: Iterable[Judgment]) -> PolicyNetwork:
+def learn(stream: Iterable[Judgment]) -> RiskNetwork:
     """The version that a trainer has published after all of them, or the bare base."""
     learner = Learner("default", load_base(), shared_encoder())
     for _ in versions(learner, stream):
@@ -158,7 +158,7 @@ def versions(learner: Learner, stream: Iterable[Judgment]) -> Iterator[str]:
             yield candidate.report.reason
 
 
-def pool(stream: Iterable[Judgment]) -> PolicyNetwork:
+def pool(stream: Iterable[Judgment]) -> RiskNetwork:
     """Fine-tuning on whatever comes, in the order it comes: no cap, no rehearsal, no distrust, no gate."""
     trainer, encoder = ContrastiveTrainer(load_base()), shared_encoder()
     judged_sessions = list(stream)
@@ -169,13 +169,13 @@ def pool(stream: Iterable[Judgment]) -> PolicyNetwork:
     return trainer.folded(trainer.weights())
 
 
-def recall(network: PolicyNetwork, streams: Streams) -> float:
+def recall(network: RiskNetwork, streams: Streams) -> float:
     """Of the failures of the two tools, by the old rules."""
     found = predict(network, streams.unseen)
     return of(found, streams.tools, inside=True).recall
 
 
-def aurocs(network: PolicyNetwork, known: PolicyNetwork, streams: Streams) -> tuple[float, float]:
+def aurocs(network: RiskNetwork, known: RiskNetwork, streams: Streams) -> tuple[float, float]:
     """AUROC on the two tools by the new rules, and the change of the AUROC on all other tools."""
     after, before = predict(network, streams.unseen_after), predict(known, streams.unseen_after)
     others = of(after, streams.tools, inside=False).auroc - of(before, streams.tools, inside=False).auroc

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.advice import percentile
 from benchmarks.report import Report, Row
-from fleetlore.risk.model import Policy
+from fleetlore.risk.model import RiskModel
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.trajectory import Step
 from streams.demo.world import rollouts
@@ -38,7 +38,7 @@ def run(quick: bool) -> Report:
     sessions = list(rollouts(0, 300))
     calls = [(step["tool"], step["arguments"]) for session in sessions for step in session["steps"]]
     weights = random_weights(1)
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(weights, replace(manifest_for(weights, "default"), tools=tuple(sorted({tool for tool, _ in calls}))))
     count = QUICK_CALLS if quick else CALLS
     timed = _Timed(policy, sessions, calls)
@@ -71,7 +71,7 @@ def run(quick: bool) -> Report:
 
 
 class _Timed:
-    def __init__(self, policy: Policy, sessions: list[dict[str, Any]], calls: list[tuple[str, Any]]) -> None:
+    def __init__(self, policy: RiskModel, sessions: list[dict[str, Any]], calls: list[tuple[str, Any]]) -> None:
         self._policy = policy
         self._sessions = [
             (session["goal"], [_step(place, step) for place, step in enumerate(session["steps"])])

@@ -20,10 +20,10 @@ import torch
 import fleetlore
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.risk.encoder import StaticEncoder, shared_encoder
-from fleetlore.risk.network import Base, PolicyNetwork, base_from_bytes, base_to_bytes
+from fleetlore.risk.network import Base, RiskNetwork, base_from_bytes, base_to_bytes
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.adapter.lora_trainer import batch_losses
-from models.data.dataset import Episode, collate, episodes_of
+from models.data.dataset import Example, collate, episodes_of
 from models.promotion.metrics import predict
 from streams.demo.world import rollouts
 
@@ -68,7 +68,7 @@ def judged(sessions: Iterable[dict[str, Any]], tenant: str = "default") -> Itera
         )
 
 
-def world_episodes(encoder: StaticEncoder, world_seed: int, sessions: int, **options: Any) -> list[Episode]:
+def world_episodes(encoder: StaticEncoder, world_seed: int, sessions: int, **options: Any) -> list[Example]:
     """The same as episodes; `options` are those of `world_judgments`."""
     judgments = world_judgments(world_seed, sessions, **options)
     return [episode for judgment in judgments for episode in episodes_of(judgment, encoder)]
@@ -95,7 +95,7 @@ def _step(number: int, step: dict[str, Any]) -> Step:
 
 
 def pretrain(
-    episodes: Sequence[Episode], steps: int = STEPS, *, seed: int = SEED, start: PolicyNetwork | None = None
+    episodes: Sequence[Example], steps: int = STEPS, *, seed: int = SEED, start: RiskNetwork | None = None
 ) -> Base:
     """Train all weights, with the losses of the online updates; on one thread, deterministic.
 
@@ -104,7 +104,7 @@ def pretrain(
     chance = random.Random(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = PolicyNetwork()
+        network = RiskNetwork()
     if start is not None:
         network.load_state_dict(start.state_dict())
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)

@@ -25,7 +25,7 @@ from benchmarks.advice import percentile
 from benchmarks.report import Report, Row
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.risk.model import LoadedAdapter, Policy
+from fleetlore.risk.model import LoadedAdapter, RiskModel
 from fleetlore.risk.subscriber import AdapterSubscriber
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.adapter_manifest import AdapterPointer, public_keys
@@ -145,7 +145,7 @@ async def _applied(child: asyncio.subprocess.Process, version: str, count: int) 
     return times
 
 
-class _Told(Policy):
+class _Told(RiskModel):
     """A policy that tells when it runs another version."""
 
     def apply(self, loaded: LoadedAdapter) -> None:

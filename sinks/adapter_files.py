@@ -16,7 +16,7 @@ from pathlib import Path
 from fleetlore.wire.adapter_manifest import CHANNEL
 
 
-class AdapterStore:
+class LocalMirror:
     """One folder of versions, for one process to write."""
 
     def __init__(self, folder: str | Path) -> None:

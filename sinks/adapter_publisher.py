@@ -22,8 +22,8 @@ from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.kafka.client import connect, disconnect
 from fleetlore.risk.listing import read_to_end
-from fleetlore.risk.registry import AdapterInbox
-from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, WeightsStorage
+from fleetlore.risk.registry import RegistryView
+from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, BlobStore
 from fleetlore.wire.adapter_manifest import (
     ADAPTER,
     CANARY,
@@ -38,7 +38,7 @@ from fleetlore.wire.adapter_manifest import (
     verify_revocation,
 )
 from fleetlore.wire.topics import topic
-from sinks.adapter_files import AdapterStore
+from sinks.adapter_files import LocalMirror
 from sinks.signing_key import load_signing_key
 
 KEPT_VERSIONS = 32
@@ -55,10 +55,10 @@ class AdapterPublisher:
         self,
         bootstrap: str,
         key: SigningKey,
-        store: AdapterStore | None = None,
+        store: LocalMirror | None = None,
         *,
         trusted: str = "",
-        storage: WeightsStorage | None = None,
+        storage: BlobStore | None = None,
         clock: Clock | None = None,
         timeout_seconds: float = 20.0,
     ) -> None:
@@ -67,7 +67,7 @@ class AdapterPublisher:
         self._key = key
         self._trusted = public_keys(key.public_base64, trusted)
         self._store = store
-        self._storage = storage or WeightsStorage("")
+        self._storage = storage or BlobStore("")
         self._clock = clock or SystemClock()
         self._timeout_seconds = timeout_seconds
         self._producer: AIOKafkaProducer | None = None
@@ -77,8 +77,8 @@ class AdapterPublisher:
         """With the key and the store that the settings name. Raises ConfigError when there is no key."""
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
-        store = AdapterStore(settings.adapters_dir) if settings.adapters_dir else None
-        storage = WeightsStorage(settings.weights_storage)
+        store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None
+        storage = BlobStore(settings.weights_storage)
         key = load_signing_key(settings.signing_key)
         return cls(settings.broker, key, store, trusted=settings.public_key, storage=storage, clock=clock)
 
@@ -103,7 +103,7 @@ class AdapterPublisher:
             await self._producer.stop()
             self._producer = None
 
-    async def published(self, tenant: str) -> AdapterInbox:
+    async def published(self, tenant: str) -> RegistryView:
         """What the topics and the store hold, verified with the own key and the trusted ones: the newest pointer and what it points to.
 
         Raises BrokerUnavailable also when weights that lie elsewhere cannot be fetched.
@@ -117,7 +117,7 @@ class AdapterPublisher:
                 raise BrokerUnavailable(f"the weights in service are not to be had: {refusal}") from refusal
         return inbox
 
-    async def _known(self, tenant: str) -> AdapterInbox:
+    async def _known(self, tenant: str) -> RegistryView:
         inbox = await self._on_topics(tenant)
         if self._store is not None:
             for version, (weights, manifest) in self._store.versions(tenant).items():
@@ -135,7 +135,7 @@ class AdapterPublisher:
         reason: str = "promoted",
         canary_share: float = 0.0,
         *,
-        known: AdapterInbox | None = None,
+        known: RegistryView | None = None,
     ) -> AdapterPointer:
         """Make a version known and point the channel to it; with a share, try it on so many of the agents first.
 
@@ -159,7 +159,7 @@ class AdapterPublisher:
         return pointer
 
     async def move(
-        self, known: AdapterInbox, version: str, reason: str, *, channel: str = CHANNEL, share: float = 1.0
+        self, known: RegistryView, version: str, reason: str, *, channel: str = CHANNEL, share: float = 1.0
     ) -> AdapterPointer:
         """Point a channel to a version, if none was moved since `known` was read. Raises ChannelMoved."""
         try:
@@ -232,14 +232,14 @@ class AdapterPublisher:
                 await self._send(tenant, "adapters.pointers", pointer.key, signed)
         return len(missing)
 
-    async def _on_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> AdapterInbox:
-        inbox = AdapterInbox(tenant, self._trusted)
+    async def _on_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView:
+        inbox = RegistryView(tenant, self._trusted)
         names = {topic(tenant, name): name for name in kinds}
         for record in await read_to_end(self._bootstrap, names, self._timeout_seconds):
             _offer(inbox, names[record.topic], record.key or b"", record.value)
         return inbox
 
-    async def _insist(self, tenant: str, decide: Callable[[AdapterInbox], tuple[str, str, bool]]) -> AdapterPointer:
+    async def _insist(self, tenant: str, decide: Callable[[RegistryView], tuple[str, str, bool]]) -> AdapterPointer:
         """Move the stable channel to what `decide` says of it (version, reason, pinned), whoever else moves it meanwhile."""
         while True:
             inbox = await self._known(tenant)
@@ -249,7 +249,7 @@ class AdapterPublisher:
 
     async def _point(
         self,
-        known: AdapterInbox,
+        known: RegistryView,
         version: str,
         reason: str,
         *,
@@ -269,7 +269,7 @@ class AdapterPublisher:
             self._store.point(known.tenant, signed)
         return pointer
 
-    async def _forget_old(self, inbox: AdapterInbox, newest: AdapterManifest) -> None:
+    async def _forget_old(self, inbox: RegistryView, newest: AdapterManifest) -> None:
         """Compaction never drops a key by itself, and every version is a key of its own."""
         others = (manifest for manifest in inbox.versions.values() if manifest.version != newest.version)
         for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - KEPT_VERSIONS]:
@@ -290,21 +290,21 @@ class AdapterPublisher:
             raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
 
 
-def _one_of(inbox: AdapterInbox, version: str) -> str:
+def _one_of(inbox: RegistryView, version: str) -> str:
     matching = [known for known in inbox.versions if known.startswith(version)]
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
     return matching[0]
 
 
-def _as_it_is(inbox: AdapterInbox) -> tuple[str, str, bool]:
+def _as_it_is(inbox: RegistryView) -> tuple[str, str, bool]:
     pointer = inbox.pointer
     if pointer is None:
         raise ConfigError("nothing is published that could be pinned")
     return pointer.version, pointer.reason, pointer.pinned
 
 
-def _offer(inbox: AdapterInbox, name: str, key: bytes, value: bytes | None) -> None:
+def _offer(inbox: RegistryView, name: str, key: bytes, value: bytes | None) -> None:
     # What every agent would refuse is no version of ours: it does not count.
     with contextlib.suppress(AdapterRefused):
         inbox.take(name, key, value)

@@ -35,7 +35,7 @@ def package_version() -> str:
         return "unknown"
 
 
-class Health:
+class Readiness:
     """What a role knows about itself; written by the role, read by the endpoint.
 
     `parts` are what the role waits for before it is ready, as `("broker", "milvus")`; with none it is ready at once.
@@ -91,7 +91,7 @@ class Health:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, registry: CollectorRegistry, health: Health, role: str, *args: object) -> None:
+    def __init__(self, registry: CollectorRegistry, health: Readiness, role: str, *args: object) -> None:
         self._registry, self._health, self._role = registry, health, role
         super().__init__(*args)  # type: ignore[arg-type]  # socketserver passes (socket, address, server)
 
@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
 class Endpoint:
     """The running server. Close it, or use it as a context manager."""
 
-    def __init__(self, registry: CollectorRegistry, health: Health, role: str, host: str, port: int) -> None:
+    def __init__(self, registry: CollectorRegistry, health: Readiness, role: str, host: str, port: int) -> None:
         try:
             self._server = ThreadingHTTPServer((host, port), partial(_Handler, registry, health, role))
         except OSError as error:

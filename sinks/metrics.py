@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from sinks.health_endpoint import Endpoint, Health, package_version
+from sinks.health_endpoint import Endpoint, Readiness, package_version
 
 PREFIX = "fleetlore_"
 
@@ -409,7 +409,7 @@ class Metrics:
         self.adapter_info.clear()
         self.adapter_info(adapter, adapter_version).set(1)
 
-    def serve(self, port: int, host: str = "127.0.0.1", health: Health | None = None) -> Endpoint:
+    def serve(self, port: int, host: str = "127.0.0.1", health: Readiness | None = None) -> Endpoint:
         """Serve /metrics, /livez, /readyz and /version from a thread until the endpoint is closed.
 
         Port 0 takes a free one; the endpoint says which.
@@ -417,7 +417,7 @@ class Metrics:
         Raises:
             ConfigError: the address cannot be used.
         """
-        return Endpoint(self.registry, health or Health(), self.role, host, port)
+        return Endpoint(self.registry, health or Readiness(), self.role, host, port)
 
 
 AnySpec = MetricSpec[Counter] | MetricSpec[Gauge] | MetricSpec[Histogram]

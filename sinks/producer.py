@@ -13,7 +13,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connect, disconnect
-from fleetlore.wire.dead_letter import Posted
+from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import TOPICS, partition_for, topic
 
 COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
@@ -45,7 +45,7 @@ class Value(Protocol):
     def value(self) -> bytes | None: ...
 
 
-class Outbox:
+class BatchProducer:
     """Sends values and dead letters. Start it before use."""
 
     def __init__(self, bootstrap: str, max_request_bytes: int = MAX_REQUEST_BYTES) -> None:
@@ -110,7 +110,7 @@ class Outbox:
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
-    async def post(self, records: Sequence[Posted]) -> None:
+    async def post(self, records: Sequence[RawRecord]) -> None:
         """Send records as they are, dead letters above all, and wait for every acknowledgement.
 
         Raises:

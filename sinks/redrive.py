@@ -13,9 +13,9 @@ from typing import Any
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.dead_letter_log import read_letters, record_at
 from fleetlore.kafka.offsets import observer, partitions_of
-from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, Letter, Mark, Posted, mark
+from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, Letter, Mark, RawRecord, mark
 from fleetlore.wire.topics import TOPICS, tenant_of, topic
-from sinks.producer import Outbox
+from sinks.producer import BatchProducer
 
 CHUNK = 100
 # A record that lies in a topic was small enough for it; so the topic decides and not this side.
@@ -83,12 +83,12 @@ async def redrive(
     done = Redriven()
     seen: set[tuple[str, int, int, str]] = set()
     partitions: dict[str, int] = {}
-    outbox = Outbox(bootstrap, MAX_REQUEST_BYTES)
+    outbox = BatchProducer(bootstrap, MAX_REQUEST_BYTES)
     if send:
         await outbox.start()
     try:
         async with observer(bootstrap) as consumer:
-            chunk: list[tuple[Letter, Posted]] = []
+            chunk: list[tuple[Letter, RawRecord]] = []
             # Letters that come back meanwhile lie beyond the end that is read to, so this does end.
             async for letter in read_letters(bootstrap, tenant, timeout_seconds):
                 if isinstance(letter, Mark) or not choice.allows(letter) or letter.identity in seen:
@@ -115,7 +115,7 @@ async def redrive(
     return done
 
 
-async def _send(outbox: Outbox, tenant: str, chunk: Sequence[tuple[Letter, Posted]], send: bool) -> None:
+async def _send(outbox: BatchProducer, tenant: str, chunk: Sequence[tuple[Letter, RawRecord]], send: bool) -> None:
     """Marked only when they have arrived: sent twice is better than not at all."""
     if send and chunk:
         await outbox.post([record for _, record in chunk])
@@ -124,7 +124,7 @@ async def _send(outbox: Outbox, tenant: str, chunk: Sequence[tuple[Letter, Poste
 
 async def _record(
     consumer: Any, tenant: str, letter: Letter, max_returns: int, partitions: dict[str, int]
-) -> Posted | str:
+) -> RawRecord | str:
     """The record to send for a letter, or why there is none. `partitions` of topics are asked for once."""
     if letter.reason == ROW_REFUSED:
         return "it is a row that the store refused, and no record; a backfill writes rows again"
@@ -147,7 +147,7 @@ async def _record(
         # The record as a whole, also for one event out of it: the others were seen before and change nothing.
         key, value, headers = original.key, original.value, tuple(original.headers or ())
     sent = [(name, content) for name, content in headers if name != REDRIVEN]
-    return Posted(letter.topic, letter.partition, key, value, [*sent, (REDRIVEN, b"%d" % (letter.redriven + 1))])
+    return RawRecord(letter.topic, letter.partition, key, value, [*sent, (REDRIVEN, b"%d" % (letter.redriven + 1))])
 
 
 def _reads(tenant: str, name: str) -> bool:

@@ -137,7 +137,7 @@ def events_of(recorded: Recorded, clock: EventClock) -> list[Event]:
         else:
             data[ev.RESULT] = reply.result
         if reply.forbidden is not None:
-            data[ev.GUARD] = reply.forbidden
+            data[ev.VIOLATION] = reply.forbidden
         told.append(("outcome", data))
     told.append(
         (

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import StaticEncoder
-from fleetlore.risk.network import Base, PolicyNetwork
+from fleetlore.risk.network import Base, RiskNetwork
 from fleetlore.wire.adapter_manifest import DataRange
 from fleetlore.wire.topics import DEFAULT_TENANT
 from fleetlore.wire.trajectory import Judgment, Verdict
@@ -21,7 +21,7 @@ from models.adapter.learner import Learner
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, Slice
 from models.backtest.foresight import BySlice, foresee, rightness
-from models.data.dataset import Episode, episodes_of
+from models.data.dataset import Example, episodes_of
 from models.judge.critic import Critic
 from models.promotion.metrics import predict
 
@@ -90,7 +90,7 @@ def _critic(train: Sequence[Case], test: Sequence[Case], slices: Sequence[Slice]
 def _online(
     train: Sequence[Case], test: Sequence[Case], points: Sequence[int], base: Base, encoder: StaticEncoder
 ) -> dict[str, Any]:
-    asked: dict[str, list[Episode]] = {}
+    asked: dict[str, list[Example]] = {}
     for case in test:
         asked.setdefault(case.source, []).extend(episodes_of(_judgment(case), encoder))
     bare = {source: _auroc(base.network, episodes) for source, episodes in sorted(asked.items())}
@@ -107,7 +107,7 @@ def _online(
     }
 
 
-def _learned(train: Sequence[Case], base: Base, encoder: StaticEncoder) -> Iterator[tuple[PolicyNetwork, int]]:
+def _learned(train: Sequence[Case], base: Base, encoder: StaticEncoder) -> Iterator[tuple[RiskNetwork, int]]:
     """After each session the network in service, and how many versions were published until then."""
     learner, published = Learner(DEFAULT_TENANT, base, encoder), 0
     for number, case in enumerate(train):
@@ -135,6 +135,6 @@ def _judgment(case: Case) -> Judgment:
     return Judgment(trajectory=case.trajectory, verdict=verdict)
 
 
-def _auroc(network: PolicyNetwork, episodes: Sequence[Episode]) -> float | None:
+def _auroc(network: RiskNetwork, episodes: Sequence[Example]) -> float | None:
     found = predict(network, episodes).auroc
     return None if found != found else found

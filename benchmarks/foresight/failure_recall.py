@@ -20,7 +20,7 @@ from benchmarks.foresight.word_bags import WORD_DIMENSIONS, Bag, WordBags
 from fleetlore.stats.bottom_k import stable_hash
 from fleetlore.wire.trajectory import Trajectory
 
-__all__ = ["FailureRecall", "MetFailure", "Recalled", "failures_of"]
+__all__ = ["FailureRecall", "MetFailure", "SimilarFailure", "failures_of"]
 
 # Of one failure at one task, examples of so many agents.
 EXAMPLES = 8
@@ -64,7 +64,7 @@ class MetFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class SimilarFailure:
     """A failure at a task that is like the one asked for; a higher `score` is more alike."""
 
     task: str
@@ -130,10 +130,10 @@ class FailureRecall:
         """Whether another agent met the same failure (class level) at the same task."""
         return any(agent != failure.agent for agent in self._met.get((failure.task, failure.pattern), ()))
 
-    def similar(self, failure: MetFailure, most: int) -> list[Recalled]:
+    def similar(self, failure: MetFailure, most: int) -> list[SimilarFailure]:
         """What *other* agents met that is most like it, the likest first, ties by task and pattern."""
         query = self._query(failure)
-        found: dict[tuple[str, str], Recalled] = {}
+        found: dict[tuple[str, str], SimilarFailure] = {}
         # Coarser only where the finer level has too few: its patterns always come first.
         for name in (failure.pattern, failure.family, f"tool {failure.tool}"):
             keys = [key for key in self._near.get(name, ()) if key not in found]
@@ -143,7 +143,7 @@ class FailureRecall:
                 break
         return list(found.values())
 
-    def _scored(self, keys: Sequence[tuple[str, str]], query: Vectors, failure: MetFailure) -> list[Recalled]:
+    def _scored(self, keys: Sequence[tuple[str, str]], query: Vectors, failure: MetFailure) -> list[SimilarFailure]:
         rows: list[int] = []
         starts: list[int] = []
         others = []
@@ -156,7 +156,9 @@ class FailureRecall:
         if not rows:
             return []
         best = np.maximum.reduceat(self._rows[rows] @ query, starts)
-        return [Recalled(task, pattern, float(score)) for (task, pattern), score in zip(others, best, strict=True)]
+        return [
+            SimilarFailure(task, pattern, float(score)) for (task, pattern), score in zip(others, best, strict=True)
+        ]
 
     def _write(self, failure: MetFailure, row: int | None) -> int:
         bag = self._words.bag(_words_of(failure))

@@ -28,7 +28,7 @@ from fleetlore.wire.events import Outcome
 from fleetlore.wire.topics import DEFAULT_TENANT
 
 if TYPE_CHECKING:
-    from fleetlore.risk.model import Policy
+    from fleetlore.risk.model import RiskModel
 
 __all__ = ["BlockingAction", "BlockingFleet", "BlockingSession"]
 
@@ -194,7 +194,7 @@ class BlockingFleet:
         return self._fleet.dropped
 
     @property
-    def policy(self) -> Policy | None:
+    def policy(self) -> RiskModel | None:
         """See `Fleet.policy`."""
         return self._fleet.policy
 

@@ -32,7 +32,7 @@ from fleetlore.wire.events import Event, Outcome
 from fleetlore.wire.topics import DEFAULT_TENANT, check_tenant
 
 if TYPE_CHECKING:  # torch comes with the extra [policy] and must not be imported by an agent without it
-    from fleetlore.risk.model import Policy
+    from fleetlore.risk.model import RiskModel
     from fleetlore.risk.subscriber import AdapterSubscriber
 
 __all__ = ["Action", "Fleet", "Session"]
@@ -197,7 +197,7 @@ class Fleet:
         return self.emitter.dropped
 
     @property
-    def policy(self) -> Policy | None:
+    def policy(self) -> RiskModel | None:
         """The policy in use; None without `policy=True`."""
         return self._subscriber.policy if self._subscriber is not None else None
 
@@ -212,10 +212,10 @@ class Fleet:
         return dict(self._subscriber.refused) if self._subscriber is not None else {}
 
     def _new_subscriber(self) -> AdapterSubscriber:
-        from fleetlore.risk.model import Policy
+        from fleetlore.risk.model import RiskModel
         from fleetlore.risk.network import load_base
         from fleetlore.risk.subscriber import AdapterSubscriber
-        from fleetlore.risk.weights_storage import WeightsStorage
+        from fleetlore.risk.weights_storage import BlobStore
         from fleetlore.wire.adapter_manifest import public_keys
 
         return AdapterSubscriber(
@@ -223,9 +223,9 @@ class Fleet:
             self.tenant,
             self.agent,
             public_keys(self.settings.public_key),
-            Policy(load_base(self.settings.base)),
+            RiskModel(load_base(self.settings.base)),
             idle=lambda: self._open_actions == 0,
-            storage=WeightsStorage(self.settings.weights_storage),
+            storage=BlobStore(self.settings.weights_storage),
             clock=self.clock,
         )
 

@@ -14,13 +14,13 @@ from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of, failure_of, kind_of
 from fleetlore.recall.advice import MAX_ITEMS, Advice, Caution, advise
 from fleetlore.recall.hints import hint_text
-from fleetlore.recall.provenance import Recalled, unfenced
+from fleetlore.recall.provenance import AdviceLedger, unfenced
 from fleetlore.recall.remedies import Prepared
 from fleetlore.recall.render import told_lines
 from fleetlore.watch.credit import blame
-from fleetlore.watch.episode import Episode, Moment
+from fleetlore.watch.episode import RecentStep, RecentSteps
 from fleetlore.watch.safety import SafetyWatch
-from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Guardian
+from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Kind, Outcome
 
@@ -83,10 +83,10 @@ class Session:
         self._own_failures: set[str] = set()
         self._last_failure: Failure | None = None
         self._prepared = Prepared()
-        self._recalled = Recalled()
-        self._guardian = Guardian(fleet.clock.monotonic(), budget, stall_seconds)
+        self._recalled = AdviceLedger()
+        self._guardian = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
         self._safety = SafetyWatch(fleet.safety)
-        self._episode = Episode()
+        self._episode = RecentSteps()
         self._made: deque[_Made] = deque(maxlen=_KEPT_CALLS)
         self._attempt = attempt
 
@@ -107,7 +107,7 @@ class Session:
         if self.reward is not None:
             data[names.REWARD] = self.reward
         if self._rule:
-            data[names.GUARD] = self._rule
+            data[names.VIOLATION] = self._rule
         if self._fleet.adapter_version is not None:
             data[names.ADAPTER] = self._fleet.adapter_version
         self._emit("session.ended", data)
@@ -209,11 +209,11 @@ class Session:
         self.notes.append(text)
 
     @property
-    def moments(self) -> tuple[Moment, ...]:
+    def moments(self) -> tuple[RecentStep, ...]:
         """The last calls and messages and what came of them, oldest first: the agent's own memory of the session."""
         return tuple(self._episode.moments)
 
-    def blame(self) -> Moment | None:
+    def blame(self) -> RecentStep | None:
         """Which of the agent's own actions most likely decided that the session failed; a guess, see `fleetlore.watch.credit`."""
         return blame(self.goal, self.moments)
 
@@ -332,7 +332,7 @@ class Action:
             self._error = (type(error).__name__, _message(error))
         if self._rule:
             self._error = names.guarded(self._rule)
-            data[names.GUARD] = self._rule
+            data[names.VIOLATION] = self._rule
         failure = None
         if self._error is not None:
             error_type, message = self._error

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fleetlore.fingerprint.fingerprint import Failure, call_id, cause_of_class, tool_id
 from fleetlore.fingerprint.loops import Loop
-from fleetlore.recall.hints import weather_weight, worth_showing
+from fleetlore.recall.hints import transient_weight, worth_showing
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import Prepared, answered, cause_of_id, remedies_before
@@ -148,7 +148,7 @@ def advise(
         found += known.items
         if index.has_facts(tool):
             found += index.derived(_facts, tool, goal if last_failure is None else last_failure.template)
-    weather = tuple([pattern for pattern in known.weather if weather_weight(pattern, now)])
+    weather = tuple([pattern for pattern in known.weather if transient_weight(pattern, now)])
     items = _choose(found, session, most)
     # A fact is told and not learned: there is nothing to be found out about it.
     kept_back = [item for item in items if item.kind != "fact" and withheld(session, item.id, holdout_share)]
@@ -216,7 +216,7 @@ def _known(index: LoreIndex, tool: str, call: str, own_failures: Collection[str]
     )
     tools = index.health(tool_id(tool))
     patterns = tuple([pattern for pattern in patterns if worth_showing(pattern, tools)])
-    failures, calls = _lasting(health, patterns, index.weather_of_call(call))
+    failures, calls = _lasting(health, patterns, index.transient_of_call(call))
     items: list[MemoryItem] = []
     if failures and wilson(failures, calls)[0] >= WARN_RATE:
         for pattern in patterns[:MAX_PATTERNS]:
@@ -231,7 +231,7 @@ def _known(index: LoreIndex, tool: str, call: str, own_failures: Collection[str]
     for each in loops:
         items += index.recoveries(each.id)
     risk = (failures + 0.5) / (calls + 1.0) if calls else None
-    weather = index.weather_of_tool(tool)[:2]
+    weather = index.transient_of_tool(tool)[:2]
     return _Known(tuple(items), (*patterns[:MAX_PATTERNS], *loops), weather, health, risk, of_one_session)
 
 

@@ -16,9 +16,9 @@ from fleetlore.wire.lore import MemoryItem, Pattern, rate_difference, wilson
 TRIED_SESSIONS = 8
 SURE = 1.28
 # Weather counts its agents, halved with every minute; below this it has passed. One agent's is told for two minutes.
-WEATHER_HALF_LIFE_SECONDS = 60.0
-WEATHER_PASSED = 0.25
-WEATHER_SECONDS = 300.0
+TRANSIENT_HALF_LIFE_SECONDS = 60.0
+TRANSIENT_PASSED = 0.25
+TRANSIENT_SECONDS = 300.0
 
 
 def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern | None = None) -> bool:
@@ -45,13 +45,13 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern
     return rate_difference((ended, failed), (others, others_failed), SURE)[0] > 0
 
 
-def weather_weight(pattern: Pattern, now: float) -> float:
+def transient_weight(pattern: Pattern, now: float) -> float:
     """How much a transient pattern still matters: the agents that met it lately, halved every minute; 0 once it has passed."""
     age = max(0.0, now - pattern.last_seen)
-    if not pattern.transient or age > WEATHER_SECONDS:
+    if not pattern.transient or age > TRANSIENT_SECONDS:
         return 0.0
-    weight = max(pattern.agents_lately, 1) * 0.5 ** (age / WEATHER_HALF_LIFE_SECONDS)
-    return weight if weight >= WEATHER_PASSED else 0.0
+    weight = max(pattern.agents_lately, 1) * 0.5 ** (age / TRANSIENT_HALF_LIFE_SECONDS)
+    return weight if weight >= TRANSIENT_PASSED else 0.0
 
 
 def hint_text(pattern: Pattern, now: float, recoveries: Sequence[MemoryItem] = ()) -> str | None:
@@ -64,7 +64,7 @@ def hint_text(pattern: Pattern, now: float, recoveries: Sequence[MemoryItem] = (
         recoveries: what got sessions past this pattern, the best backed first (`LoreIndex.recoveries` of its class).
     """
     if pattern.transient:
-        return _weather(pattern, now) if weather_weight(pattern, now) else None
+        return _weather(pattern, now) if transient_weight(pattern, now) else None
     if recoveries:
         return _recovered(pattern, recoveries[0], now)
     advice = pattern.hint or first_aid(pattern)

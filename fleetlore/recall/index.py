@@ -131,11 +131,11 @@ class LoreIndex:
         """Exact patterns that this kind of call met, the most frequent first; those that pass by themselves left out."""
         return self._best(self._failures_of_call, call)
 
-    def weather_of_call(self, call: str) -> tuple[Pattern, ...]:
+    def transient_of_call(self, call: str) -> tuple[Pattern, ...]:
         """Exact patterns of this kind of call that pass by themselves."""
         return self._best(self._weather_of_call, call)
 
-    def weather_of_tool(self, tool: str) -> tuple[Pattern, ...]:
+    def transient_of_tool(self, tool: str) -> tuple[Pattern, ...]:
         """Class-level patterns of this tool that pass by themselves, the latest first."""
         return self._best(self._weather_of_tool, tool)
 

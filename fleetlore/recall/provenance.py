@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-__all__ = ["FENCE", "MARK", "OPENING", "Recalled", "handle", "unfenced"]
+__all__ = ["FENCE", "MARK", "OPENING", "AdviceLedger", "handle", "unfenced"]
 
 FENCE = "fleet-memory"
 MARK = "[fleet-memory]"
@@ -47,7 +47,7 @@ def unfenced(value: Any) -> Any:
     return _mapped(value, _unfenced_text)
 
 
-class Recalled:
+class AdviceLedger:
     """What one session was told, which of it was withheld, and which of it the agent says it used."""
 
     def __init__(self) -> None:

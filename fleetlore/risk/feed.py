@@ -42,7 +42,7 @@ class Follower(Protocol):
         """All records that were there have been given; comes again at least every second."""
 
 
-class AdapterFeed:
+class RegistryFollower:
     """The topics of one tenant; use `feed_of`. Survives broker outages."""
 
     def __init__(self, bootstrap: str, tenant: str) -> None:
@@ -162,10 +162,10 @@ class AdapterFeed:
             await disconnect(producer)
 
 
-_feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], AdapterFeed]] = WeakKeyDictionary()
+_feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], RegistryFollower]] = WeakKeyDictionary()
 
 
-def feed_of(bootstrap: str, tenant: str) -> AdapterFeed:
+def feed_of(bootstrap: str, tenant: str) -> RegistryFollower:
     """The feed that the agents of the running loop share."""
     feeds = _feeds.setdefault(asyncio.get_running_loop(), {})
-    return feeds.setdefault((bootstrap, tenant), AdapterFeed(bootstrap, tenant))
+    return feeds.setdefault((bootstrap, tenant), RegistryFollower(bootstrap, tenant))

@@ -25,7 +25,7 @@ _ERF_SCALE = np.float32(0.3275911)
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class KVCache:
     """The first tokens of a session: keys and values of each block, float32 (4, n, 32). Never written to."""
 
     keys: tuple[Vectors, ...]
@@ -36,13 +36,13 @@ class Prefix:
 
 
 _NONE = (np.zeros((HEADS, 0, WIDTH // HEADS), dtype=np.float32),) * BLOCKS
-NOTHING = Prefix(_NONE, _NONE)
+NOTHING = KVCache(_NONE, _NONE)
 
 
-class Reader:
+class InferenceEngine:
     """One version. Never written to after it is made, so threads and policies can share it.
 
-    weights: of `PolicyNetwork` with the adapter folded in, float32, by the names of its state.
+    weights: of `RiskNetwork` with the adapter folded in, float32, by the names of its state.
     """
 
     def __init__(self, weights: Mapping[str, Vectors]) -> None:
@@ -53,8 +53,8 @@ class Reader:
         self._heads = _Affine(weights, "step_head", "session_head", "signature_head", norm="last_norm")
 
     def read(
-        self, prefix: Prefix, vectors: Vectors, candidates: int
-    ) -> tuple[Prefix, list[float], list[float], Vectors]:
+        self, prefix: KVCache, vectors: Vectors, candidates: int
+    ) -> tuple[KVCache, list[float], list[float], Vectors]:
         """Read on in one pass: vectors (n + k, 256) are the n texts that came after `prefix` and k candidates for what comes next.
 
         The session with those n texts, at most 33 in all, and P(fails), P(in vain) and signature (k, 64) of each candidate.
@@ -78,8 +78,8 @@ class Reader:
         return _sigmoid(rows[:, 0])
 
     def _read(
-        self, prefix: Prefix, vectors: Vectors, places: Vectors, hidden: Vectors, answering: int
-    ) -> tuple[Prefix, Vectors]:
+        self, prefix: KVCache, vectors: Vectors, places: Vectors, hidden: Vectors, answering: int
+    ) -> tuple[KVCache, Vectors]:
         """Read more tokens: the prefix with all but those that answer, and what the heads say of those, the last ones.
 
         hidden: (n, n), minus infinity where the i-th must not look at the j-th.
@@ -100,7 +100,7 @@ class Reader:
             if len(x):
                 block.attend(x, q, keys, values, hidden)
                 block.feed(x)
-        return Prefix(tuple(kept_keys), tuple(kept_values)), self._heads(_normal(x))
+        return KVCache(tuple(kept_keys), tuple(kept_values)), self._heads(_normal(x))
 
 
 class _Affine:

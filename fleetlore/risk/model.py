@@ -20,16 +20,16 @@ import numpy as np
 
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder, Vectors, shared_encoder
-from fleetlore.risk.inference import NOTHING, Prefix, Reader
+from fleetlore.risk.inference import NOTHING, InferenceEngine, KVCache
 from fleetlore.risk.network import (
     LORA_TARGETS,
     MAX_STEPS,
     SIGNATURE,
     TEXT_DIMENSIONS,
     Base,
-    PolicyNetwork,
-    fold,
+    RiskNetwork,
     load_base,
+    merge_lora,
     probe_inputs,
     read_adapter,
 )
@@ -45,21 +45,21 @@ KEPT_SESSIONS = 64
 
 # Agents of one process run the same versions: what one of them has folded and probed serves all, as a reader is never
 # written to. Under everything that the result depends on, and only while somebody holds it.
-_folded: WeakValueDictionary[tuple[str, str, int, int, Probe], Reader] = WeakValueDictionary()
+_folded: WeakValueDictionary[tuple[str, str, int, int, Probe], InferenceEngine] = WeakValueDictionary()
 _FOLDING = threading.Lock()  # one at a time: a fleet that folds on all cores at once stalls everything else
 
 
-class Sessions:
+class PrefixCache:
     """What one version has read of the sessions under way, so that the next call of each reads only what is new.
 
     They go with the version: numbers of two versions never meet. Safe on several threads.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ...], Prefix] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ...], KVCache] = OrderedDict()
         self._lock = threading.Lock()
 
-    def longest(self, texts: tuple[str, ...]) -> Prefix:
+    def longest(self, texts: tuple[str, ...]) -> KVCache:
         """As much of the beginning of a session, given by its texts, as was read before."""
         with self._lock:
             for length in range(len(texts), 0, -2):  # a step is two texts
@@ -68,7 +68,7 @@ class Sessions:
                     return known
         return NOTHING
 
-    def keep(self, texts: tuple[str, ...], prefix: Prefix) -> None:
+    def keep(self, texts: tuple[str, ...], prefix: KVCache) -> None:
         """Remember it, and forget the one that was kept the longest ago."""
         with self._lock:
             self._kept[texts] = prefix
@@ -84,10 +84,10 @@ class LoadedAdapter:
     """
 
     manifest: AdapterManifest
-    reader: Reader
+    reader: InferenceEngine
     signatures: Vectors
     centres: Vectors
-    sessions: Sessions
+    sessions: PrefixCache
 
 
 class Outlook(NamedTuple):
@@ -124,7 +124,7 @@ def no_hint(pattern: str) -> None:
     """Knows of no pattern."""
 
 
-class Policy:
+class RiskModel:
     """Scores candidate actions under the version in use; starts on the bare base.
 
     Raises ModelUnavailable when the `[policy]` extra or the packaged base is missing.
@@ -233,7 +233,7 @@ class Policy:
             centres = unpacked(manifest.familiar.centres, TEXT_DIMENSIONS)
         except ValueError as error:
             raise AdapterRefused("structure", f"signatures or goals: {error}") from error
-        return LoadedAdapter(manifest, self._reader(weights, manifest), signatures, centres, Sessions())
+        return LoadedAdapter(manifest, self._reader(weights, manifest), signatures, centres, PrefixCache())
 
     def apply(self, loaded: LoadedAdapter) -> None:
         """Put a prepared version into use: one assignment."""
@@ -254,7 +254,7 @@ class Policy:
     def _key(self, manifest: AdapterManifest) -> tuple[str, str, int, int, Probe]:
         return self.base.sha256, manifest.version, manifest.rank, manifest.alpha, manifest.probe
 
-    def _reader(self, weights: bytes, manifest: AdapterManifest) -> Reader:
+    def _reader(self, weights: bytes, manifest: AdapterManifest) -> InferenceEngine:
         key = self._key(manifest)
         # Before the lock: who is on an event loop must not wait for another version's folding.
         reader = _folded.get(key)
@@ -263,13 +263,13 @@ class Policy:
         with _FOLDING:
             reader = _folded.get(key)
             if reader is None:
-                folded = fold(self.base.network, read_adapter(weights, manifest.rank), manifest.scale)
+                folded = merge_lora(self.base.network, read_adapter(weights, manifest.rank), manifest.scale)
                 reader = _reader_of(folded)
                 self._check_probe(reader, manifest.probe)
                 _folded[key] = reader
         return reader
 
-    def _check_probe(self, reader: Reader, probe: Probe) -> None:
+    def _check_probe(self, reader: InferenceEngine, probe: Probe) -> None:
         answers, expected = _answers(reader, probe.seed), np.array(probe.expected)
         if answers.shape != expected.shape or not bool((np.abs(answers - expected) <= PROBE_TOLERANCE).all()):
             raise AdapterRefused("probe", "the folded network does not answer as its manifest says")
@@ -278,11 +278,11 @@ class Policy:
             raise AdapterRefused("probe", "the adapter changes nothing")
 
 
-def _reader_of(network: PolicyNetwork) -> Reader:
-    return Reader({name: tensor.numpy() for name, tensor in network.state_dict().items()})
+def _reader_of(network: RiskNetwork) -> InferenceEngine:
+    return InferenceEngine({name: tensor.numpy() for name, tensor in network.state_dict().items()})
 
 
-def _answers(reader: Reader, seed: int) -> Vectors:
+def _answers(reader: InferenceEngine, seed: int) -> Vectors:
     """What an agent's own reading gives for the probe: the same code that scores its actions."""
     return np.concatenate([reader.steps(session) for session in probe_inputs(seed)])
 

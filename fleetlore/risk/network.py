@@ -84,7 +84,7 @@ class Block(nn.Module):
         return x + fed
 
 
-class PolicyNetwork(nn.Module):
+class RiskNetwork(nn.Module):
     """0.46 M parameters; see the module's docstring for what goes in and what comes out."""
 
     def __init__(self) -> None:
@@ -120,13 +120,13 @@ class PolicyNetwork(nn.Module):
 class Base:
     """The frozen network that every adapter of one lineage builds on, and the hash that names it."""
 
-    network: PolicyNetwork
+    network: RiskNetwork
     sha256: str
 
 
 def base_from_bytes(data: bytes) -> Base:
     """Build the base from safetensors bytes. Raises ModelUnavailable when they do not hold this network."""
-    network = PolicyNetwork()
+    network = RiskNetwork()
     try:
         tensors = safetensors.torch.load(data)
         network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, strict=True)
@@ -136,7 +136,7 @@ def base_from_bytes(data: bytes) -> Base:
     return Base(network, hashlib.sha256(data).hexdigest())
 
 
-def base_to_bytes(network: PolicyNetwork) -> bytes:
+def base_to_bytes(network: RiskNetwork) -> bytes:
     """Half precision: it flips no decision and halves what a wheel carries."""
     tensors = {name: tensor.detach().half().contiguous() for name, tensor in network.state_dict().items()}
     return bytes(safetensors.torch.save(tensors))
@@ -209,7 +209,7 @@ def check_structure(tensors: Mapping[str, Tensor], rank: int) -> None:
             raise AdapterRefused("not_finite", name)
 
 
-def fold(base: PolicyNetwork, tensors: Mapping[str, Tensor], scale: float) -> PolicyNetwork:
+def merge_lora(base: RiskNetwork, tensors: Mapping[str, Tensor], scale: float) -> RiskNetwork:
     """A copy of `base` with W + scale * B @ A in place of each target's weight. The base is not touched."""
     folded = copy.deepcopy(base)
     with torch.no_grad():
@@ -229,7 +229,7 @@ def probe_inputs(seed: int) -> Vectors:
     return inputs
 
 
-def probe_answers(network: PolicyNetwork, seed: int) -> tuple[float, ...]:
+def probe_answers(network: RiskNetwork, seed: int) -> tuple[float, ...]:
     """What the network answers to the inputs of `seed`: P(step fails) at each token."""
     with torch.inference_mode():
         answers = torch.sigmoid(network(torch.from_numpy(probe_inputs(seed))).step)

@@ -28,7 +28,7 @@ from fleetlore.wire.adapter_manifest import (
 KEPT_VERSIONS = 64
 
 
-class AdapterInbox:
+class RegistryView:
     """Weights by hash, manifests by version, and the newest pointers of one tenant.
 
     agent: whose share of a canary decides; None follows `stable` only, as the trainer does.

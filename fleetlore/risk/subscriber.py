@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.feed import STOP_SECONDS, AdapterFeed, feed_of
-from fleetlore.risk.model import LoadedAdapter, Policy
-from fleetlore.risk.registry import AdapterInbox
-from fleetlore.risk.weights_storage import WeightsReference, WeightsStorage
+from fleetlore.risk.feed import STOP_SECONDS, RegistryFollower, feed_of
+from fleetlore.risk.model import LoadedAdapter, RiskModel
+from fleetlore.risk.registry import RegistryView
+from fleetlore.risk.weights_storage import BlobStore, WeightsReference
 from fleetlore.wire.adapter_manifest import PublicKeys
 
 log = logging.getLogger(__name__)
@@ -49,10 +49,10 @@ class AdapterSubscriber:
         tenant: str,
         agent: str,
         trusted: PublicKeys,
-        policy: Policy,
+        policy: RiskModel,
         *,
         idle: Callable[[], bool] = lambda: True,
-        storage: WeightsStorage | None = None,
+        storage: BlobStore | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.policy = policy
@@ -62,13 +62,13 @@ class AdapterSubscriber:
         self._agent = agent
         self._idle = idle
         self._clock = clock or SystemClock()
-        self._inbox = AdapterInbox(tenant, trusted, agent)
-        self._storage = storage or WeightsStorage("")
+        self._inbox = RegistryView(tenant, trusted, agent)
+        self._storage = storage or BlobStore("")
         self._staging = asyncio.Lock()
         self._fetch: asyncio.Task[None] | None = None
         self._refetch: tuple[WeightsReference, float] | None = None
         self._pending: _Staged | None = None
-        self._feed: AdapterFeed | None = None
+        self._feed: RegistryFollower | None = None
         self._joining: asyncio.Task[None] | None = None
 
     @property

@@ -60,7 +60,7 @@ def sha256_of(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()
 
 
-class WeightsStorage:
+class BlobStore:
     """The folder or the store that `root` names, as `file:///mnt/adapters` or `s3://bucket/adapters`; none where it is empty.
 
     Files are `ROOT/TENANT/SHA256.safetensors`. Methods wait for a disk or a network: call them on a thread.

@@ -26,7 +26,7 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 12
 
 
-class Seen(NamedTuple):
+class SessionCounts(NamedTuple):
     """What one session saw, cumulative: merging takes the maximum of each figure.
 
     Attributes:
@@ -38,15 +38,15 @@ class Seen(NamedTuple):
     failures: int
     ended: int = 0
 
-    def merge(self, other: Seen) -> Seen:
-        return Seen(*map(max, self, other))
+    def merge(self, other: SessionCounts) -> SessionCounts:
+        return SessionCounts(*map(max, self, other))
 
     @property
     def failed(self) -> bool:
         return self.ended == BADLY
 
 
-class Figures(NamedTuple):
+class SampleTotals(NamedTuple):
     """What all sessions of a sample saw together.
 
     Attributes:
@@ -63,7 +63,7 @@ class Figures(NamedTuple):
 
 
 @dataclass(slots=True)
-class SessionSample:
+class BottomK:
     """A mergeable sample of the sessions that saw something.
 
     Attributes:
@@ -72,11 +72,11 @@ class SessionSample:
     """
 
     k: int = K
-    seen: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, SessionCounts] = field(default_factory=dict)
     # Sorted, of a full sample: so that one that comes too late costs a comparison, and one that is taken in no search of them all.
     _order: list[int] = field(default_factory=list, compare=False)
 
-    def add(self, session: int, seen: Seen) -> bool:
+    def add(self, session: int, seen: SessionCounts) -> bool:
         """Merge one session's figures in; say whether anything changed."""
         old = self.seen.get(session)
         if old is not None:
@@ -96,7 +96,7 @@ class SessionSample:
         self.seen[session] = seen
         return True
 
-    def merge(self, other: SessionSample) -> bool:
+    def merge(self, other: BottomK) -> bool:
         """Merge another sample in; say whether anything changed."""
         changed = False
         for session, seen in other.seen.items():
@@ -117,13 +117,13 @@ class SessionSample:
         return self._order
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> SampleTotals:
         """Of all sessions, in one pass over those that are kept: a busy pattern asks with every write."""
         if not self.seen:
-            return Figures(0, 0, 0, 0, 0, 0)
+            return SampleTotals(0, 0, 0, 0, 0, 0)
         scale = self._scale
         agents, calls, failures, ended = zip(*self.seen.values(), strict=True)
-        return Figures(
+        return SampleTotals(
             round(len(self.seen) * scale),
             len(set(agents)),
             round(sum(calls) * scale),
@@ -144,5 +144,5 @@ class SessionSample:
         return [[session, *self.seen[session]] for session in self._sorted]
 
     @classmethod
-    def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> SessionSample:
-        return cls(k, {session: Seen(*seen) for session, *seen in rows})
+    def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> BottomK:
+        return cls(k, {session: SessionCounts(*seen) for session, *seen in rows})

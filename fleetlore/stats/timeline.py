@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from fleetlore.stats.bottom_k import Seen, SessionSample
+from fleetlore.stats.bottom_k import BottomK, SessionCounts
 
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
 
@@ -28,9 +28,9 @@ class Timeline:
     width_seconds: float
     kept: int
     k: int
-    samples: dict[int, SessionSample] = field(default_factory=dict)
+    samples: dict[int, BottomK] = field(default_factory=dict)
 
-    def add(self, session: int, seen: Seen, time: float) -> bool:
+    def add(self, session: int, seen: SessionCounts, time: float) -> bool:
         """Merge one session's figures into the period of `time`; say whether anything changed."""
         return self._add(int(time // self.width_seconds), session, seen)
 
@@ -42,7 +42,7 @@ class Timeline:
                 changed |= self._add(number, session, seen)
         return changed
 
-    def _add(self, number: int, session: int, seen: Seen) -> bool:
+    def _add(self, number: int, session: int, seen: SessionCounts) -> bool:
         sample = self.samples.get(number)
         if sample is None:
             if len(self.samples) >= self.kept:
@@ -50,7 +50,7 @@ class Timeline:
                 if number < oldest:
                     return False
                 del self.samples[oldest]
-            sample = self.samples[number] = SessionSample(self.k)
+            sample = self.samples[number] = BottomK(self.k)
         return sample.add(session, seen)
 
     @property
@@ -59,7 +59,7 @@ class Timeline:
         figures = [(number, sample.figures) for number, sample in sorted(self.samples.items(), reverse=True)]
         return tuple([(number, seen.calls, seen.failures) for number, seen in figures])
 
-    def seen(self, since: float = 0.0) -> Iterator[Seen]:
+    def seen(self, since: float = 0.0) -> Iterator[SessionCounts]:
         """What the kept sessions saw in the periods that end after `since`."""
         for number, sample in self.samples.items():
             if (number + 1) * self.width_seconds > since:
@@ -72,4 +72,4 @@ class Timeline:
     def restore(self, rows: Iterable[list[int]]) -> None:
         """Merge rows in."""
         for number, session, *seen in rows:
-            self._add(number, session, Seen(*seen))
+            self._add(number, session, SessionCounts(*seen))

@@ -10,7 +10,15 @@ import safetensors.torch
 import torch
 
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.network import LORA_TARGETS, Base, adapter_shapes, fold, load_base, probe_answers, read_adapter
+from fleetlore.risk.network import (
+    LORA_TARGETS,
+    Base,
+    adapter_shapes,
+    load_base,
+    merge_lora,
+    probe_answers,
+    read_adapter,
+)
 from fleetlore.wire.adapter_manifest import ADAPTER, CHANNEL, AdapterManifest, AdapterPointer, Probe
 
 RANK, ALPHA = 8, 16
@@ -31,7 +39,7 @@ def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **change
     """A truthful manifest of `weights`, then `changes`."""
     base, encoder = base or load_base(), shared_encoder()
     rank = min(min(tensor.shape) for tensor in safetensors.torch.load(weights).values())
-    answers = probe_answers(fold(base.network, read_adapter(weights, rank), ALPHA / rank), seed=1)
+    answers = probe_answers(merge_lora(base.network, read_adapter(weights, rank), ALPHA / rank), seed=1)
     manifest = AdapterManifest(
         name=ADAPTER,
         version=hashlib.sha256(weights).hexdigest(),

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fleetlore.watch.episode import Moment
+from fleetlore.watch.episode import RecentStep
 
 __all__ = ["blame"]
 
@@ -28,7 +28,7 @@ _LOOK_UP = re.compile(
 )
 
 
-def blame(goal: str, moments: Sequence[Moment]) -> Moment | None:
+def blame(goal: str, moments: Sequence[RecentStep]) -> RecentStep | None:
     """The moment of the agent's own doing that most likely decided a failure; None where the agent did nothing.
 
     Args:

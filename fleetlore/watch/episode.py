@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from fleetlore.fingerprint.fingerprint import arguments_text
 
-__all__ = ["Episode", "Moment"]
+__all__ = ["RecentStep", "RecentSteps"]
 
 KEPT_MOMENTS = 64
 MAX_TEXT = 2000
 
 
-class Moment(NamedTuple):
+class RecentStep(NamedTuple):
     """One call that ended, or one message.
 
     Attributes:
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
         return f"{self.tool}({self.did[:200]}) {came}"
 
 
-class Episode:
+class RecentSteps:
     """The last moments of one session.
 
     Attributes:
@@ -46,7 +46,7 @@ class Episode:
     """
 
     def __init__(self) -> None:
-        self.moments: deque[Moment] = deque(maxlen=KEPT_MOMENTS)
+        self.moments: deque[RecentStep] = deque(maxlen=KEPT_MOMENTS)
         self.calls = 0
         self.errors = 0
         self._seen = 0
@@ -64,4 +64,4 @@ class Episode:
 
     def _add(self, tool: str, did: str, came: str, error: str | None) -> None:
         self._seen += 1
-        self.moments.append(Moment(self._seen, tool, did[:MAX_TEXT], came[:MAX_TEXT], error))
+        self.moments.append(RecentStep(self._seen, tool, did[:MAX_TEXT], came[:MAX_TEXT], error))

@@ -14,7 +14,7 @@ from fleetlore.fingerprint.loops import Loop, LoopDetector
 from fleetlore.recall.advice import Caution
 from fleetlore.recall.default_hints import first_aid_in_loop
 
-__all__ = ["Budget", "Guardian"]
+__all__ = ["Budget", "Watchdog"]
 
 STALL_SECONDS = 120.0
 WARN_SHARE = 0.8
@@ -47,7 +47,7 @@ class Budget:
 _UNLIMITED = Budget()
 
 
-class Guardian:
+class Watchdog:
     """All times are of one monotonic clock, in seconds.
 
     Args:

@@ -31,7 +31,7 @@ MAX_HEADERS_BYTES = 64 * 1024
 MAX_DETAIL = 500
 
 
-class Posted(NamedTuple):
+class RawRecord(NamedTuple):
     """A record for a topic of dead letters. `partition` is that of the source, so that letters stay in its order."""
 
     topic: str
@@ -96,7 +96,7 @@ def dead_letter(
     stage: str,
     reason: str,
     detail: str,
-) -> Posted:
+) -> RawRecord:
     """The letter to write to the topic `to`; what is too large is cut and named in `dlq.cut`.
 
     Args:
@@ -127,13 +127,13 @@ def dead_letter(
         (REDRIVEN, b"%d" % count_redriven(headers)),
     ]
     kept_key = key if key is None else key[:MAX_KEY_BYTES]
-    return Posted(to, partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
+    return RawRecord(to, partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
 
 
-def mark(letter: Letter, to: str) -> Posted:
+def mark(letter: Letter, to: str) -> RawRecord:
     """The record that says that `letter` was sent back; it goes to the letter's own partition."""
     partition = int(letter.place.partition(":")[0])
-    return Posted(to, partition, None, b"", [(MARK, letter.place.encode())])
+    return RawRecord(to, partition, None, b"", [(MARK, letter.place.encode())])
 
 
 def count_redriven(headers: Mapping[str, bytes]) -> int:

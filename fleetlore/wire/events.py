@@ -45,7 +45,7 @@ ATTEMPT_GROUP = "fleetlore.attempt_group"
 ATTEMPT = "fleetlore.attempt"
 OUTCOME = "fleetlore.outcome"
 REWARD = "fleetlore.reward"
-GUARD = "fleetlore.guard"
+VIOLATION = "fleetlore.guard"
 ROLE = "fleetlore.role"
 CONTENT = "fleetlore.content"
 
@@ -197,7 +197,7 @@ def _check_data(kind: Kind, data: Mapping[str, Any]) -> None:
     """What the stages rely on, whatever the kind; all else in `data` is the sender's own."""
     if kind == "outcome" or kind == "action" or data.get(TOOL) is not None:
         _name(data, TOOL)
-    for field in (ERROR_TYPE, ERROR_MESSAGE, GOAL, TASK, ROLE, CONTENT, GUARD):
+    for field in (ERROR_TYPE, ERROR_MESSAGE, GOAL, TASK, ROLE, CONTENT, VIOLATION):
         value = data.get(field)
         if value is not None and type(value) is not str:
             raise InvalidEvent("bad_field", f"{field} must be a string")

@@ -14,15 +14,15 @@ import torch
 
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder
-from fleetlore.risk.network import LORA_TARGETS, Base, PolicyNetwork, adapter_shapes, probe_answers
+from fleetlore.risk.network import LORA_TARGETS, Base, RiskNetwork, adapter_shapes, probe_answers
 from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, DataRange, Familiar, Place, Probe, TrainedBatch
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig, version_of
 from models.adapter.private import PRIVATE_UPDATES, PrivacyConfig, PrivateTrainer
 from models.adapter.prototypes import familiar_goals, signatures_of
-from models.data.dataset import NOWHERE, Episode, episodes_of
+from models.data.dataset import NOWHERE, Example, episodes_of
 from models.data.replay_buffer import ReplayBuffer
-from models.promotion.drift import Surprise, TrustConfig, Watch
+from models.promotion.drift import ChangeDetector, Residual, TrustConfig
 from models.promotion.gate import GateConfig, GateReport, PromotionGate
 from models.promotion.metrics import predict
 from models.promotion.prequential import Prequential
@@ -54,7 +54,7 @@ class Cadence:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateVersion:
     """An adapter that stood before the gate, and what the gate said.
 
     dropped: learning went back to the running version; what the candidate knew is gone, but for the replay buffer.
@@ -96,19 +96,19 @@ class Learner:
         self._trainer = self._new_trainer()
         self._replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
-        self._watch = Watch(trust)
+        self._watch = ChangeDetector(trust)
         self._doubted: frozenset[tuple[str, str]] = frozenset()
-        self._waiting: OrderedDict[str, list[Episode]] = OrderedDict()
+        self._waiting: OrderedDict[str, list[Example]] = OrderedDict()
         self._waiting_of: Counter[str] = Counter()
         self._waiting_since = 0.0
         self._last_arrival = 0.0
         self._overheard: deque[Judgment] = deque(maxlen=self.config.new_sessions)
-        self._unlearned: deque[Episode] = deque(maxlen=4 * self.config.new_sessions)
+        self._unlearned: deque[Example] = deque(maxlen=4 * self.config.new_sessions)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._judged_by: OrderedDict[str, str] = OrderedDict()
         self._learned: set[tuple[int, ...]] = set()
         self._updates = 0
-        self._published_network: PolicyNetwork | None = None
+        self._published_network: RiskNetwork | None = None
         self._begin_version()
 
     def _new_trainer(self) -> ContrastiveTrainer:
@@ -134,7 +134,7 @@ class Learner:
         return tuple(self._waiting)
 
     @property
-    def network(self) -> PolicyNetwork:
+    def network(self) -> RiskNetwork:
         """The running version's network; the bare base where there is none."""
         return self._published_network or self._base.network
 
@@ -238,7 +238,7 @@ class Learner:
         turns = [(turn, place, s) for place, queue in enumerate(queues.values()) for turn, s in enumerate(queue)]
         return [session for _, _, session in sorted(turns)][: self.config.new_sessions]
 
-    def _look_at(self, episodes: list[Episode]) -> None:
+    def _look_at(self, episodes: list[Example]) -> None:
         """See what the published version, and the learner, did not expect of new sessions, and forget what is no longer believed."""
         met = [*episodes, *self._unlearned]  # held-out sessions are new once as well
         self._unlearned.clear()
@@ -256,7 +256,7 @@ class Learner:
             self._evidence.observe(bets, mine, predictions.first(len(mine.failed)))
         agents = list({episode.session: episode.agent for episode in episodes}.values())
         changed = self._watch.observe(
-            Surprise(tool, probability > 0.5, agents[session], probability - failed)
+            Residual(tool, probability > 0.5, agents[session], probability - failed)
             for tool, probability, session, failed in zip(
                 predictions.tools.tolist(),
                 predictions.probability.tolist(),
@@ -270,7 +270,7 @@ class Learner:
         for buffer in (self._replay, self._held_out):
             buffer.drop(lambda episode: not changed.isdisjoint(episode.tools) or not self._believed(episode))
 
-    def _believed(self, episode: Episode) -> bool:
+    def _believed(self, episode: Example) -> bool:
         return not any((episode.agent, tool) in self._doubted for tool in episode.tools)
 
     def _learn_what_is_usual(self) -> None:
@@ -295,7 +295,7 @@ class Learner:
         quiet = now - self._last_arrival >= self.cadence.patience_seconds and not self.update_due(now)
         return quiet or self._updates_since_candidate >= self.cadence.updates_per_candidate
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> CandidateVersion:
         """Let the gate decide on the adapter as it is.
 
         One that is merely not better yet goes on learning, a few times in a row; one that is unsound is dropped at once.
@@ -318,10 +318,10 @@ class Learner:
         dropped = dropped or self._fruitless >= self.cadence.fruitless_until_dropped
         if dropped:
             self._drop()
-        return Candidate(weights, report, dropped)
+        return CandidateVersion(weights, report, dropped)
 
     def manifest(
-        self, candidate: Candidate, ordinal: int, data: tuple[DataRange, ...], created: float
+        self, candidate: CandidateVersion, ordinal: int, data: tuple[DataRange, ...], created: float
     ) -> AdapterManifest:
         """What is said about a candidate that passed."""
         network = self._trainer.folded(candidate.weights)
@@ -369,7 +369,7 @@ class Learner:
         else:
             self._trainer = self._new_trainer()
 
-    def _admit(self, judgment: Judgment, place: Place) -> list[Episode]:
+    def _admit(self, judgment: Judgment, place: Place) -> list[Example]:
         verdict, session = judgment.verdict, judgment.trajectory.id
         sure = max(verdict.probability, 1 - verdict.probability) >= self.cadence.confidence
         if verdict.label == "abstained" or not sure or session in self._known:
@@ -380,5 +380,5 @@ class Learner:
         return episodes_of(judgment, self._encoder, place)
 
 
-def _places(episodes: list[Episode]) -> tuple[tuple[int, ...], ...]:
+def _places(episodes: list[Example]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(episode.place) for episode in episodes)

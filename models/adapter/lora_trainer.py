@@ -21,8 +21,8 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft
 from torch import Tensor
 from torch.nn import functional
 
-from fleetlore.risk.network import LORA_TARGETS, Base, PolicyNetwork, Reading, fold, read_adapter
-from models.data.dataset import UNLABELLED, Batch, Episode, collate
+from fleetlore.risk.network import LORA_TARGETS, Base, Reading, RiskNetwork, merge_lora, read_adapter
+from models.data.dataset import UNLABELLED, Batch, Example, collate
 from models.data.sample_weights import influences
 
 
@@ -84,11 +84,11 @@ class ContrastiveTrainer:
                 r=self.config.rank, lora_alpha=self.config.alpha, target_modules=list(LORA_TARGETS), lora_dropout=0.0
             )
             # Built through bytes: peft wraps modules in place, and the base is shared.
-            network = PolicyNetwork()
+            network = RiskNetwork()
             network.load_state_dict(base.network.state_dict())
             self._model = get_peft_model(network, lora)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
-        self._teacher: PolicyNetwork | None = None
+        self._teacher: RiskNetwork | None = None
 
     def resume(self, weights: bytes) -> None:
         """Continue from a published version, which is from now on what rehearsed sessions are held to.
@@ -97,7 +97,7 @@ class ContrastiveTrainer:
         """
         tensors = read_adapter(weights, self.config.rank)
         set_peft_model_state_dict(self._model, {name: tensor.float() for name, tensor in tensors.items()})
-        self._teacher = fold(self.base.network, tensors, self.config.scale)
+        self._teacher = merge_lora(self.base.network, tensors, self.config.scale)
 
     def weights(self) -> bytes:
         """The adapter as it would be published: safetensors, half precision. Equal adapters give equal bytes."""
@@ -106,12 +106,12 @@ class ContrastiveTrainer:
             safetensors.torch.save({name: tensors[name].detach().half().contiguous() for name in sorted(tensors)})
         )
 
-    def folded(self, weights: bytes) -> PolicyNetwork:
+    def folded(self, weights: bytes) -> RiskNetwork:
         """The network of an adapter of this lineage."""
-        return fold(self.base.network, read_adapter(weights, self.config.rank), self.config.scale)
+        return merge_lora(self.base.network, read_adapter(weights, self.config.rank), self.config.scale)
 
     def update(
-        self, new: Sequence[Episode], rehearsed: Sequence[Episode], stale: Collection[str] = frozenset()
+        self, new: Sequence[Example], rehearsed: Sequence[Example], stale: Collection[str] = frozenset()
     ) -> Losses:
         """A few AdamW steps on new and rehearsed episodes together. The order of either does not matter.
 
@@ -238,7 +238,7 @@ def version_of(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()
 
 
-def _known_steps(episodes: Sequence[Episode], batch: Batch, stale: Collection[str]) -> Tensor:
+def _known_steps(episodes: Sequence[Example], batch: Batch, stale: Collection[str]) -> Tensor:
     """(b, s): True at labelled steps of tools that are not stale."""
     known = batch.failed != UNLABELLED
     if stale:

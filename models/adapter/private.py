@@ -26,7 +26,7 @@ from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.risk.network import Base, Reading
 from fleetlore.wire.adapter_manifest import PrivacyLedger, PrivateSteps
 from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig, real_steps
-from models.data.dataset import UNLABELLED, Batch, Episode, collate
+from models.data.dataset import UNLABELLED, Batch, Example, collate
 
 # One long step an update: more steps on the same sessions need more noise each, and hear no more above it.
 PRIVATE_UPDATES = TrainerConfig(learning_rate=1e-2, steps=1, replayed_sessions=0)
@@ -98,7 +98,7 @@ class PrivateTrainer(ContrastiveTrainer):
         self._spent = tuple(PrivateSteps(*each) for each in ledger.spent)
 
     def update(
-        self, new: Sequence[Episode], rehearsed: Sequence[Episode], stale: Collection[str] = frozenset()
+        self, new: Sequence[Example], rehearsed: Sequence[Example], stale: Collection[str] = frozenset()
     ) -> Losses:
         """As many private steps as an update has. `stale` is not needed: no version teaches.
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 
 from fleetlore.risk.model import packed
-from fleetlore.risk.network import PolicyNetwork
+from fleetlore.risk.network import RiskNetwork
 from fleetlore.wire.adapter_manifest import FailureSignature, Familiar
-from models.data.dataset import Episode, collate
+from models.data.dataset import Example, collate
 from models.promotion.metrics import CHUNK
 
 MOST_SIGNATURES = 64
@@ -23,7 +23,7 @@ UNFAMILIAR_SHARE = 0.02
 Floats = npt.NDArray[np.float32]
 
 
-def signatures_of(network: PolicyNetwork, episodes: Sequence[Episode]) -> tuple[FailureSignature, ...]:
+def signatures_of(network: RiskNetwork, episodes: Sequence[Example]) -> tuple[FailureSignature, ...]:
     """Mean signature of each failure pattern, of those that most steps failed with; ties broken by id."""
     found: dict[tuple[str, str], list[Floats]] = defaultdict(list)
     for start in range(0, len(episodes), CHUNK):
@@ -38,7 +38,7 @@ def signatures_of(network: PolicyNetwork, episodes: Sequence[Episode]) -> tuple[
     return tuple(FailureSignature(pattern, tool, packed(_unit(found[pattern, tool]))) for pattern, tool in most)
 
 
-def familiar_goals(episodes: Sequence[Episode]) -> Familiar:
+def familiar_goals(episodes: Sequence[Example]) -> Familiar:
     """Centres of the goals' vectors by spherical k-means, begun with the goals that lie farthest apart.
 
     What is another kind of goal is told by leaving kinds out: how near would those that were learned be, had their own kind not been learned?

@@ -10,7 +10,7 @@ from fleetlore.risk.network import Base
 from fleetlore.wire.adapter_manifest import AdapterManifest, Place
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig
-from models.data.dataset import Episode, episodes_of
+from models.data.dataset import Example, episodes_of
 
 
 def remake(
@@ -42,9 +42,9 @@ def remake(
     trainer = ContrastiveTrainer(base, TrainerConfig(**settings))  # type: ignore[arg-type]
     if parent is not None:
         trainer.resume(parent)
-    read: dict[Place, list[Episode]] = {}
+    read: dict[Place, list[Example]] = {}
 
-    def episode(place: Place) -> Episode:
+    def episode(place: Place) -> Example:
         first = place._replace(window=0)
         if first not in read:
             read[first] = episodes_of(sessions[first], encoder, first)

@@ -28,7 +28,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class Example:
     """One session, or a window of a long one.
 
     Attributes:
@@ -73,7 +73,7 @@ class Episode:
         return self.tools[int(failures[0]) if len(failures) else -1], bool(len(failures))
 
 
-def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHERE) -> list[Episode]:
+def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHERE) -> list[Example]:
     """The session's episodes: none without a tool call, several when it has more steps than the network reads.
 
     Windows overlap by half, so that a step never lacks its past; each step is a label in one of them only.
@@ -86,7 +86,7 @@ def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
     vectors = encoder.encode(session_texts(trajectory.goal, steps)).astype(np.float16)
     key = blake2b(f"{trajectory.tenant}\x1f{trajectory.id}".encode(), digest_size=16).hexdigest()
     word = _WORD.search(trajectory.task)
-    episodes: list[Episode] = []
+    episodes: list[Example] = []
     vain = np.array(in_vain(steps), dtype=np.int8)
     labelled_until = 0
     for start in range(0, max(1, len(steps) - MAX_STEPS // 2), MAX_STEPS // 2):
@@ -98,7 +98,7 @@ def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
         labelled_until = start + len(window)
         rows = [0, *range(1 + 2 * start, 1 + 2 * (start + len(window)))]
         episodes.append(
-            Episode(
+            Example(
                 key=f"{key}{start:04x}",
                 agent=trajectory.agent,
                 vectors=vectors[rows],
@@ -137,7 +137,7 @@ class Batch:
     vain: Tensor
 
 
-def collate(episodes: Sequence[Episode], weights: Sequence[float] | None = None) -> Batch:
+def collate(episodes: Sequence[Example], weights: Sequence[float] | None = None) -> Batch:
     """Stack episodes; contrast classes get numbers in the order of their names."""
     longest = max(len(episode.failed) for episode in episodes)
     classes = {name: index for index, name in enumerate(sorted({name for e in episodes for name in e.contrast}))}

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 
-from models.data.dataset import Episode
+from models.data.dataset import Example
 
 SMALLEST_SPAN = 4
 """Episodes of a stratum, e-fold in weight, at the least: one that holds a few must not change with every session."""
@@ -29,13 +29,13 @@ class ReplayBuffer:
     def __init__(self, capacity: int, seed: int = 0) -> None:
         self.capacity = capacity
         self._salt = str(seed).encode()
-        self._strata: dict[tuple[str, bool], dict[str, tuple[float, Episode]]] = {}
+        self._strata: dict[tuple[str, bool], dict[str, tuple[float, Example]]] = {}
         self._clocks: dict[tuple[str, bool], float] = defaultdict(float)
 
     def __len__(self) -> int:
         return sum(len(stratum) for stratum in self._strata.values())
 
-    def add(self, episodes: Iterable[Episode]) -> None:
+    def add(self, episodes: Iterable[Example]) -> None:
         """Offer episodes, the oldest first; one that is there changes nothing."""
         held = len(self)
         for episode in episodes:
@@ -51,7 +51,7 @@ class ReplayBuffer:
                 del largest[_least_missed(largest)]
                 held -= 1
 
-    def drop(self, unwanted: Callable[[Episode], bool]) -> int:
+    def drop(self, unwanted: Callable[[Example], bool]) -> int:
         """Forget the episodes of which `unwanted` is true; returns how many."""
         before = len(self)
         self._strata = {
@@ -61,7 +61,7 @@ class ReplayBuffer:
         }
         return before - len(self)
 
-    def draw(self, count: int, seed: int) -> list[Episode]:
+    def draw(self, count: int, seed: int) -> list[Example]:
         """At most `count` different episodes, taken in turn from every stratum: a function of the content and the seed."""
         chance = random.Random(seed)
         piles = []
@@ -70,14 +70,14 @@ class ReplayBuffer:
             chance.shuffle(pile)
             piles.append([self._strata[name][key][1] for key in pile])
         chance.shuffle(piles)
-        drawn: list[Episode] = []
+        drawn: list[Example] = []
         depth = 0
         while len(drawn) < count and any(len(pile) > depth for pile in piles):
             drawn.extend(pile[depth] for pile in piles if len(pile) > depth)
             depth += 1
         return drawn[:count]
 
-    def all(self) -> list[Episode]:
+    def all(self) -> list[Example]:
         """Everything it holds, ordered by key."""
         return sorted((e for stratum in self._strata.values() for _, e in stratum.values()), key=lambda e: e.key)
 
@@ -87,7 +87,7 @@ class ReplayBuffer:
         return (int.from_bytes(digest) + 0.5) / 2**48
 
 
-def _least_missed(stratum: Mapping[str, tuple[float, Episode]]) -> str:
+def _least_missed(stratum: Mapping[str, tuple[float, Example]]) -> str:
     """Key of what goes first: of the agents with the most episodes, the one of the greatest rank."""
     of_agent = Counter(episode.agent for _, episode in stratum.values())
     return max((of_agent[episode.agent], rank, key) for key, (rank, episode) in stratum.items())[2]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from models.data.dataset import UNLABELLED, Episode
+from models.data.dataset import UNLABELLED, Example
 
 AGENT_SHARE = 0.05
 MOST_BALANCING = 3.0
 
 
-def influences(episodes: Sequence[Episode], agent_share: float = AGENT_SHARE) -> list[float]:
+def influences(episodes: Sequence[Example], agent_share: float = AGENT_SHARE) -> list[float]:
     """Weight of a step of each episode; its mean over all labelled steps is 1.
 
     Sessions that failed and sessions that did not weigh the same (a rare outcome at most `MOST_BALANCING` times its

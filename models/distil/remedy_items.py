@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from fleetlore.wire.trajectory import Judgment
 from models.distil.formatting import MAX_STEP, VERSION, Calls, call_text, error_text, item_id, line, parsed
 from models.distil.remedies import Example, Remedy, cause, remedies
-from models.distil.resets import Held, losses_of
+from models.distil.resets import ActivePreparation, losses_of
 from models.memory.candidate import Candidate, origin
 from models.memory.quality import ERROR, TRIED
 
@@ -33,10 +33,10 @@ def _helps(remedy: Remedy) -> bool:
     return remedy.helped and remedy.change is None
 
 
-def _held(calls: Calls, failed: Sequence[int], met: str, remedy: Remedy) -> Held:
+def _held(calls: Calls, failed: Sequence[int], met: str, remedy: Remedy) -> ActivePreparation:
     example = remedy.examples[0]
     again = frozenset([place for place in failed if place > example.later and cause(calls[place]) == met])
-    return Held(calls[example.failed].tool, again, calls[example.prepared or 0].tool, example.later)
+    return ActivePreparation(calls[example.failed].tool, again, calls[example.prepared or 0].tool, example.later)
 
 
 def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Candidate:

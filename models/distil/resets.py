@@ -23,7 +23,7 @@ MAX_KINDS = 8
 LEAST_GONE = 2
 
 
-class Held(NamedTuple):
+class ActivePreparation(NamedTuple):
     """A preparation that was in effect: `served` is the place of the first call that it helped.
 
     Attributes:
@@ -37,7 +37,7 @@ class Held(NamedTuple):
     served: int
 
 
-def losses_of(judgment: Judgment, calls: Sequence[Step], held: Sequence[Held]) -> list[Candidate]:
+def losses_of(judgment: Judgment, calls: Sequence[Step], held: Sequence[ActivePreparation]) -> list[Candidate]:
     """At most `MAX_KINDS` candidates.
 
     Args:
@@ -61,7 +61,9 @@ def losses_of(judgment: Judgment, calls: Sequence[Step], held: Sequence[Held]) -
     return [_candidate(judgment, calls[first[kind]], kind, gone[kind], kept[kind]) for kind in said[:MAX_KINDS]]
 
 
-def _what_became_of(held: Held, calls: Sequence[Step], kinds: Mapping[int, str]) -> dict[str, tuple[int, bool]]:
+def _what_became_of(
+    held: ActivePreparation, calls: Sequence[Step], kinds: Mapping[int, str]
+) -> dict[str, tuple[int, bool]]:
     """By kind of failure met while the preparation was in effect: where, and whether it was gone at the next attempt."""
     found: dict[str, tuple[int, bool]] = {}
     met: dict[str, int] = {}

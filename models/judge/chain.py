@@ -27,7 +27,7 @@ class Judge(Protocol):
         ...
 
 
-class GuardJudge:
+class ViolationJudge:
     """A session that broke a rule of the environment (`fleetlore.guard`) is no success, whatever it was rewarded with.
 
     It outranks all others, feedback too: a reward that a forbidden shortcut buys is what those others would believe.
@@ -115,7 +115,7 @@ class JudgeChain:
     """
 
     def __init__(self, judges: Sequence[Judge] | None = None) -> None:
-        self._first: tuple[Judge, ...] = (GuardJudge(), FeedbackJudge())
+        self._first: tuple[Judge, ...] = (ViolationJudge(), FeedbackJudge())
         self._judges: tuple[Judge, ...] = tuple(judges) if judges is not None else (RewardJudge(), RulesJudge())
         self.version = "+".join(judge.version for judge in self._first + self._judges)
 

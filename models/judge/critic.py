@@ -36,7 +36,7 @@ FALSE_SUCCESSES: Final = 0.25
 Floats = npt.NDArray[np.float64]
 
 
-class Record(NamedTuple):
+class FamilyScore(NamedTuple):
     """What a critic said of complete sessions of a family of tools whose agent, task or both had been left out of its fit.
 
     failure, missed: of those that failed, which it called a failure and which a success. alarm, success: the same of those that
@@ -77,7 +77,7 @@ class Critic:
         tools: Mapping[str, int],
         agents: Mapping[str, Sequence[int]],
         usual: float,
-        records: Sequence[Record],
+        records: Sequence[FamilyScore],
         pull: Pull,
     ) -> None:
         self._arrays = dict(arrays)
@@ -133,7 +133,7 @@ class Critic:
             return False
         return not len(places) or float(self._words[places].mean()) >= self._usual
 
-    def record(self, trajectory: Trajectory) -> Record | None:
+    def record(self, trajectory: Trajectory) -> FamilyScore | None:
         """What it said of the session's family of tools; None for a family it has no fit of."""
         group = self.family(trajectory, None)
         return self.records[group - 1] if group else None
@@ -156,7 +156,7 @@ class Critic:
             header = orjson.loads(metadata["critic"])
             name, tools, usual = header["name"], dict(header["tools"]), float(header["usual"])
             agents = {str(agent): [int(group) for group in of] for agent, of in header["agents"].items()}
-            records = [Record(*record) for record in header["records"]]
+            records = [FamilyScore(*record) for record in header["records"]]
             # A critic that was fitted before this was learned has none, and says the same.
             pull = Pull(**header.get("pull", {}))
         except (SafetensorError, KeyError, TypeError, ValueError) as error:

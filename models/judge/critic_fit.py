@@ -23,7 +23,7 @@ from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.stats.bottom_k import stable_hash
 from fleetlore.wire.trajectory import Trajectory
 from models.judge.calibration import Flags, platt
-from models.judge.critic import CONFIDENCE, KNOWN, VIEWS, Critic, Floats, Record, group_of
+from models.judge.critic import CONFIDENCE, KNOWN, VIEWS, Critic, FamilyScore, Floats, group_of
 from models.judge.critic_features import BITS, WORD_BITS, Indices, Values, features, word_places
 from models.judge.prefix import first_calls
 
@@ -52,7 +52,7 @@ def fit(trajectories: Sequence[Trajectory], failed: Flags, seed: int) -> Critic:
     weights = np.zeros((count, len(VIEWS), 2**BITS), np.float16)
     bias = np.zeros((count, len(VIEWS)), np.float32)
     calibration = np.zeros((count, len(VIEWS), 2, 2), np.float32)
-    records: list[Record] = []
+    records: list[FamilyScore] = []
     left_out: list[LeftOut] = []
     vectors = [features(t, VIEWS) for t in trajectories]
     for view, calls in enumerate(VIEWS):
@@ -111,9 +111,9 @@ def _left_out(x: Any, y: Flags, parts: Sequence[Flags], seed: int) -> tuple[Floa
     return np.concatenate(scores), np.concatenate(rows), np.concatenate(numbers)
 
 
-def _record(tools: str, logits: Floats, failed: Flags) -> Record:
+def _record(tools: str, logits: Floats, failed: Flags) -> FamilyScore:
     sure, said = np.abs(logits) >= np.log(CONFIDENCE / (1 - CONFIDENCE)), logits > 0
-    return Record(
+    return FamilyScore(
         tools,
         failure=int((sure & failed & said).sum()),
         missed=int((sure & failed & ~said).sum()),

@@ -11,7 +11,7 @@ class CriticJudge:
 
     It abstains where the critic is less sure than `confidence`; where the session is unlike those the critic was fitted on, by its
     tools or its words, because there a calibrated probability is calibrated for something else; and where the critic's record on
-    sessions of these tools that were left out of its fit does not bear the verdict out (`Record.allows`): in customer service
+    sessions of these tools that were left out of its fit does not bear the verdict out (`FamilyScore.allows`): in customer service
     most failures look like successes, and a critic that knows how often sessions succeed is sure of nearly all of them.
     """
 

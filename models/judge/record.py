@@ -17,7 +17,7 @@ import msgspec
 from fleetlore.stats.bottom_k import stable_hash
 from fleetlore.wire.lore import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
-from models.memory.latest_sample import Newest
+from models.memory.latest_sample import LatestBottomK
 
 SAMPLED_CASES = 256
 # A verdict that teaches claims to be right four times of five (`models.memory.candidate`). What a judge says, failure or success, is not
@@ -45,7 +45,7 @@ class JudgeRecord:
 
     def __init__(self, source: str, version: str, family: str, cases: Iterable[tuple[int, Case]] = ()) -> None:
         self.source, self.version, self.family = source, version, family
-        self.cases: Newest[Case] = Newest(SAMPLED_CASES, cases)
+        self.cases: LatestBottomK[Case] = LatestBottomK(SAMPLED_CASES, cases)
         self._silenced: frozenset[str] | None = None
 
     def add(self, session: str, case: Case) -> bool:

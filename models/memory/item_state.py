@@ -23,7 +23,7 @@ from fleetlore.wire.trajectory import encode
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, votes, weigh
 from models.memory.contrast import contrast
-from models.memory.latest_sample import Newest
+from models.memory.latest_sample import LatestBottomK
 from models.memory.self_contrast import self_contrast
 from models.memory.utility import Evidence, Row, Trials
 
@@ -47,7 +47,7 @@ class ItemState:
         last_seen: event time of the newest contribution, in seconds since the Unix epoch.
     """
 
-    contributors: Newest[Contributor] = field(default_factory=lambda: Newest(SAMPLED_SESSIONS))
+    contributors: LatestBottomK[Contributor] = field(default_factory=lambda: LatestBottomK(SAMPLED_SESSIONS))
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
     trials: Trials = field(default_factory=Trials)
     last_seen: float = 0.0
@@ -221,7 +221,7 @@ class ItemState:
     def from_json(cls, value: bytes) -> ItemState:
         kept = _read_kept(value)
         return cls(
-            Newest(SAMPLED_SESSIONS, kept.contributors),
+            LatestBottomK(SAMPLED_SESSIONS, kept.contributors),
             kept.examples,
             Trials.from_rows(kept.shown, kept.withheld),
             kept.last_seen,

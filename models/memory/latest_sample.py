@@ -14,7 +14,7 @@ T = TypeVar("T", bound=tuple[object, ...])
 _HASHES = 2**52  # of fleetlore.stats.bottom_k.stable_hash
 
 
-class Newest(Generic[T]):
+class LatestBottomK(Generic[T]):
     """Values by session hash; of several values of a session the greatest.
 
     Attributes:
@@ -31,7 +31,7 @@ class Newest(Generic[T]):
         self._largest = -1
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Newest) and self.k == other.k and self.kept == other.kept
+        return isinstance(other, LatestBottomK) and self.k == other.k and self.kept == other.kept
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -54,7 +54,7 @@ class Newest(Generic[T]):
         self.kept[session] = value
         return True
 
-    def merge(self, other: Newest[T]) -> bool:
+    def merge(self, other: LatestBottomK[T]) -> bool:
         """Merge another sample in; say whether anything changed."""
         # A list, because `any` alone would stop at the first change.
         return any([self.add(session, value) for session, value in other.kept.items()])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from fleetlore.stats.bottom_k import Seen, SessionSample
+from fleetlore.stats.bottom_k import BottomK, SessionCounts
 from fleetlore.stats.timeline import Timeline
 from fleetlore.wire.lore import Level, Pattern, wilson
 
@@ -52,7 +52,7 @@ class PatternState:
     parent: str | None
     call: str | None
     transient: bool
-    sample: SessionSample
+    sample: BottomK
     first: float = 0.0
     last: float = 0.0
     hours: Timeline | None = None
@@ -83,7 +83,7 @@ class PatternState:
             parent=parent,
             call=call,
             transient=transient,
-            sample=SessionSample(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS),
+            sample=BottomK(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS),
         )
         if level in ("tool", "family"):
             state.hours = Timeline(HOUR_SECONDS, HOURS, HOUR_SESSIONS)
@@ -92,7 +92,7 @@ class PatternState:
             state.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTE_SESSIONS)
         return state
 
-    def add(self, session: int, seen: Seen, first: float, last: float, agent_name: str = "") -> bool:
+    def add(self, session: int, seen: SessionCounts, first: float, last: float, agent_name: str = "") -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
         changed = self.sample.add(session, seen)
         if self.hours is not None and self.days is not None:
@@ -180,7 +180,7 @@ class PatternState:
             pattern.transient,
         )
         kept = orjson.loads(state)
-        restored.sample = SessionSample.from_rows(kept["sessions"], restored.sample.k)
+        restored.sample = BottomK.from_rows(kept["sessions"], restored.sample.k)
         restored.first, restored.last = pattern.first_seen, pattern.last_seen
         for name in ("hours", "days", "minutes"):
             timeline: Timeline | None = getattr(restored, name)

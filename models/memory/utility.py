@@ -22,7 +22,7 @@ from fleetlore.stats.bottom_k import stable_hash
 from fleetlore.wire.lore import wilson
 from fleetlore.wire.trajectory import Judgment, encode
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, is_item
-from models.memory.latest_sample import Newest
+from models.memory.latest_sample import LatestBottomK
 
 # Sessions kept of each arm: an uplift then has a standard error of at most .05, and a state still fits its field of the store.
 ARM_SESSIONS = 192
@@ -93,8 +93,8 @@ def utility_evidence(judgment: Judgment) -> list[Evidence]:
 class Trials:
     """The sessions of both arms, of each a bounded sample. Merging commutes, associates and repeats without effect."""
 
-    shown: Newest[Trial] = field(default_factory=lambda: Newest(ARM_SESSIONS))
-    withheld: Newest[Trial] = field(default_factory=lambda: Newest(ARM_SESSIONS))
+    shown: LatestBottomK[Trial] = field(default_factory=lambda: LatestBottomK(ARM_SESSIONS))
+    withheld: LatestBottomK[Trial] = field(default_factory=lambda: LatestBottomK(ARM_SESSIONS))
 
     def add(self, evidence: Evidence) -> bool:
         """Merge one session in; say whether anything changed."""
@@ -133,8 +133,10 @@ class Trials:
         return cls(_arm(shown), _arm(withheld))
 
 
-def _arm(rows: Iterable[Row]) -> Newest[Trial]:
-    return Newest(ARM_SESSIONS, [(session, Trial((events, time), outcome)) for session, events, time, outcome in rows])
+def _arm(rows: Iterable[Row]) -> LatestBottomK[Trial]:
+    return LatestBottomK(
+        ARM_SESSIONS, [(session, Trial((events, time), outcome)) for session, events, time, outcome in rows]
+    )
 
 
 def difference(successes: int, trials: int, other_successes: int, other_trials: int) -> Uplift:

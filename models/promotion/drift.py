@@ -49,7 +49,7 @@ class TrustConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Surprise:
+class Residual:
     """What the published version did not expect of one step, before it was learned: P(fails) minus whether it did."""
 
     tool: str
@@ -82,7 +82,7 @@ class _Doubts:
     doubted: set[str] = field(default_factory=set)
 
 
-class Watch:
+class ChangeDetector:
     """Follows all tools of one tenant. Not thread-safe."""
 
     def __init__(self, config: TrustConfig | None = None) -> None:
@@ -100,7 +100,7 @@ class Watch:
             error = max(error, SMALLEST_ERROR)
             known.usual = error if known.usual is None else min(known.usual, error)
 
-    def observe(self, surprises: Iterable[Surprise]) -> frozenset[str]:
+    def observe(self, surprises: Iterable[Residual]) -> frozenset[str]:
         """Take in new steps; returns the tools whose rules have changed."""
         others: dict[tuple[Side, str], dict[bool, float] | None] = {}
         for surprise in surprises:
@@ -143,7 +143,7 @@ class Watch:
         kept = int((1 - LIARS) * len(means))
         return {True: means[kept], False: means[-1 - kept]}
 
-    def _doubt(self, surprise: Surprise, expected: Mapping[bool, float]) -> None:
+    def _doubt(self, surprise: Residual, expected: Mapping[bool, float]) -> None:
         known = self._doubts[surprise.tool]
         for less, wealths in known.against.items():
             # A residual lies within P and P - 1, and P on one side of 1/2.

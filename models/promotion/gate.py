@@ -17,8 +17,16 @@ import torch
 from torch import Tensor
 
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.network import BLOCKS, LORA_TARGETS, PolicyNetwork, adapter_key, fold, probe_answers, read_adapter
-from models.data.dataset import Episode
+from fleetlore.risk.network import (
+    BLOCKS,
+    LORA_TARGETS,
+    RiskNetwork,
+    adapter_key,
+    merge_lora,
+    probe_answers,
+    read_adapter,
+)
+from models.data.dataset import Example
 from models.promotion.e_process import log_wealth
 from models.promotion.metrics import Foresight, Predictions
 from models.promotion.prequential import Prequential
@@ -87,7 +95,7 @@ class GateReport:
 class PromotionGate:
     """Compares a candidate with the running version over one base."""
 
-    def __init__(self, base: PolicyNetwork, rank: int, scale: float, config: GateConfig | None = None) -> None:
+    def __init__(self, base: RiskNetwork, rank: int, scale: float, config: GateConfig | None = None) -> None:
         self.config = config or GateConfig()
         self._base = base
         self._rank = rank
@@ -98,7 +106,7 @@ class PromotionGate:
         self,
         candidate: bytes,
         running: bytes | None,
-        held_out: Sequence[Episode],
+        held_out: Sequence[Example],
         probe_seed: int,
         evidence: Prequential | None = None,
         judged: Collection[str] = (),
@@ -120,7 +128,7 @@ class PromotionGate:
         usual = spectral_norm(before, self._scale) if before is not None else 0.0
         if figures["spectral_norm"] > max(bars.smallest_spectral_bound, bars.spectral_factor * usual):
             return GateReport("spectral_norm", figures)
-        network = fold(self._base, tensors, self._scale)
+        network = merge_lora(self._base, tensors, self._scale)
         if probe_answers(network, probe_seed) == probe_answers(self._base, probe_seed):
             return GateReport("no_effect", figures)
 
@@ -165,7 +173,7 @@ class PromotionGate:
         if known is not None:
             return known
         tensors = read_adapter(version, self._rank) if version is not None else None
-        return Foresight(fold(self._base, tensors, self._scale) if tensors is not None else self._base)
+        return Foresight(merge_lora(self._base, tensors, self._scale) if tensors is not None else self._base)
 
     @property
     def _needed(self) -> float:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fleetlore.risk.network import PolicyNetwork
-from models.data.dataset import UNLABELLED, Episode, collate
+from fleetlore.risk.network import RiskNetwork
+from models.data.dataset import UNLABELLED, Example, collate
 
 CHUNK = 64
 
@@ -96,7 +96,7 @@ class Predictions:
         return dict(counts)
 
 
-def predict(network: PolicyNetwork, episodes: Sequence[Episode]) -> Predictions:
+def predict(network: RiskNetwork, episodes: Sequence[Example]) -> Predictions:
     """Let the network foresee every labelled step of the episodes."""
     return Foresight(network).predict(episodes)
 
@@ -104,21 +104,21 @@ def predict(network: PolicyNetwork, episodes: Sequence[Episode]) -> Predictions:
 class Foresight:
     """What one network foresees, remembered: what runs is asked about the same held-out sessions for one candidate after the other."""
 
-    def __init__(self, network: PolicyNetwork) -> None:
+    def __init__(self, network: RiskNetwork) -> None:
         self._network = network
         self._known: dict[str, npt.NDArray[np.float64]] = {}  # (steps, 2): fails, in vain
 
-    def predict(self, episodes: Sequence[Episode]) -> Predictions:
+    def predict(self, episodes: Sequence[Example]) -> Predictions:
         """As `predict`. Only these episodes are remembered then."""
         self._read(episodes)
         return self._of([(episode, episode.failed, self._known[episode.key][:, 0]) for episode in episodes])
 
-    def predict_vain(self, episodes: Sequence[Episode]) -> Predictions:
+    def predict_vain(self, episodes: Sequence[Example]) -> Predictions:
         """The same of P(in vain) where the rest of the session tells: `failed` of the result is that the call was in vain."""
         self._read(episodes)
         return self._of([(e, e.vain, self._known[e.key][:, 1]) for e in episodes if len(e.vain)])
 
-    def _read(self, episodes: Sequence[Episode]) -> None:
+    def _read(self, episodes: Sequence[Example]) -> None:
         self._known = {episode.key: self._known[episode.key] for episode in episodes if episode.key in self._known}
         unknown = [episode for episode in episodes if episode.key not in self._known]
         for start in range(0, len(unknown), CHUNK):
@@ -130,7 +130,7 @@ class Foresight:
             for row, episode in enumerate(chunk):
                 self._known[episode.key] = answers[row, : len(episode.failed)]
 
-    def _of(self, answered: Sequence[tuple[Episode, npt.NDArray[np.int8], npt.NDArray[np.float64]]]) -> Predictions:
+    def _of(self, answered: Sequence[tuple[Example, npt.NDArray[np.int8], npt.NDArray[np.float64]]]) -> Predictions:
         tools: list[str] = []
         sessions: list[int] = []
         domains: list[str] = []

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from models.data.dataset import Episode
+from models.data.dataset import Example
 from models.data.sample_weights import shares
 from models.promotion.e_process import Wealth
 from models.promotion.metrics import Predictions
@@ -34,7 +34,7 @@ class Prequential:
         self._won = 0.0
         self._weight = 0.0
 
-    def observe(self, episodes: Sequence[Episode], learner: Predictions, running: Predictions) -> None:
+    def observe(self, episodes: Sequence[Example], learner: Predictions, running: Predictions) -> None:
         """Bet on new sessions, foreseen by both before the learner had any of them.
 
         Whose sessions count, and how much, must not depend on what happened in them. No agent has more than its share of

@@ -78,13 +78,13 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
 
     from fleetlore.risk.encoder import shared_encoder
     from fleetlore.risk.network import load_base
-    from fleetlore.risk.registry import AdapterInbox
-    from fleetlore.risk.weights_storage import WeightsStorage
+    from fleetlore.risk.registry import RegistryView
+    from fleetlore.risk.weights_storage import BlobStore
     from fleetlore.wire.adapter_manifest import public_keys
     from models.adapter.reproduce import remake
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
-    inbox = AdapterInbox(tenant, public_keys(settings.public_key))
+    inbox = RegistryView(tenant, public_keys(settings.public_key))
     names = {topic(tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests")}
     for record in await read_to_end(settings.broker, names, timeout_seconds):
         try:
@@ -98,7 +98,7 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
     parent = inbox.weights(manifest.parent) if manifest.parent else None
     reference = inbox.reference(manifest.parent) if manifest.parent else None
     if reference is not None:
-        parent = WeightsStorage(settings.weights_storage).fetch(reference)
+        parent = BlobStore(settings.weights_storage).fetch(reference)
     if manifest.parent and parent is None:
         raise ConfigError(f"its parent {manifest.parent[:12]} is no longer kept")
     sessions = await _sessions(settings.broker, tenant, manifest, timeout_seconds)

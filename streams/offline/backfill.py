@@ -35,7 +35,7 @@ from fleetlore.wire.topics import PREFIX, topic
 from sinks.collections import FIRST_GENERATION, is_live, list_generations, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
-from sinks.producer import Outbox
+from sinks.producer import BatchProducer
 from streams.offline.chain import Chain
 from streams.offline.facts import carry_over
 from streams.offline.republish import republish
@@ -227,7 +227,7 @@ class Backfill:
 
     async def hand_over(self) -> None:
         """Let the live workers merge what the events since the last commit say."""
-        outbox = Outbox(self._settings.broker)
+        outbox = BatchProducer(self._settings.broker)
         await outbox.start()
         try:
             async for batch in self._batches():

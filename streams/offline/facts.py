@@ -13,7 +13,7 @@ from fleetlore.config import Settings
 from fleetlore.wire.lore import MemoryItem
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
-from sinks.producer import Outbox
+from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing
 from streams.stage.store import Store
 
@@ -74,7 +74,7 @@ async def write_facts(
     facts, gone = list(facts), list(gone)
     await store.resolve(COLLECTION)
     await store.upsert(COLLECTION, [*map(_row, facts), *({**_row(fact), "body": "", "text": ""} for fact in gone)])
-    outbox = Outbox(settings.broker)
+    outbox = BatchProducer(settings.broker)
     await outbox.start()
     try:
         await outbox.deliver(

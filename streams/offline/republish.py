@@ -13,7 +13,7 @@ from fleetlore.wire.topics import tenant_of, topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.producer import Outbox
+from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing
 
 CHUNK = 1_000
@@ -71,7 +71,7 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
-    outbox = Outbox(settings.broker)
+    outbox = BatchProducer(settings.broker)
     await outbox.start()
     total = 0
     try:
@@ -88,7 +88,7 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
     return total
 
 
-async def _publish(outbox: Outbox, store: MilvusStore, settings: Settings, known: dict[Place, int]) -> int:
+async def _publish(outbox: BatchProducer, store: MilvusStore, settings: Settings, known: dict[Place, int]) -> int:
     """One pass; `known` is brought to what the topics say after it."""
     seen: set[Place] = set()
     chunk: list[Outgoing] = []

@@ -16,10 +16,10 @@ from fleetlore.errors import ConfigError, FleetloreError, StoreUnavailable
 from fleetlore.wire.lore import HALF_LIFE_SECONDS
 from fleetlore.wire.topics import topic
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
-from sinks.health_endpoint import Health
+from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.producer import Outbox
+from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.runtime import faust_adapter as faust_seam
 from streams.runtime.circuit_breaker import Breaker
@@ -100,7 +100,7 @@ def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None
 class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy can follow here
     """The pipeline as a Faust app; run it with `faust.Worker`."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, health: Health) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, health: Readiness) -> None:
         super().__init__(
             settings.group,
             broker=[f"kafka://{host}" for host in settings.broker.split(",")],
@@ -125,7 +125,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._ledger = Ledger()
         clock = SystemClock()
         self._store = MilvusStore.from_settings(settings, metrics)
-        self._outbox = Outbox(settings.broker)
+        self._outbox = BatchProducer(settings.broker)
         breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
         self._delivery = Delivery(self._store, self._outbox, metrics, clock, self._ledger, breaker=breaker)
         self._model = language_model(settings, metrics)

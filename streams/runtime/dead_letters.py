@@ -8,7 +8,7 @@ import orjson
 
 from fleetlore.config import Settings
 from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
-from fleetlore.wire.dead_letter import Posted, dead_letter
+from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
@@ -29,12 +29,12 @@ def is_lost(record: Record, letters: Sequence[DeadLetter]) -> bool:
     return not isinstance(events, list) or len(letters) >= len(events)
 
 
-def letters_of(stage: Stage, letters: Sequence[DeadLetter]) -> list[Posted]:
+def letters_of(stage: Stage, letters: Sequence[DeadLetter]) -> list[RawRecord]:
     """What to write for the bad events of a batch."""
     by_record: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
     for letter in letters:
         by_record.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
-    written: list[Posted] = []
+    written: list[RawRecord] = []
     for each in by_record.values():
         if len(each) > MOST_LETTERS:
             first = each[0]
@@ -44,7 +44,7 @@ def letters_of(stage: Stage, letters: Sequence[DeadLetter]) -> list[Posted]:
     return written
 
 
-def letter_of(stage: Stage, letter: DeadLetter) -> Posted:
+def letter_of(stage: Stage, letter: DeadLetter) -> RawRecord:
     """What to write for one of them."""
     record = letter.record
     return dead_letter(

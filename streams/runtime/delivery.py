@@ -18,7 +18,7 @@ import orjson
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import BreakerTripped, BrokerUnavailable, ConfigError, RowRefused, StoreUnavailable
-from fleetlore.wire.dead_letter import ROW_REFUSED, Posted
+from fleetlore.wire.dead_letter import ROW_REFUSED, RawRecord
 from fleetlore.wire.topics import tenant_of
 from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
@@ -40,11 +40,11 @@ NOT_LOST = frozenset({"sequence_gap"})
 
 
 class Out(Protocol):
-    """Where values and dead letters go; see `sinks.producer.Outbox`, which is the real one."""
+    """Where values and dead letters go; see `sinks.producer.BatchProducer`, which is the real one."""
 
     async def deliver(self, values: Sequence[Outgoing]) -> None: ...
 
-    async def post(self, letters: Sequence[Posted]) -> None: ...
+    async def post(self, letters: Sequence[RawRecord]) -> None: ...
 
 
 class Ledger:
@@ -141,7 +141,10 @@ class Delivery:
         effects = await self._retried(lambda: stage.process(batch), stage.name)
         self._weigh(batch, effects.dead_letters)
         letters = letters_of(stage, effects.dead_letters)
-        sinks = [self._retried(lambda: self._outbox.deliver(effects.outgoing), stage.name), self._bury(stage, letters)]
+        sinks = [
+            self._retried(lambda: self._outbox.deliver(effects.outgoing), stage.name),
+            self._send_to_dlq(stage, letters),
+        ]
         if effects.acknowledged is None:
             sinks.append(self._write(stage, effects))
         await asyncio.gather(*sinks)
@@ -173,7 +176,7 @@ class Delivery:
 
     async def _write(self, stage: Stage, effects: Effects) -> None:
         refused = await asyncio.gather(*(self._upsert(stage, name, rows) for name, rows in effects.rows.items()))
-        await self._bury(stage, [letter for each in refused for letter in each])
+        await self._send_to_dlq(stage, [letter for each in refused for letter in each])
         if effects.acknowledged is not None:
             effects.acknowledged()
             self._allow(stage, ())
@@ -215,7 +218,7 @@ class Delivery:
             for tp, start in self._breaker.suspect(name).items():
                 self._ledger.hold(tp, start, seconds)
 
-    async def _upsert(self, stage: Stage, collection: str, rows: Sequence[dict[str, Any]]) -> list[Posted]:
+    async def _upsert(self, stage: Stage, collection: str, rows: Sequence[dict[str, Any]]) -> list[RawRecord]:
         """Write rows; return the letters of those that the store will never take.
 
         Such a row is made of many records, so its letter holds the row and names the last record of its tenant.
@@ -249,7 +252,7 @@ class Delivery:
             self._metrics.lost_run(collection).set(0)
         return []
 
-    async def _bury(self, stage: Stage, letters: Sequence[Posted]) -> None:
+    async def _send_to_dlq(self, stage: Stage, letters: Sequence[RawRecord]) -> None:
         if letters:
             await self._retried(lambda: self._outbox.post(letters), stage.name)
 

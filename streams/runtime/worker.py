@@ -11,7 +11,7 @@ from typing import NoReturn
 import faust
 
 from fleetlore.config import Settings
-from sinks.health_endpoint import Health
+from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.app import FleetApp
 from streams.runtime.lifecycle import at_first_signal, leave
@@ -39,7 +39,7 @@ def run_worker(settings: Settings) -> NoReturn:
         ConfigError: the metrics endpoint cannot listen there.
     """
     metrics = Metrics("worker")
-    health = Health("milvus", "partitions")
+    health = Readiness("milvus", "partitions")
     app = FleetApp(settings, metrics, health)
     # What is loaded by now stays, 130,000 objects of it: without this a full collection walks them all and stops the stream
     # for a tenth of a second.

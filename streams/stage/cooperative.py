@@ -14,7 +14,7 @@ T = TypeVar("T")
 PIECE = 16  # sessions to judge or states to write: some milliseconds
 
 
-async def in_pieces(values: Sequence[T]) -> AsyncIterator[T]:
+async def yielding(values: Sequence[T]) -> AsyncIterator[T]:
     """The values, and now and then a turn for the others in between.
 
     A sequence of its own, because one of the others may be a rebalance, and then a stage forgets all that it holds.

@@ -37,7 +37,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         session, agent: hashes (`fleetlore.stats.bottom_k.stable_hash`).
         first, last: event times in seconds since the Unix epoch.
-        ended: how the session ended, as in `fleetlore.stats.bottom_k.Seen`.
+        ended: how the session ended, as in `fleetlore.stats.bottom_k.SessionCounts`.
         agent_name: the agent in clear, where the subject is a tool: its health says which agents fail.
     """
 

@@ -18,7 +18,7 @@ S = TypeVar("S")
 REMEMBERED_STATES = 50_000
 
 
-class MergedStates(Generic[S]):
+class StateCache(Generic[S]):
     """The states of one collection, by tenant and id.
 
     Attributes:

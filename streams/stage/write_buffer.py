@@ -12,7 +12,7 @@ V = TypeVar("V")
 Key = tuple[str, str]  # tenant, id
 
 
-class Held(Generic[V]):
+class WriteBuffer(Generic[V]):
     """Changes that are written together; no commit passes the first record whose change waits.
 
     What a busy state costs then depends on the time and not on how often it changes.

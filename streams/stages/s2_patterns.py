@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from fleetlore.clock import Clock
-from fleetlore.stats.bottom_k import Seen
+from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.health import degraded
 from fleetlore.stats.timeline import Period
 from fleetlore.wire.topics import tenant_of
@@ -23,11 +23,11 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.stage.codec import Values
-from streams.stage.cooperative import in_pieces
+from streams.stage.cooperative import yielding
 from streams.stage.observations import Observation
-from streams.stage.state_cache import MergedStates
+from streams.stage.state_cache import StateCache
 from streams.stage.store import Store
-from streams.stage.write_buffer import Held, Key
+from streams.stage.write_buffer import Key, WriteBuffer
 
 WRITE_SECONDS = 5.0
 MAX_WAITING = 4_000
@@ -44,10 +44,10 @@ class PatternsStage(Stage):
     def __init__(self, store: Store, clock: Clock, metrics: Metrics | None = None) -> None:
         self._metrics = metrics
         self._newest_hours: defaultdict[str, dict[str, Period]] = defaultdict(dict)
-        self._states: MergedStates[PatternState] = MergedStates(
+        self._states: StateCache[PatternState] = StateCache(
             store, "patterns", lambda row: PatternState.restore(row["body"], row["state"])
         )
-        self._held: Held[PatternState] = Held(clock, WRITE_SECONDS, MAX_WAITING)
+        self._held: WriteBuffer[PatternState] = WriteBuffer(clock, WRITE_SECONDS, MAX_WAITING)
 
     @property
     def holds(self) -> bool:
@@ -74,7 +74,7 @@ class PatternsStage(Stage):
                 self._states.remember(*key, state)
             changed = False
             for seen in observations:
-                saw = Seen(seen.agent, seen.calls, seen.failures, seen.ended)
+                saw = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended)
                 changed |= state.add(seen.session, saw, seen.first, seen.last, seen.agent_name)
             if changed:
                 self._held.waiting[key] = state
@@ -96,7 +96,7 @@ class PatternsStage(Stage):
     async def _write(self, effects: Effects) -> None:
         rows = effects.rows.setdefault("patterns", [])
         seen: set[str] = set()
-        async for (tenant, id), state in in_pieces(list(self._held.waiting.items())):
+        async for (tenant, id), state in yielding(list(self._held.waiting.items())):
             pattern = state.to_pattern(tenant).to_json()
             effects.outgoing.append(_outgoing(tenant, id, pattern))
             rows.append(_row(tenant, state, pattern))

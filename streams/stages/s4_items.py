@@ -22,10 +22,10 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition
 from streams.stage.codec import Values
-from streams.stage.cooperative import in_pieces
-from streams.stage.state_cache import MergedStates
+from streams.stage.cooperative import yielding
+from streams.stage.state_cache import StateCache
 from streams.stage.store import Store
-from streams.stage.write_buffer import Held, Key
+from streams.stage.write_buffer import Key, WriteBuffer
 
 WRITE_SECONDS = 10.0
 MAX_WAITING = 4_000
@@ -59,10 +59,10 @@ class ItemsStage(Stage):
     ) -> None:
         self._metrics = metrics
         self._half_life_seconds = half_life_seconds
-        self._states: MergedStates[ItemState] = MergedStates(
+        self._states: StateCache[ItemState] = StateCache(
             store, "items", lambda row: ItemState.from_json(row["state"].encode())
         )
-        self._held: Held[_Change] = Held(clock, WRITE_SECONDS, MAX_WAITING)
+        self._held: WriteBuffer[_Change] = WriteBuffer(clock, WRITE_SECONDS, MAX_WAITING)
 
     @property
     def holds(self) -> bool:
@@ -104,7 +104,7 @@ class ItemsStage(Stage):
 
     async def _write(self, effects: Effects) -> None:
         rows = effects.rows.setdefault("items", [])
-        async for (tenant, id), change in in_pieces(list(self._held.waiting.items())):
+        async for (tenant, id), change in yielding(list(self._held.waiting.items())):
             item = self._tell((tenant, id), change, effects)
             rows.append(_row(tenant, id, change.state, item))
         effects.acknowledged = self._held.written_behind()

@@ -56,7 +56,7 @@ class Backlog:
         return judged
 
 
-class Budget:
+class CpuBudget:
     """CPU seconds that learning may take: `share` of a core in the long run, and up to `burst_seconds` at once after a rest.
 
     A nice value alone does not bound it: on a machine where others wait for each other, every gap of theirs is taken.

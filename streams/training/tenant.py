@@ -21,9 +21,9 @@ from streams.training.backlog import Backlog
 from streams.training.judgment_log import Judged, judgments_of
 
 if TYPE_CHECKING:
-    from fleetlore.risk.registry import AdapterInbox
+    from fleetlore.risk.registry import RegistryView
     from fleetlore.wire.adapter_manifest import AdapterManifest
-    from models.adapter.learner import Candidate, Learner
+    from models.adapter.learner import CandidateVersion, Learner
     from models.promotion.canary import CanaryTrial
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ MOST_WAITING = 1_024
 PUBLISH_ATTEMPTS = 6
 
 
-class AdapterLine:
+class TenantTrainer:
     """Feeds a tenant's learner, and brings what passes its gate into service, after a trial where there is one.
 
     Attributes:
@@ -166,7 +166,7 @@ class AdapterLine:
                 offsets[place.partition] = min(offsets[place.partition], place.offset)
         return {TopicPartition(self.name, partition): offset for partition, offset in offsets.items()}
 
-    async def _publish(self, candidate: Candidate) -> None:
+    async def _publish(self, candidate: CandidateVersion) -> None:
         learner = self._learner
         published = await self._publisher.published(self._tenant)
         running = learner.running[1].version if learner.running else None
@@ -205,7 +205,7 @@ class AdapterLine:
             return
         self._in_service(candidate.weights, manifest)
 
-    def _follow(self, published: AdapterInbox) -> None:
+    def _follow(self, published: RegistryView) -> None:
         """Go on from what the channel points to: a child of a version that was withdrawn must not undo that."""
         pointed = published.complete()
         if pointed is not None:

@@ -26,13 +26,13 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connect
 from sinks.adapter_publisher import AdapterPublisher
-from sinks.health_endpoint import Health
+from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
-from streams.training.backlog import Budget
+from streams.training.backlog import CpuBudget
 from streams.training.judgment_log import POLL_MS, newest_before
 from streams.training.refusals import count_refusals
-from streams.training.tenant import AdapterLine
+from streams.training.tenant import TenantTrainer
 
 if TYPE_CHECKING:
     from models.adapter.learner import Cadence, Learner
@@ -72,7 +72,7 @@ async def run_trainer(
     from models.adapter.private import PrivacyConfig
 
     torch.set_num_threads(1)  # more of them would spin while others need the cores
-    metrics, health = Metrics("trainer"), Health("broker")
+    metrics, health = Metrics("trainer"), Readiness("broker")
     base, encoder = load_base(settings.base), shared_encoder()
     privacy = None
     if settings.privacy_noise > 0:
@@ -105,7 +105,7 @@ class TrainerRole:
         learners: dict[str, Learner],
         publisher: AdapterPublisher,
         metrics: Metrics,
-        health: Health,
+        health: Readiness,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
@@ -113,11 +113,11 @@ class TrainerRole:
         self._health = health
         self._clock = clock or SystemClock()
         lines = (
-            AdapterLine(tenant, learner, publisher, settings, metrics, self._clock)
+            TenantTrainer(tenant, learner, publisher, settings, metrics, self._clock)
             for tenant, learner in learners.items()
         )
         self._lines = {line.name: line for line in lines}
-        self._budget = Budget(settings.trainer_cpu_share, BURST_SECONDS)
+        self._budget = CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read, learn and publish until `stop` is set."""
@@ -163,7 +163,7 @@ class TrainerRole:
             # On a thread, so that the consumer's heartbeats go on: a session takes a millisecond.
             await asyncio.to_thread(self._lines[name].recall, sessions)
 
-    async def _commit(self, consumer: AIOKafkaConsumer, line: AdapterLine) -> None:
+    async def _commit(self, consumer: AIOKafkaConsumer, line: TenantTrainer) -> None:
         mine = {partition: offset for partition, offset in line.done().items() if partition in consumer.assignment()}
         if not mine:
             return

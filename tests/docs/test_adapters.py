@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tokenizers import Tokenizer
 
-from fleetlore.risk.model import Policy, packed
+from fleetlore.risk.model import RiskModel, packed
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.adapter_manifest import FailureSignature, Familiar
 from fleetlore.wire.trajectory import Step
@@ -241,7 +241,7 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
         probed = np.concatenate([answers(network, session)[0] for session in probe_inputs(manifest["probe"]["seed"])])
         assert probed == pytest.approx(manifest["probe"]["expected"], abs=1e-3)
 
-    manifest, policy = document(signed, trusted), Policy()
+    manifest, policy = document(signed, trusted), RiskModel()
     policy.swap(first, replace(manifest_for(first, tenant), **told))  # type: ignore[arg-type]
     network, session = folded(base, first, manifest), texts_of(GOAL, STEPS)
     for goal_now in (GOAL, "write a poem about the sea"):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleetlore.errors import AdapterRefused, BrokerUnavailable
-from fleetlore.risk.weights_storage import WeightsReference, WeightsStorage
+from fleetlore.risk.weights_storage import BlobStore, WeightsReference
 
 pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")
@@ -64,16 +64,16 @@ def bucket(agent_host: None) -> str:
     return "s3://fleet/adapters"
 
 
-def refused(storage: WeightsStorage, reference: WeightsReference) -> str:
+def refused(storage: BlobStore, reference: WeightsReference) -> str:
     with pytest.raises(AdapterRefused) as found:
         storage.fetch(reference)
     return found.value.reason
 
 
 def test_what_was_put_is_fetched_by_another(bucket: str) -> None:
-    reference = WeightsStorage(bucket).put("acme", VERSION, WEIGHTS)
+    reference = BlobStore(bucket).put("acme", VERSION, WEIGHTS)
     assert reference.uri == f"s3://fleet/adapters/acme/{VERSION}.safetensors"
-    assert WeightsStorage(bucket).fetch(reference) == WEIGHTS
+    assert BlobStore(bucket).fetch(reference) == WEIGHTS
 
 
 @pytest.mark.parametrize(
@@ -81,21 +81,21 @@ def test_what_was_put_is_fetched_by_another(bucket: str) -> None:
     [(WEIGHTS[:-1] + b"x", "tampered"), (WEIGHTS[:-1], "truncated"), (WEIGHTS + b"x", "oversized")],
 )
 def test_other_weights_than_the_reference_says_are_refused(bucket: str, weights: bytes, reason: str) -> None:
-    storage = WeightsStorage(bucket)
+    storage = BlobStore(bucket)
     reference = storage.put("acme", VERSION, WEIGHTS)
     storage.put("acme", VERSION, weights)
     assert refused(storage, reference) == reason
 
 
 def test_what_was_dropped_is_missing(bucket: str) -> None:
-    storage = WeightsStorage(bucket)
+    storage = BlobStore(bucket)
     reference = storage.put("acme", VERSION, WEIGHTS)
     storage.drop("acme", VERSION)
     assert refused(storage, reference) == "missing"
 
 
 def test_a_bucket_is_never_made(bucket: str) -> None:
-    storage = WeightsStorage("s3://misspelt/adapters")
+    storage = BlobStore("s3://misspelt/adapters")
     with pytest.raises(BrokerUnavailable, match="misspelt"):
         storage.put("acme", VERSION, WEIGHTS)
     assert not s3fs.S3FileSystem().exists("misspelt")
@@ -108,7 +108,7 @@ def test_without_credentials_it_says_so(agent_host: None, monkeypatch: pytest.Mo
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    storage = WeightsStorage("s3://fleet/adapters")
+    storage = BlobStore("s3://fleet/adapters")
     with pytest.raises(BrokerUnavailable, match="credentials"):
         storage.put("acme", VERSION, WEIGHTS)
     reference = WeightsReference(f"s3://fleet/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))

@@ -14,15 +14,15 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.risk import subscriber as subscribing
 from fleetlore.risk.listing import read_adapters, read_to_end
-from fleetlore.risk.model import Policy
-from fleetlore.risk.registry import AdapterInbox
+from fleetlore.risk.model import RiskModel
+from fleetlore.risk.registry import RegistryView
 from fleetlore.risk.subscriber import AdapterSubscriber
-from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, WeightsStorage
+from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, BlobStore
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.adapter_manifest import AdapterManifest, in_cohort, public_keys
 from fleetlore.wire.topics import topic
 from sinks import adapter_publisher as module
-from sinks.adapter_files import AdapterStore
+from sinks.adapter_files import LocalMirror
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
@@ -37,7 +37,7 @@ async def publisher(
 ) -> AsyncIterator[AdapterPublisher]:
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=2)
     key = create_signing_key(tmp_path / "key")
-    store, storage = AdapterStore(tmp_path / "store"), WeightsStorage(f"file://{tmp_path}/shared")
+    store, storage = LocalMirror(tmp_path / "store"), BlobStore(f"file://{tmp_path}/shared")
     async with AdapterPublisher(broker.address, key, store, storage=storage) as running:
         yield running
 
@@ -48,8 +48,8 @@ async def follow(broker: EmbeddedBroker, tenant: str, tmp_path: Path) -> AsyncIt
     running: list[AdapterSubscriber] = []
 
     async def start(agent: str = "a1", shared: str = "shared") -> AdapterSubscriber:
-        storage = WeightsStorage(f"file://{tmp_path}/{shared}")
-        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, Policy(), storage=storage)
+        storage = BlobStore(f"file://{tmp_path}/{shared}")
+        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, RiskModel(), storage=storage)
         await subscriber.start()
         running.append(subscriber)
         assert await subscriber.caught_up(40)
@@ -120,7 +120,7 @@ async def test_a_publication_decided_before_a_rollback_is_given_up(
     await until(lambda: early.version == first)
     names = {topic(tenant, name): name for name in ADAPTER_TOPICS}
     kept = {(r.topic, r.key): r.value for r in await read_to_end(broker.address, names, 20)}
-    late = AdapterInbox(tenant, publisher._trusted)
+    late = RegistryView(tenant, publisher._trusted)
     for (name, key), value in kept.items():
         late.take(names[name], key or b"", value)
     assert late.pointer is not None
@@ -137,7 +137,7 @@ async def test_a_rollback_is_made_again_when_a_publication_comes_first(
     agent = await follow()
     read = publisher._known
 
-    async def overtaken(tenant: str) -> AdapterInbox:
+    async def overtaken(tenant: str) -> RegistryView:
         known = await read(tenant)
         monkeypatch.setattr(publisher, "_known", read)
         await publisher.publish(*version(tenant, 3, 3))
@@ -269,7 +269,9 @@ async def test_a_revoked_key_takes_what_it_signed_with_it(
 ) -> None:
     old, new = create_signing_key(tmp_path / "key"), create_signing_key(tmp_path / "next")
     await publisher.publish(*version(tenant, 1))
-    both = AdapterSubscriber(broker.address, tenant, "a1", public_keys(old.public_base64, new.public_base64), Policy())
+    both = AdapterSubscriber(
+        broker.address, tenant, "a1", public_keys(old.public_base64, new.public_base64), RiskModel()
+    )
     await both.start()
     try:
         assert await both.caught_up(20)
@@ -292,7 +294,7 @@ async def test_a_new_key_goes_on_from_what_the_old_one_signed(
     first, second = version(tenant, 1), version(tenant, 2, 2)
     await publisher.publish(*first)
     agent = AdapterSubscriber(
-        broker.address, tenant, "a1", public_keys(f"{old.public_base64}, {new.public_base64}"), Policy()
+        broker.address, tenant, "a1", public_keys(f"{old.public_base64}, {new.public_base64}"), RiskModel()
     )
     await agent.start()
     try:
@@ -428,7 +430,7 @@ async def test_old_versions_are_forgotten(
     monkeypatch.setattr(module, "KEPT_VERSIONS", 2)
     for number in range(1, 5):
         await publisher.publish(*version(tenant, number, number))
-    assert len(AdapterStore(tmp_path / "store").versions(tenant)) == 2
+    assert len(LocalMirror(tmp_path / "store").versions(tenant)) == 2
     assert len((await publisher.published(tenant)).versions) == 2
     assert (await follow()).version == version(tenant, 4)[1].version
 

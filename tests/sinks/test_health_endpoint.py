@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore.errors import ConfigError
-from sinks.health_endpoint import Endpoint, Health
+from sinks.health_endpoint import Endpoint, Readiness
 from sinks.metrics import CATALOGUE, Metrics
 
 
@@ -35,7 +35,7 @@ def clock() -> HandClock:
 def endpoint(clock: HandClock) -> Iterator[Endpoint]:
     metrics = Metrics("worker")
     metrics.dead_letters("not_json").inc(2)
-    with metrics.serve(0, health=Health("broker", "milvus", clock=clock, stall_seconds=30)) as endpoint:
+    with metrics.serve(0, health=Readiness("broker", "milvus", clock=clock, stall_seconds=30)) as endpoint:
         yield endpoint
 
 
@@ -100,7 +100,7 @@ async def test_a_loop_that_beats_is_alive_while_its_role_waits(
     clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sinks.health_endpoint.BEAT_SECONDS", 0)
-    health = Health(clock=clock, stall_seconds=30)
+    health = Readiness(clock=clock, stall_seconds=30)
     task = asyncio.create_task(health.keep_beating())
     for _ in range(3):
         await asyncio.sleep(0)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
-from fleetlore.wire.dead_letter import Posted
+from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import partition_for, topic
-from sinks.producer import MAX_RECORD_BYTES, Outbox, json_arrays
+from sinks.producer import MAX_RECORD_BYTES, BatchProducer, json_arrays
 from streams.embedded.broker import EmbeddedBroker, free_port
 
 PARTITIONS = 3
@@ -33,7 +33,7 @@ class Value(NamedTuple):
 @pytest.fixture
 async def outbox(broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]) -> Any:
     await make_topics(broker.address, tenant, "observations", "items", "dead-letters", partitions=PARTITIONS)
-    made = Outbox(broker.address)
+    made = BatchProducer(broker.address)
     await made.start()
     yield made
     await made.stop()
@@ -53,7 +53,7 @@ async def read(bootstrap: str, name: str) -> list[Any]:
 
 
 async def test_values_of_one_partition_share_a_record_in_their_order(
-    outbox: Outbox, broker: EmbeddedBroker, tenant: str
+    outbox: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     keys = [f"k{number % 7}" for number in range(60)]
     await outbox.deliver([Value(tenant, "observations", key, b"[%d]" % n) for n, key in enumerate(keys)])
@@ -66,7 +66,7 @@ async def test_values_of_one_partition_share_a_record_in_their_order(
 
 
 async def test_arrays_are_compressed_and_what_agents_read_is_not(
-    outbox: Outbox, tenant: str, monkeypatch: pytest.MonkeyPatch
+    outbox: BatchProducer, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: dict[str, int] = {}
     send = AIOKafkaProducer.send_batch
@@ -85,7 +85,7 @@ async def test_arrays_are_compressed_and_what_agents_read_is_not(
 
 
 async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombstone(
-    outbox: Outbox, broker: EmbeddedBroker, tenant: str
+    outbox: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     await outbox.deliver(
         [Value(tenant, "items", "a", b"1"), Value(tenant, "items", "b", b"2"), Value(tenant, "items", "a", None)]
@@ -96,14 +96,14 @@ async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombsto
     assert all(record.partition == partition_for(record.key.decode(), PARTITIONS) for record in records)
 
 
-async def test_nothing_to_deliver_sends_nothing(outbox: Outbox, broker: EmbeddedBroker, tenant: str) -> None:
+async def test_nothing_to_deliver_sends_nothing(outbox: BatchProducer, broker: EmbeddedBroker, tenant: str) -> None:
     await outbox.deliver([])
     await outbox.deliver([Value(tenant, "observations", "k", None)])
     assert await read(broker.address, topic(tenant, "observations")) == []
 
 
 async def test_many_values_become_records_that_a_broker_takes(
-    outbox: Outbox, broker: EmbeddedBroker, tenant: str
+    outbox: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     values = [Value(tenant, "observations", "k", orjson.dumps("x" * 50_000)) for _ in range(40)]
     await outbox.deliver(values)
@@ -114,12 +114,12 @@ async def test_many_values_become_records_that_a_broker_takes(
 
 
 async def test_a_dead_letter_keeps_its_bytes_key_and_headers(
-    outbox: Outbox, broker: EmbeddedBroker, tenant: str
+    outbox: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     name = topic(tenant, "dead-letters")
     letters = [
-        Posted(name, 1, b"key", b"\xff\x00", [("dlq.reason", b"not_json")]),
-        Posted(name, PARTITIONS + 1, None, b"", [("dlq.reason", b"empty")]),
+        RawRecord(name, 1, b"key", b"\xff\x00", [("dlq.reason", b"not_json")]),
+        RawRecord(name, PARTITIONS + 1, None, b"", [("dlq.reason", b"empty")]),
     ]
     await outbox.post(letters)
     records = await read(broker.address, name)
@@ -130,12 +130,12 @@ async def test_a_dead_letter_keeps_its_bytes_key_and_headers(
 async def test_a_broker_that_is_away_at_the_start_is_said_to_be() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(BrokerUnavailable, match=address):
-        await Outbox(address).start()
+        await BatchProducer(address).start()
 
 
 async def test_an_outbox_that_was_not_started_says_so() -> None:
     with pytest.raises(BrokerUnavailable, match="started"):
-        await Outbox("127.0.0.1:1").deliver([Value("acme", "items", "a", b"1")])
+        await BatchProducer("127.0.0.1:1").deliver([Value("acme", "items", "a", b"1")])
 
 
 async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
@@ -147,14 +147,14 @@ async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
     monkeypatch.setattr("sinks.producer.DELIVERY_SECONDS", 4.0)
     own_broker.start()
     await make_topics(own_broker.address, tenant, "items", "dead-letters", partitions=1)
-    outbox = Outbox(own_broker.address)
+    outbox = BatchProducer(own_broker.address)
     await outbox.start()
     await outbox.deliver([Value(tenant, "items", "a", b"1")])
     own_broker.kill()
     with pytest.raises(BrokerUnavailable):
         await outbox.deliver([Value(tenant, "items", "a", b"2")])
     with pytest.raises(BrokerUnavailable):
-        await outbox.post([Posted(topic(tenant, "dead-letters"), 0, None, b"x", [])])
+        await outbox.post([RawRecord(topic(tenant, "dead-letters"), 0, None, b"x", [])])
     await outbox.stop()
 
 

@@ -14,7 +14,7 @@ from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, Letter, Mark, dead_letter
 from fleetlore.wire.topics import topic
 from sinks import redrive as module
-from sinks.producer import Outbox
+from sinks.producer import BatchProducer
 from sinks.redrive import Choice, Redriven, redrive
 from streams.embedded.broker import EmbeddedBroker
 
@@ -24,7 +24,7 @@ PARTITIONS = 3
 class World:
     """One tenant's events and dead letters on the broker."""
 
-    def __init__(self, address: str, tenant: str, producer: AIOKafkaProducer, outbox: Outbox) -> None:
+    def __init__(self, address: str, tenant: str, producer: AIOKafkaProducer, outbox: BatchProducer) -> None:
         self.address, self.tenant = address, tenant
         self.events = topic(tenant, "events")
         self._producer, self._outbox = producer, outbox
@@ -72,7 +72,7 @@ async def world(
     broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
 ) -> AsyncIterator[World]:
     await make_topics(broker.address, tenant, "events", "items", "dead-letters", partitions=PARTITIONS)
-    outbox = Outbox(broker.address)
+    outbox = BatchProducer(broker.address)
     await outbox.start()
     async with AIOKafkaProducer(bootstrap_servers=broker.address, max_request_size=4 * MAX_VALUE_BYTES) as producer:
         yield World(broker.address, tenant, producer, outbox)
@@ -191,16 +191,16 @@ async def test_what_was_sent_before_a_failure_is_marked_and_the_rest_goes_with_t
     for number in range(5):
         await world.bury(b"%d" % number, offset=number)
     monkeypatch.setattr(module, "CHUNK", 2)
-    post, calls = Outbox.post, 0
+    post, calls = BatchProducer.post, 0
 
-    async def fails_at_the_second_chunk(self: Outbox, records: Any) -> None:
+    async def fails_at_the_second_chunk(self: BatchProducer, records: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise BrokerUnavailable("away")
         await post(self, records)
 
-    monkeypatch.setattr(Outbox, "post", fails_at_the_second_chunk)
+    monkeypatch.setattr(BatchProducer, "post", fails_at_the_second_chunk)
     with pytest.raises(BrokerUnavailable):
         await world.redrive()
     assert await world.marks() == [Mark("1:0"), Mark("1:1")]

@@ -27,7 +27,7 @@ from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.log import InMemoryLog
 from fleetlore.wire import events as ev
-from fleetlore.wire.dead_letter import Posted
+from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import partition_for, topic
@@ -177,7 +177,7 @@ class MemoryOutbox:
         if broken:
             raise BrokerUnavailable("killed in the middle of a delivery")
 
-    async def post(self, letters: Sequence[Posted]) -> None:
+    async def post(self, letters: Sequence[RawRecord]) -> None:
         for each in letters:
             partition = each.partition % self._log.partitions(each.topic)
             self._log.append(each.topic, each.value, key=each.key, partition=partition, headers=each.headers)

@@ -14,7 +14,7 @@ from fleetlore.wire.dead_letter import ROW_REFUSED, Letter
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.producer import Outbox
+from sinks.producer import BatchProducer
 from sinks.redrive import Choice, redrive
 from streams.embedded.broker import EmbeddedBroker
 from streams.runtime.delivery import Delivery, Ledger
@@ -45,7 +45,7 @@ async def test_a_row_that_is_too_long_is_a_dead_letter(
     await make_topics(broker.address, tenant, "candidates", "dead-letters", partitions=1)
     metrics, clock, source = Metrics("test"), FakeClock(), topic(tenant, "candidates")
     ledger = Ledger(clock)
-    store, outbox = MilvusStore(milvus, "", StaticEncoder(), metrics), Outbox(broker.address)
+    store, outbox = MilvusStore(milvus, "", StaticEncoder(), metrics), BatchProducer(broker.address)
     await store.open()
     await outbox.start()
     try:

@@ -11,7 +11,7 @@ import copy
 from benchmarks.evaluate.arms.memory import Memory, Recall, Situation
 from benchmarks.evaluate.worlds.recorded import TENANT, Recorded
 from fleetlore.risk.encoder import StaticEncoder
-from fleetlore.risk.model import Policy
+from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import Base
 from fleetlore.wire.adapter_manifest import DataRange
 from models.adapter.learner import Learner
@@ -31,7 +31,7 @@ class Weights(Memory):
     """
 
     def __init__(self, base: Base, encoder: StaticEncoder, pace_seconds: float = EASY_SECONDS) -> None:
-        self.policy = Policy(base, encoder)
+        self.policy = RiskModel(base, encoder)
         self.updates = 0
         self.versions = 0
         self._learner = Learner(TENANT, base, encoder)

@@ -33,7 +33,7 @@ MAX_WORD = 64
 MAX_ADVICE = 64
 
 
-class Figures(msgspec.Struct, gc=False):
+class SubjectCounts(msgspec.Struct, gc=False):
     """What the session has seen of one subject; changed in place, because every call changes two to five of them."""
 
     subject: Subject
@@ -77,7 +77,7 @@ class OpenSession(msgspec.Struct):
     sequences: set[int] = set()
     suspects: dict[int, DeadLetter] = {}
     behind: int = 0
-    _figures: dict[str, Figures] = {}
+    _figures: dict[str, SubjectCounts] = {}
     _waiting: dict[int, tuple[float, str]] = {}
     _next: int = 0
     _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
@@ -155,7 +155,7 @@ class OpenSession(msgspec.Struct):
         for subject in subjects:
             seen = figures.get(subject.id)
             if seen is None:
-                seen = figures[subject.id] = Figures(subject, time, time)
+                seen = figures[subject.id] = SubjectCounts(subject, time, time)
             seen.calls += 1
             seen.failures += failed
             seen.told = False
@@ -218,7 +218,7 @@ class OpenSession(msgspec.Struct):
         for subject in subjects_of_loop(pattern):
             seen = self._figures.get(subject.id)
             if seen is None:
-                seen = self._figures[subject.id] = Figures(subject, time, time)
+                seen = self._figures[subject.id] = SubjectCounts(subject, time, time)
                 self.news = True
             seen.calls += 1
             seen.told = False

@@ -51,7 +51,7 @@ class Data(msgspec.Struct, kw_only=True, gc=False):
     reward: float | None = field(default=None, name=ev.REWARD)
     role: str | None = field(default=None, name=ev.ROLE)
     content: str | None = field(default=None, name=ev.CONTENT)
-    guard: str | None = field(default=None, name=ev.GUARD)
+    guard: str | None = field(default=None, name=ev.VIOLATION)
 
 
 class Incoming(msgspec.Struct, kw_only=True, gc=False):

@@ -22,7 +22,7 @@ LONGEST_SECONDS = 60.0
 MOST_SESSIONS = 256
 
 
-class Patience:
+class RedeliveryCheck:
     """When to ask about the sessions that hold one partition back."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ from streams.stage.codec import dead_letter
 from streams.stage.store import Store
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
 from streams.stages.s1_sessions.parse import FEEDBACK, Incoming, bytes_of, read_events
-from streams.stages.s1_sessions.resent import MOST_SESSIONS, Patience, known_to
+from streams.stages.s1_sessions.resent import MOST_SESSIONS, RedeliveryCheck, known_to
 from streams.stages.s1_sessions.sanitize import clean
 
 # A session that lies further back than this many records is closed as continued, so that a restart never has more to redo.
@@ -57,7 +57,7 @@ class Partition:
     headless: dict[Key, OpenSession] = field(default_factory=dict)
     torn: dict[Key, float] = field(default_factory=dict)
     closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
-    patience: Patience = field(default_factory=Patience)
+    patience: RedeliveryCheck = field(default_factory=RedeliveryCheck)
     newest_time: float = 0.0
     swept_time: float = 0.0
 

@@ -30,7 +30,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage
 from streams.stage.codec import Values
-from streams.stage.cooperative import in_pieces
+from streams.stage.cooperative import yielding
 from streams.stage.store import Store
 from streams.stages.s3_judgments.judge_records import JudgeRecords, RecordKey
 
@@ -107,7 +107,7 @@ class JudgmentsStage(Stage):
         # Before the sessions' own rows, which say that their case was made.
         effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
         heard = [self._records.heard(each.place, each.state.said) for each in sessions]
-        async for each, votes in in_pieces(list(zip(sessions, heard, strict=True))):
+        async for each, votes in yielding(list(zip(sessions, heard, strict=True))):
             self._judge_session(each, votes, effects)
         return effects
 

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from fleetlore.emit.emitter import Emitter
 from fleetlore.kafka.client import connect, disconnect
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.risk.feed import AdapterFeed
+from fleetlore.risk.feed import RegistryFollower
 from fleetlore.wire.events import TOOL, Event
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
@@ -100,7 +100,7 @@ async def replicate(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
 
 
 async def follow(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
-    feed, follower = AdapterFeed(address, tenant), Follower()
+    feed, follower = RegistryFollower(address, tenant), Follower()
     await feed.join(follower)
     return lambda: feed.leave(follower)
 

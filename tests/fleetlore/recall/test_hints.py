@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.default_hints import first_aid
-from fleetlore.recall.hints import WEATHER_SECONDS, hint_text, weather_weight, worth_showing
+from fleetlore.recall.hints import TRANSIENT_SECONDS, hint_text, transient_weight, worth_showing
 from fleetlore.testing.lore import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -96,16 +96,16 @@ def test_weather_is_told_while_it_lasts_and_is_never_a_lesson() -> None:
     assert hint_text(met(20), NOW, [item()]) == hint_text(met(20), NOW)
     assert hint_text(met(119, agents=1), NOW) is not None
     assert hint_text(met(121, agents=1), NOW) is None
-    assert hint_text(met(WEATHER_SECONDS + 1, agents=10_000), NOW) is None
-    assert weather_weight(met(60), NOW) == pytest.approx(weather_weight(met(0), NOW) / 2)
-    assert weather_weight(pattern(error="exit code 1"), NOW) == 0
+    assert hint_text(met(TRANSIENT_SECONDS + 1, agents=10_000), NOW) is None
+    assert transient_weight(met(60), NOW) == pytest.approx(transient_weight(met(0), NOW) / 2)
+    assert transient_weight(pattern(error="exit code 1"), NOW) == 0
 
 
 @given(st.floats(0, 600), st.floats(0, 600), st.integers(0, 5_000))
 def test_weather_only_fades(earlier: float, later: float, agents: int) -> None:
     earlier, later = sorted((earlier, later))
     met = pattern("http", "HTTP 503", agents_lately=agents, last_seen=NOW)
-    assert weather_weight(met, NOW + later) <= weather_weight(met, NOW + earlier)
+    assert transient_weight(met, NOW + later) <= transient_weight(met, NOW + earlier)
 
 
 @pytest.mark.parametrize(

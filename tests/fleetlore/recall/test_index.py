@@ -40,8 +40,8 @@ def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
     index.put_item(recovery("s", kind="strategy", task="refund"), 1.0)
 
     assert [each.id for each in index.failures_of_call("call-1")] == ["p"]
-    assert [each.id for each in index.weather_of_call("call-1")] == ["w"]
-    assert [each.id for each in index.weather_of_tool("sql")] == ["wc"]
+    assert [each.id for each in index.transient_of_call("call-1")] == ["w"]
+    assert [each.id for each in index.transient_of_tool("sql")] == ["wc"]
     assert [each.id for each in index.recoveries("class-1")] == ["r"]
     assert [each.id for each in index.recoveries("call-1")] == ["r"]
     assert [each.id for each in index.lessons("call-1")] == ["l"]

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.recall.provenance import MARK, Recalled, handle, unfenced
+from fleetlore.recall.provenance import MARK, AdviceLedger, handle, unfenced
 
 LINE = "Change: query cars_data where cars was meant"
 ADVICE = f"<fleet-memory>\n- [#r] recovery: {LINE}\n</fleet-memory>"
 
 
 @pytest.fixture
-def told() -> Recalled:
-    recalled = Recalled()
+def told() -> AdviceLedger:
+    recalled = AdviceLedger()
     recalled.show("call", ("item-1234-long", "pattern"), ("held",), [LINE, "SELECT 2"])
     return recalled
 
@@ -31,15 +31,15 @@ def told() -> Recalled:
 )
 def test_a_quotation_of_advice_is_marked_wherever_it_stands(value: Any, marked: Any) -> None:
     assert unfenced(value) == marked
-    assert Recalled().marked(value) == marked
+    assert AdviceLedger().marked(value) == marked
 
 
-def test_lines_that_were_shown_are_marked_and_a_call_that_follows_them_is_not(told: Recalled) -> None:
+def test_lines_that_were_shown_are_marked_and_a_call_that_follows_them_is_not(told: AdviceLedger) -> None:
     assert told.marked(f"The memory says: {LINE}. So I do.") == f"The memory says: {MARK}. So I do."
     assert told.marked({"note": [LINE, LINE]}) == {"note": [MARK, MARK]}
     for harmless in ("SELECT 2", {"query": "SELECT 2"}, {"query": "SELECT * FROM cars_data WHERE id = 4"}, 7, None):
         assert told.marked(harmless) is harmless
-    assert Recalled().marked(LINE) == LINE  # to a session that was never told it, it is news
+    assert AdviceLedger().marked(LINE) == LINE  # to a session that was never told it, it is news
 
 
 json_values = st.recursive(
@@ -51,19 +51,19 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_what_holds_nothing_recalled_goes_through_untouched(value: Any) -> None:
-    recalled = Recalled()
+    recalled = AdviceLedger()
     recalled.show("call", ("item",), (), [LINE])
     if LINE not in repr(value):
         assert recalled.marked(value) is value
 
 
-def test_a_cycle_or_endless_depth_does_no_harm(told: Recalled) -> None:
+def test_a_cycle_or_endless_depth_does_no_harm(told: AdviceLedger) -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     assert told.marked(cycle)
 
 
-def test_an_outcome_gets_what_came_before_it_once(told: Recalled) -> None:
+def test_an_outcome_gets_what_came_before_it_once(told: AdviceLedger) -> None:
     told.show(None, ("strategy",), ("kept",), [])
     assert told.cite("[#234-long]") and told.cite("strategy") and not told.cite("never shown") and not told.cite("held")
     assert told.take("call") == (
@@ -74,20 +74,20 @@ def test_an_outcome_gets_what_came_before_it_once(told: Recalled) -> None:
     assert told.take("call") == (["strategy"], ["kept"], [])
 
 
-def test_what_was_heeded_counts_as_shown(told: Recalled) -> None:
+def test_what_was_heeded_counts_as_shown(told: AdviceLedger) -> None:
     told.show("safer call", ("r",), (), [])
     assert told.take("safer call")[:2] == (["r", "item-1234-long", "pattern"], ["held"])
     told.show("call", ("item-1234-long",), (), [])
     assert told.take("a third")[0] == ["item-1234-long"]
 
 
-def test_citations_are_read_from_what_the_model_says(told: Recalled) -> None:
+def test_citations_are_read_from_what_the_model_says(told: AdviceLedger) -> None:
     told.cite_all("As [#234-long] says, and [#00000000], and [#pattern].")
     assert told.take("other")[2] == ["item-1234-long", "pattern"]
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    recalled = Recalled()
+    recalled = AdviceLedger()
     lines = [f"line number {number:04} of very many" for number in range(500)]
     for line in lines:
         recalled.show("call", ("item",), (), [line])

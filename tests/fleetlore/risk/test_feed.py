@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from fleetlore.risk import feed as adapter_feed
-from fleetlore.risk.feed import AdapterFeed, feed_of
+from fleetlore.risk.feed import RegistryFollower, feed_of
 
 
 class Follower:
@@ -24,18 +24,18 @@ class Follower:
 
 
 @pytest.fixture
-def feed(monkeypatch: pytest.MonkeyPatch) -> AdapterFeed:
-    async def forever(self: AdapterFeed) -> None:
+def feed(monkeypatch: pytest.MonkeyPatch) -> RegistryFollower:
+    async def forever(self: RegistryFollower) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(AdapterFeed, "_consume", forever)
-    return AdapterFeed("nowhere:1", "acme")
+    monkeypatch.setattr(RegistryFollower, "_consume", forever)
+    return RegistryFollower("nowhere:1", "acme")
 
 
 WEIGHTS, POINTERS = "adapters.weights", "adapters.pointers"
 
 
-async def test_who_joins_late_is_given_what_was_read(feed: AdapterFeed) -> None:
+async def test_who_joins_late_is_given_what_was_read(feed: RegistryFollower) -> None:
     early, late = Follower(), Follower()
     await feed.join(early)
     for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", None)):
@@ -48,7 +48,7 @@ async def test_who_joins_late_is_given_what_was_read(feed: AdapterFeed) -> None:
         await feed.leave(follower)
 
 
-async def test_nothing_is_given_twice_after_a_reconnect(feed: AdapterFeed) -> None:
+async def test_nothing_is_given_twice_after_a_reconnect(feed: RegistryFollower) -> None:
     follower = Follower()
     await feed.join(follower)
     for _ in range(2):
@@ -58,7 +58,7 @@ async def test_nothing_is_given_twice_after_a_reconnect(feed: AdapterFeed) -> No
 
 
 async def test_old_versions_are_forgotten_and_revocations_never(
-    feed: AdapterFeed, monkeypatch: pytest.MonkeyPatch
+    feed: RegistryFollower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter_feed, "KEPT_VERSIONS", 3)
     for number in range(9):
@@ -68,7 +68,7 @@ async def test_old_versions_are_forgotten_and_revocations_never(
     assert len(feed._kept[POINTERS]) == 9
 
 
-async def test_the_last_one_ends_it_and_the_next_one_begins_anew(feed: AdapterFeed) -> None:
+async def test_the_last_one_ends_it_and_the_next_one_begins_anew(feed: RegistryFollower) -> None:
     one, other = Follower(), Follower()
     await feed.join(one)
     await feed.join(other)
@@ -110,7 +110,7 @@ async def test_acks_that_could_not_be_sent_are_sent_later_in_order(monkeypatch: 
     monkeypatch.setattr(adapter_feed, "AIOKafkaProducer", Producer)
     monkeypatch.setattr(adapter_feed, "ACK_BACKOFF_SECONDS", 0.0)
     Producer.failures, Producer.sent = 1, []
-    feed = AdapterFeed("nowhere:1", "acme")
+    feed = RegistryFollower("nowhere:1", "acme")
     for number in range(3):
         feed.ack("a", {"number": number})
     await feed._send_acks()
@@ -126,7 +126,7 @@ async def test_agents_of_one_loop_and_tenant_share_a_feed() -> None:
     assert feed_of("nowhere:1", "acme") is not feed_of("nowhere:1", "other")
     here = feed_of("nowhere:1", "acme")
 
-    async def elsewhere() -> AdapterFeed:
+    async def elsewhere() -> RegistryFollower:
         return feed_of("nowhere:1", "acme")
 
     assert await asyncio.to_thread(asyncio.run, elsewhere()) is not here

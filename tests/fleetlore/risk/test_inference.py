@@ -12,15 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.risk.encoder import Vectors
-from fleetlore.risk.inference import NOTHING, Reader
-from fleetlore.risk.network import MAX_TOKENS, PolicyNetwork, fold, load_base, probe_answers, probe_inputs, read_adapter
+from fleetlore.risk.inference import NOTHING, InferenceEngine
+from fleetlore.risk.network import (
+    MAX_TOKENS,
+    RiskNetwork,
+    load_base,
+    merge_lora,
+    probe_answers,
+    probe_inputs,
+    read_adapter,
+)
 from fleetlore.testing.adapters import random_weights
 
-NETWORK = fold(load_base().network, read_adapter(random_weights(5), 8), 2.0)
+NETWORK = merge_lora(load_base().network, read_adapter(random_weights(5), 8), 2.0)
 
 
-def reader_of(network: PolicyNetwork) -> Reader:
-    return Reader({name: tensor.numpy() for name, tensor in network.state_dict().items()})
+def reader_of(network: RiskNetwork) -> InferenceEngine:
+    return InferenceEngine({name: tensor.numpy() for name, tensor in network.state_dict().items()})
 
 
 READER = reader_of(NETWORK)
@@ -73,7 +81,7 @@ def test_chances_of_any_size_are_numbers() -> None:
     weights = {name: tensor.numpy().copy() for name, tensor in NETWORK.state_dict().items()}
     for bias, chance in ((500, 1.0), (-500, 0.0)):
         weights["step_head.bias"][:] = bias
-        assert Reader(weights).read(NOTHING, texts(1, 3), 2)[1] == [chance, chance]
+        assert InferenceEngine(weights).read(NOTHING, texts(1, 3), 2)[1] == [chance, chance]
 
 
 def test_what_is_kept_is_never_written_to() -> None:

@@ -21,7 +21,7 @@ from fleetlore.agent.session import _KEPT_CALLS
 from fleetlore.errors import AdapterRefused
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.model import KEPT_SESSIONS, Policy, Sessions, packed, unpacked
+from fleetlore.risk.model import KEPT_SESSIONS, PrefixCache, RiskModel, packed, unpacked
 from fleetlore.risk.network import MAX_STEPS, read_adapter
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.clock import FakeClock
@@ -45,17 +45,17 @@ def adapter(seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
     return weights, manifest_for(weights, "acme", **changes)
 
 
-GOING_ON = Policy()
+GOING_ON = RiskModel()
 GOING_ON.swap(*adapter(7))
 
 
 def test_the_bare_base_abstains() -> None:
-    assert Policy().score(STEPS, "clean up", CANDIDATES) == [None, None, None]
-    assert Policy().version is None
+    assert RiskModel().score(STEPS, "clean up", CANDIDATES) == [None, None, None]
+    assert RiskModel().version is None
 
 
 def test_it_scores_the_tools_it_has_learned_and_no_other() -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(1))
     first, unknown, last = policy.score(STEPS, "clean up", CANDIDATES)
     assert unknown is None
@@ -64,7 +64,7 @@ def test_it_scores_the_tools_it_has_learned_and_no_other() -> None:
 
 
 def test_a_score_does_not_depend_on_its_neighbours() -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(1))
     together = policy.score(STEPS, "clean up", CANDIDATES)
     for candidate, expected in zip(CANDIDATES, together, strict=True):
@@ -79,9 +79,9 @@ def test_what_is_kept_of_sessions_changes_no_score(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 6))):
         steps = data.draw(st.lists(st.sampled_from(STEPS + OTHERS), max_size=20))
         goal = data.draw(st.sampled_from(["clean up", "deploy"]))
-        fresh = Policy()
+        fresh = RiskModel()
         assert policy._current is not None
-        fresh.apply(replace(policy._current, sessions=Sessions()))
+        fresh.apply(replace(policy._current, sessions=PrefixCache()))
         expected = fresh.score(steps, goal, CANDIDATES)
         for upto in range(max(0, len(steps) - 3), len(steps) + 1):
             found = policy.score(steps[:upto], goal, CANDIDATES)
@@ -89,7 +89,7 @@ def test_what_is_kept_of_sessions_changes_no_score(data: st.DataObject) -> None:
 
 
 def test_few_sessions_are_kept() -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(1))
     for number in range(KEPT_SESSIONS + 9):
         policy.score(STEPS, f"goal {number}", CANDIDATES)
@@ -98,9 +98,9 @@ def test_few_sessions_are_kept() -> None:
 
 def test_a_swap_forgets_what_the_version_before_has_read() -> None:
     """The same session under three versions in turn: as fresh policies of each say."""
-    policy = Policy()
+    policy = RiskModel()
     for seed in (1, 2, 1):
-        alone = Policy()
+        alone = RiskModel()
         alone.swap(*adapter(seed))
         policy.swap(*adapter(seed))
         for steps in (STEPS[:1], STEPS):
@@ -108,20 +108,20 @@ def test_a_swap_forgets_what_the_version_before_has_read() -> None:
 
 
 def test_a_session_longer_than_the_network_reads_is_scored_by_its_end() -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(1))
     expected = policy.score(STEPS * 50, "g", CANDIDATES)
     assert policy.score(STEPS * 100, "g", CANDIDATES) == pytest.approx(expected, abs=1e-5)
 
 
 def test_no_candidates_no_scores() -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(1))
     assert policy.score(STEPS, "g", []) == []
 
 
 def test_swapping_changes_the_version_and_the_scores() -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(1))
     before = policy.score(STEPS, "g", CANDIDATES)
     weights, manifest = adapter(2)
@@ -135,7 +135,7 @@ def familiar_with(*goals: str) -> Familiar:
 
 
 def test_it_abstains_on_goals_of_another_kind() -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(1, familiar=familiar_with("clean up the build folder", "refund the order")))
     assert policy.score(STEPS, "refund the order", CANDIDATES)[0] is not None
     assert policy.score(STEPS, "translate the poem into Finnish", CANDIDATES) == [None, None, None]
@@ -143,7 +143,7 @@ def test_it_abstains_on_goals_of_another_kind() -> None:
 
 
 def test_it_says_what_is_in_vain_of_tools_that_the_version_has_shown_it_of() -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(1))
     assert [None if seen is None else seen.vain for seen in policy.outlook(STEPS, "g", CANDIDATES)] == [None] * 3
     policy.swap(*adapter(1, vain_tools=("shell",)))
@@ -153,9 +153,9 @@ def test_it_says_what_is_in_vain_of_tools_that_the_version_has_shown_it_of() -> 
     assert seen[0] is not None
 
 
-def likely_to_fail() -> tuple[Policy, dict[str, str]]:
+def likely_to_fail() -> tuple[RiskModel, dict[str, str]]:
     """A policy and arguments of a call that it holds for risky."""
-    policy = Policy()
+    policy = RiskModel()
     for seed in range(20):
         policy.swap(*adapter(seed))
         for arguments in ({"cmd": f"rm {n}"} for n in range(5)):
@@ -203,7 +203,7 @@ def test_vectors_survive_their_text_form() -> None:
 @pytest.mark.parametrize("text", ["%", "AAAA", packed(np.full(64, np.nan, dtype=np.float32))])
 def test_an_odd_signature_is_refused(text: str) -> None:
     with pytest.raises(AdapterRefused, match="structure"):
-        Policy().swap(*adapter(1, signatures=(FailureSignature("p", "shell", text),)))
+        RiskModel().swap(*adapter(1, signatures=(FailureSignature("p", "shell", text),)))
 
 
 def nan_weights() -> bytes:
@@ -249,7 +249,7 @@ def truthful(weights: bytes, **changes: Any) -> tuple[bytes, AdapterManifest]:
     ],
 )
 def test_what_is_refused_leaves_the_old_version(weights: bytes, manifest: AdapterManifest, reason: str) -> None:
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(*adapter(9))
     before = policy.version, policy.score(STEPS, "g", CANDIDATES)
     with pytest.raises(AdapterRefused) as refused:
@@ -259,7 +259,7 @@ def test_what_is_refused_leaves_the_old_version(weights: bytes, manifest: Adapte
 
 
 def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after_them() -> None:
-    one, other = Policy(), Policy()
+    one, other = RiskModel(), RiskModel()
     weights, manifest = adapter(31)
     one.swap(weights, manifest)
     own = replace(manifest, tools=("shell",))
@@ -274,22 +274,22 @@ def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after
 
 
 def test_a_shared_version_does_not_let_a_manifest_pass_that_says_otherwise() -> None:
-    policy = Policy()
+    policy = RiskModel()
     weights, manifest = adapter(31)
     policy.swap(weights, manifest)
     for odd in (replace(manifest, alpha=32), replace(manifest, probe=Probe(1, (0.5,)))):
         with pytest.raises(AdapterRefused, match="probe"):
-            Policy().prepare(weights, odd)
+            RiskModel().prepare(weights, odd)
 
 
 def test_an_adapter_without_effect_is_refused_though_its_probe_agrees() -> None:
     weights = without_effect()
     with pytest.raises(AdapterRefused, match="changes nothing"):
-        Policy().swap(weights, manifest_for(weights, "acme"))
+        RiskModel().swap(weights, manifest_for(weights, "acme"))
 
 
 def test_no_call_ever_mixes_two_versions() -> None:
-    policy = Policy()
+    policy = RiskModel()
     loaded = [policy.prepare(*adapter(seed)) for seed in (1, 2)]
     expected = set()
     for version in loaded:

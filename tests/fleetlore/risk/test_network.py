@@ -10,13 +10,13 @@ import fleetlore
 from fleetlore.errors import AdapterRefused, ModelUnavailable
 from fleetlore.risk.network import (
     MAX_TOKENS,
-    PolicyNetwork,
+    RiskNetwork,
     adapter_shapes,
     base_from_bytes,
     base_to_bytes,
     check_structure,
-    fold,
     load_base,
+    merge_lora,
     probe_answers,
     read_adapter,
 )
@@ -48,13 +48,13 @@ def test_signatures_have_length_one() -> None:
 def test_fold_changes_a_copy_only() -> None:
     base = load_base()
     before = base_to_bytes(base.network)
-    folded = fold(base.network, read_adapter(random_weights(1), 8), 2.0)
+    folded = merge_lora(base.network, read_adapter(random_weights(1), 8), 2.0)
     assert base_to_bytes(base.network) == before
     assert probe_answers(folded, 1) != probe_answers(base.network, 1)
 
 
 def test_a_base_survives_the_round_trip() -> None:
-    data = base_to_bytes(PolicyNetwork())
+    data = base_to_bytes(RiskNetwork())
     assert base_to_bytes(base_from_bytes(data).network) == data
 
 
@@ -63,7 +63,7 @@ def test_a_base_survives_the_round_trip() -> None:
 )
 def test_a_damaged_base_is_refused(damage) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ModelUnavailable, match="damaged"):
-        base_from_bytes(damage(base_to_bytes(PolicyNetwork())))
+        base_from_bytes(damage(base_to_bytes(RiskNetwork())))
 
 
 def test_the_shipped_base_is_the_one_its_card_describes() -> None:
@@ -114,7 +114,7 @@ def test_what_is_not_finite_is_refused(value: float) -> None:
 def test_the_list_is_what_peft_saves() -> None:
     peft = pytest.importorskip("peft")
     network = peft.get_peft_model(
-        PolicyNetwork(), peft.LoraConfig(r=8, target_modules=["q", "k", "v", "o", "up", "down"])
+        RiskNetwork(), peft.LoraConfig(r=8, target_modules=["q", "k", "v", "o", "up", "down"])
     )
     saved = peft.get_peft_model_state_dict(network)
     assert {name: tuple(tensor.shape) for name, tensor in saved.items()} == adapter_shapes(8)

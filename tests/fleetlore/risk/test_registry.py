@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk import registry as module
-from fleetlore.risk.registry import AdapterInbox
+from fleetlore.risk.registry import RegistryView
 from fleetlore.risk.weights_storage import WeightsReference
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
 from fleetlore.wire.adapter_manifest import SigningKey, public_keys
@@ -19,8 +19,8 @@ MANIFESTS = [manifest_for(weights, "acme") for weights in WEIGHTS]
 KEYS = [manifest.version.encode() for manifest in MANIFESTS]
 
 
-def new_inbox(tenant: str = "acme") -> AdapterInbox:
-    return AdapterInbox(tenant, public_keys(KEY.public_base64))
+def new_inbox(tenant: str = "acme") -> RegistryView:
+    return RegistryView(tenant, public_keys(KEY.public_base64))
 
 
 def records() -> list[tuple[str, bytes, bytes]]:
@@ -64,7 +64,7 @@ def test_a_rejected_version_is_not_offered_again() -> None:
     assert inbox.complete() is None
 
 
-def refusal(inbox: AdapterInbox, name: str, key: bytes, value: bytes) -> str:
+def refusal(inbox: RegistryView, name: str, key: bytes, value: bytes) -> str:
     with pytest.raises(AdapterRefused) as refused:
         inbox.take(name, key, value)
     return refused.value.reason

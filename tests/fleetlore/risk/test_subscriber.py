@@ -11,10 +11,10 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fleetlore.risk.feed import AdapterFeed
-from fleetlore.risk.model import LoadedAdapter, Policy
+from fleetlore.risk.feed import RegistryFollower
+from fleetlore.risk.model import LoadedAdapter, RiskModel
 from fleetlore.risk.subscriber import AdapterSubscriber
-from fleetlore.risk.weights_storage import WeightsStorage
+from fleetlore.risk.weights_storage import BlobStore
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
 from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, Revocation, SigningKey, public_keys
 
@@ -41,8 +41,8 @@ def busy() -> list[bool]:
 
 @pytest.fixture
 def subscriber(busy: list[bool]) -> AdapterSubscriber:
-    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, Policy(), idle=lambda: not busy[0])
-    subscriber._feed = AdapterFeed("nowhere:1", "acme")
+    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, RiskModel(), idle=lambda: not busy[0])
+    subscriber._feed = RegistryFollower("nowhere:1", "acme")
     return subscriber
 
 
@@ -66,7 +66,7 @@ async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_th
     weights, manifest = version(1)
     await deliver(subscriber, weights, manifest, 1)
     monkeypatch.setattr(asyncio, "to_thread", None)
-    other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, Policy())
+    other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, RiskModel())
     await deliver(other, weights, manifest, 1)
     assert other.version == manifest.version
     assert other.policy._current is not None and subscriber.policy._current is not None
@@ -156,8 +156,8 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that lie elsewhere are folded beside the records that go on coming."""
-    storage = WeightsStorage(f"file://{tmp_path}")
-    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, Policy(), storage=storage)
+    storage = BlobStore(f"file://{tmp_path}")
+    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, RiskModel(), storage=storage)
     await deliver(subscriber, *version(1), 1)
     weights, manifest = version(2)
     folding, revoked = threading.Event(), threading.Event()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
-from fleetlore.risk.weights_storage import MAX_WEIGHTS_BYTES, WeightsReference, WeightsStorage, reference_in
+from fleetlore.risk.weights_storage import MAX_WEIGHTS_BYTES, BlobStore, WeightsReference, reference_in
 from fleetlore.testing.adapters import random_weights
 
 WEIGHTS = random_weights(1)
@@ -15,25 +15,25 @@ VERSION = hashlib.sha256(WEIGHTS).hexdigest()
 
 
 @pytest.fixture(params=["file", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> WeightsStorage:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     """A shared folder, and what stands for an object store."""
-    return WeightsStorage(f"file://{tmp_path}/adapters" if request.param == "file" else f"memory://{tmp_path.name}")
+    return BlobStore(f"file://{tmp_path}/adapters" if request.param == "file" else f"memory://{tmp_path.name}")
 
 
-def refused(storage: WeightsStorage, reference: WeightsReference) -> str:
+def refused(storage: BlobStore, reference: WeightsReference) -> str:
     with pytest.raises(AdapterRefused) as found:
         storage.fetch(reference)
     return found.value.reason
 
 
-def test_what_was_put_is_fetched(storage: WeightsStorage) -> None:
+def test_what_was_put_is_fetched(storage: BlobStore) -> None:
     reference = storage.put("acme", VERSION, WEIGHTS)
     assert storage.put("acme", VERSION, WEIGHTS) == reference
     assert reference_in(reference.to_json()) == reference
     assert storage.fetch(reference) == WEIGHTS
 
 
-def test_what_was_dropped_is_missing(storage: WeightsStorage) -> None:
+def test_what_was_dropped_is_missing(storage: BlobStore) -> None:
     reference = storage.put("acme", VERSION, WEIGHTS)
     storage.drop("acme", VERSION)
     storage.drop("acme", VERSION)
@@ -44,15 +44,13 @@ def test_what_was_dropped_is_missing(storage: WeightsStorage) -> None:
     ("weights", "reason"),
     [(WEIGHTS[:-1], "truncated"), (WEIGHTS + b"x", "oversized"), (WEIGHTS[:-1] + b"\x7f", "tampered")],
 )
-def test_other_weights_than_the_reference_says_are_refused(
-    storage: WeightsStorage, weights: bytes, reason: str
-) -> None:
+def test_other_weights_than_the_reference_says_are_refused(storage: BlobStore, weights: bytes, reason: str) -> None:
     reference = storage.put("acme", VERSION, WEIGHTS)
     storage.put("acme", VERSION, weights)
     assert refused(storage, reference) == reason
 
 
-def test_more_than_an_adapter_can_have_is_not_even_read(storage: WeightsStorage) -> None:
+def test_more_than_an_adapter_can_have_is_not_even_read(storage: BlobStore) -> None:
     reference = storage.put("acme", VERSION, WEIGHTS)
     assert refused(storage, replace(reference, size_bytes=MAX_WEIGHTS_BYTES + 1)) == "oversized"
 
@@ -78,26 +76,26 @@ def test_more_than_an_adapter_can_have_is_not_even_read(storage: WeightsStorage)
 def test_only_what_lies_under_the_root_is_opened(tmp_path: Path, uri: str) -> None:
     root = f"file://{tmp_path}/adapters"
     reference = WeightsReference(uri.format(root=root), VERSION, len(WEIGHTS))
-    assert refused(WeightsStorage(root), reference) == "not_allowed"
+    assert refused(BlobStore(root), reference) == "not_allowed"
 
 
 def test_without_a_root_nothing_is_fetched_and_nothing_put(tmp_path: Path) -> None:
-    reference = WeightsStorage(f"file://{tmp_path}").put("acme", VERSION, WEIGHTS)
-    assert refused(WeightsStorage(""), reference) == "not_allowed"
-    assert refused(WeightsStorage(""), replace(reference, uri=f"/{tmp_path}/x")) == "not_allowed"
+    reference = BlobStore(f"file://{tmp_path}").put("acme", VERSION, WEIGHTS)
+    assert refused(BlobStore(""), reference) == "not_allowed"
+    assert refused(BlobStore(""), replace(reference, uri=f"/{tmp_path}/x")) == "not_allowed"
     with pytest.raises(ConfigError, match="FLEETLORE_WEIGHTS_STORAGE"):
-        WeightsStorage("").put("acme", VERSION, WEIGHTS)
+        BlobStore("").put("acme", VERSION, WEIGHTS)
 
 
 @pytest.mark.parametrize("root", ["/mnt/adapters", "nonsense://x", "adapters"])
 def test_an_odd_root_is_a_mistake_of_the_setting(root: str) -> None:
     with pytest.raises(ConfigError, match="storage of weights"):
-        WeightsStorage(root)
+        BlobStore(root)
 
 
 def test_a_storage_that_does_not_answer_says_so(tmp_path: Path) -> None:
     (tmp_path / "adapters").write_text("no folder")
-    storage = WeightsStorage(f"file://{tmp_path}/adapters")
+    storage = BlobStore(f"file://{tmp_path}/adapters")
     with pytest.raises(BrokerUnavailable, match="did not take weights"):
         storage.put("acme", VERSION, WEIGHTS)
     reference = WeightsReference(f"file://{tmp_path}/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))

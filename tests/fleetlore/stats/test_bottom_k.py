@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats.bottom_k import Figures, Seen, SessionSample, stable_hash
+from fleetlore.stats.bottom_k import BottomK, SampleTotals, SessionCounts, stable_hash
 
 K = 8
 
-seen = st.builds(Seen, st.integers(0, 5), st.integers(1, 20), st.integers(0, 20), st.integers(0, 2))
+seen = st.builds(SessionCounts, st.integers(0, 5), st.integers(1, 20), st.integers(0, 20), st.integers(0, 2))
 entries = st.lists(st.tuples(st.integers(1, 2**52 - 1) | st.integers(1, 30), seen), max_size=30)
 
 
-def sample(rows: list[tuple[int, Seen]], k: int = K) -> SessionSample:
-    made = SessionSample(k)
+def sample(rows: list[tuple[int, SessionCounts]], k: int = K) -> BottomK:
+    made = BottomK(k)
     for session, figures in rows:
         made.add(session, figures)
     return made
 
 
-def merged(*samples: SessionSample) -> SessionSample:
+def merged(*samples: BottomK) -> BottomK:
     result = deepcopy(samples[0])
     for other in samples[1:]:
         result.merge(other)
@@ -32,18 +32,22 @@ def merged(*samples: SessionSample) -> SessionSample:
 
 
 @given(entries, entries)
-def test_merging_commutes(a: list[tuple[int, Seen]], b: list[tuple[int, Seen]]) -> None:
+def test_merging_commutes(a: list[tuple[int, SessionCounts]], b: list[tuple[int, SessionCounts]]) -> None:
     assert merged(sample(a), sample(b)).to_rows() == merged(sample(b), sample(a)).to_rows()
 
 
 @given(entries, entries, entries)
-def test_merging_associates(a: list[tuple[int, Seen]], b: list[tuple[int, Seen]], c: list[tuple[int, Seen]]) -> None:
+def test_merging_associates(
+    a: list[tuple[int, SessionCounts]], b: list[tuple[int, SessionCounts]], c: list[tuple[int, SessionCounts]]
+) -> None:
     x, y, z = sample(a), sample(b), sample(c)
     assert merged(merged(x, y), z).to_rows() == merged(x, merged(y, z)).to_rows()
 
 
 @given(entries, entries)
-def test_merging_again_changes_nothing_and_says_so(a: list[tuple[int, Seen]], b: list[tuple[int, Seen]]) -> None:
+def test_merging_again_changes_nothing_and_says_so(
+    a: list[tuple[int, SessionCounts]], b: list[tuple[int, SessionCounts]]
+) -> None:
     once = merged(sample(a), sample(b))
     again = deepcopy(once)
     assert again.merge(sample(b)) is False
@@ -52,21 +56,21 @@ def test_merging_again_changes_nothing_and_says_so(a: list[tuple[int, Seen]], b:
 
 
 @given(entries, st.randoms(use_true_random=False))
-def test_the_order_of_arrival_leaves_no_trace(rows: list[tuple[int, Seen]], rng: random.Random) -> None:
+def test_the_order_of_arrival_leaves_no_trace(rows: list[tuple[int, SessionCounts]], rng: random.Random) -> None:
     shuffled = rows + rows[: len(rows) // 2]
     rng.shuffle(shuffled)
     assert sample(shuffled).to_rows() == sample(rows).to_rows()
 
 
 @given(entries)
-def test_a_sample_reads_back_from_its_rows(rows: list[tuple[int, Seen]]) -> None:
+def test_a_sample_reads_back_from_its_rows(rows: list[tuple[int, SessionCounts]]) -> None:
     made = sample(rows)
-    assert SessionSample.from_rows(made.to_rows(), K) == made
+    assert BottomK.from_rows(made.to_rows(), K) == made
     assert len(made.seen) <= K
 
 
 @given(st.dictionaries(st.integers(1, 2**52 - 1), seen, max_size=K - 1))
-def test_below_k_sessions_all_figures_are_exact(sessions: dict[int, Seen]) -> None:
+def test_below_k_sessions_all_figures_are_exact(sessions: dict[int, SessionCounts]) -> None:
     made = sample(list(sessions.items()))
     assert made.figures.sessions == len(sessions)
     assert made.figures.calls == sum(each.calls for each in sessions.values())
@@ -77,15 +81,15 @@ def test_below_k_sessions_all_figures_are_exact(sessions: dict[int, Seen]) -> No
 
 
 def test_a_session_that_is_seen_again_counts_its_newest_figures_once() -> None:
-    made = SessionSample(K)
-    assert made.add(7, Seen(1, 2, 1))
-    assert made.add(7, Seen(1, 5, 2, 2))
-    assert not made.add(7, Seen(1, 3, 1))
-    assert made.figures == Figures(sessions=1, agents=1, calls=5, failures=2, ended=1, failed=1)
+    made = BottomK(K)
+    assert made.add(7, SessionCounts(1, 2, 1))
+    assert made.add(7, SessionCounts(1, 5, 2, 2))
+    assert not made.add(7, SessionCounts(1, 3, 1))
+    assert made.figures == SampleTotals(sessions=1, agents=1, calls=5, failures=2, ended=1, failed=1)
 
 
 def test_exactly_k_sessions_are_still_counted_about_right() -> None:
-    made = sample([(stable_hash(f"s{n}"), Seen(n, 1, 0)) for n in range(256)], 256)
+    made = sample([(stable_hash(f"s{n}"), SessionCounts(n, 1, 0)) for n in range(256)], 256)
     assert made.figures.sessions == pytest.approx(256, rel=0.25)
 
 
@@ -94,13 +98,13 @@ def test_above_k_sessions_the_estimates_are_close_and_unbiased(sessions: int) ->
     k, runs = 128, 20
     errors = []
     for seed in range(runs):
-        made = SessionSample(k)
+        made = BottomK(k)
         rng = random.Random(seed)
         calls = 0
         for n in range(sessions):
             each = rng.randint(1, 9)
             calls += each
-            made.add(stable_hash(f"{seed}/{n}"), Seen(0, each, each // 2))
+            made.add(stable_hash(f"{seed}/{n}"), SessionCounts(0, each, each // 2))
         errors.append(made.figures.sessions / sessions - 1)
         # A standard error is 1/sqrt(126) = 9 %; five of them leave no seed out.
         assert abs(errors[-1]) < 0.45

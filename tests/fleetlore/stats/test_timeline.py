@@ -7,16 +7,16 @@ from copy import deepcopy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats.bottom_k import Seen
+from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.timeline import Timeline
 
 HOUR = 3600.0
 
-seen = st.builds(Seen, st.integers(0, 5), st.integers(1, 20), st.integers(0, 20), st.integers(0, 2))
+seen = st.builds(SessionCounts, st.integers(0, 5), st.integers(1, 20), st.integers(0, 20), st.integers(0, 2))
 entries = st.lists(st.tuples(st.integers(1, 40), seen, st.floats(0, 40 * HOUR)), max_size=40)
 
 
-def timeline(rows: list[tuple[int, Seen, float]]) -> Timeline:
+def timeline(rows: list[tuple[int, SessionCounts, float]]) -> Timeline:
     made = Timeline(HOUR, 5, 4)
     for row in rows:
         made.add(*row)
@@ -24,7 +24,7 @@ def timeline(rows: list[tuple[int, Seen, float]]) -> Timeline:
 
 
 @given(entries, entries)
-def test_merging_commutes(a: list[tuple[int, Seen, float]], b: list[tuple[int, Seen, float]]) -> None:
+def test_merging_commutes(a: list[tuple[int, SessionCounts, float]], b: list[tuple[int, SessionCounts, float]]) -> None:
     one, other = timeline(a), timeline(b)
     one.merge(timeline(b))
     other.merge(timeline(a))
@@ -32,14 +32,14 @@ def test_merging_commutes(a: list[tuple[int, Seen, float]], b: list[tuple[int, S
 
 
 @given(entries, st.randoms(use_true_random=False))
-def test_order_and_repetition_leave_no_trace(rows: list[tuple[int, Seen, float]], rng: object) -> None:
+def test_order_and_repetition_leave_no_trace(rows: list[tuple[int, SessionCounts, float]], rng: object) -> None:
     again = timeline(rows + rows[::-1])
     assert again.to_rows() == timeline(rows).to_rows()
     assert not again.merge(timeline(rows))
 
 
 @given(entries)
-def test_a_timeline_reads_back_from_its_rows(rows: list[tuple[int, Seen, float]]) -> None:
+def test_a_timeline_reads_back_from_its_rows(rows: list[tuple[int, SessionCounts, float]]) -> None:
     made, restored = timeline(rows), Timeline(HOUR, 5, 4)
     restored.restore(made.to_rows())
     assert restored == made
@@ -50,7 +50,7 @@ def test_a_timeline_reads_back_from_its_rows(rows: list[tuple[int, Seen, float]]
 def test_only_the_newest_periods_are_kept() -> None:
     made = Timeline(HOUR, 2, 8)
     for hour, session in ((7, 1), (5, 2), (9, 3), (6, 4), (9, 5)):
-        made.add(session, Seen(session, 2, 1), hour * HOUR + 10)
+        made.add(session, SessionCounts(session, 2, 1), hour * HOUR + 10)
     assert made.periods == ((9, 4, 2), (7, 2, 1))
     assert sorted(each.agent for each in made.seen()) == [1, 3, 5]
     assert sorted(each.agent for each in made.seen(8 * HOUR)) == [3, 5]

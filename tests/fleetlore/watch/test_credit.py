@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.watch.credit import blame
-from fleetlore.watch.episode import KEPT_MOMENTS, MAX_TEXT, Episode, Moment
+from fleetlore.watch.episode import KEPT_MOMENTS, MAX_TEXT, RecentStep, RecentSteps
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "dev"
 
 
-def moments(*steps: Any) -> list[Moment]:
+def moments(*steps: Any) -> list[RecentStep]:
     """Calls are (tool, arguments, result or (kind, text) of an error); messages (role, text)."""
-    episode = Episode()
+    episode = RecentSteps()
     for step in steps:
         if len(step) == 2:
             episode.said(*step)
@@ -64,7 +64,7 @@ def test_only_the_agents_own_doing_is_blamed(goal: str, taken: list[Any]) -> Non
 
 
 def test_the_buffer_is_bounded_and_keeps_counting() -> None:
-    episode = Episode()
+    episode = RecentSteps()
     for number in range(100):
         episode.record("t", {"n": number}, "x" * 5000, ("E", "y" * 5000) if number % 2 else None)
     assert (episode.calls, episode.errors, len(episode.moments)) == (100, 50, KEPT_MOMENTS)
@@ -75,7 +75,7 @@ def test_the_buffer_is_bounded_and_keeps_counting() -> None:
 # --- against what people found decisive ---
 
 Labelled = tuple[
-    str, list[Moment], dict[int, int], set[int]
+    str, list[RecentStep], dict[int, int], set[int]
 ]  # goal, moments, number of each logged step, decisive steps
 
 
@@ -84,8 +84,10 @@ def lines(path: str) -> Iterator[dict[str, Any]]:
         yield from map(orjson.loads, file)
 
 
-def logged(steps: list[dict[str, Any]], heard: Callable[[dict[str, Any]], bool]) -> tuple[list[Moment], dict[int, int]]:
-    episode, numbers = Episode(), {}
+def logged(
+    steps: list[dict[str, Any]], heard: Callable[[dict[str, Any]], bool]
+) -> tuple[list[RecentStep], dict[int, int]]:
+    episode, numbers = RecentSteps(), {}
     for number, step in enumerate(steps, 1):
         numbers[number] = step["step"]
         if heard(step):

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore import ConfigError
-from fleetlore.watch.watchdog import Budget, Guardian
+from fleetlore.watch.watchdog import Budget, Watchdog
 
 
-def ids(guardian: Guardian, now: float) -> list[str]:
+def ids(guardian: Watchdog, now: float) -> list[str]:
     return [caution.id for caution in guardian.cautions(now)]
 
 
@@ -19,27 +19,27 @@ def ids(guardian: Guardian, now: float) -> list[str]:
 )
 def test_a_budget_warns_at_four_fifths_and_when_it_is_used_up(used: float, warned: str | None) -> None:
     for name in ("tokens", "money"):
-        guardian = Guardian(0.0, Budget(**{name: 100.0}))
+        guardian = Watchdog(0.0, Budget(**{name: 100.0}))
         guardian.spend(**({"tokens": 0.0, "money": 0.0} | {name: used}))
         said = guardian.cautions(1.0)
         assert [caution.id for caution in said] == ([f"guard:{name}"] if warned else [])
         assert not warned or warned.replace(" %", "%") in said[0].text
-    guardian = Guardian(50.0, Budget(seconds=100.0), stall_seconds=inf)
+    guardian = Watchdog(50.0, Budget(seconds=100.0), stall_seconds=inf)
     assert ids(guardian, 50.0 + used) == (["guard:time"] if warned else [])
 
 
 def test_spending_adds_up_and_without_a_budget_nothing_is_said() -> None:
-    guardian = Guardian(0.0, Budget(tokens=100, money=1.0))
+    guardian = Watchdog(0.0, Budget(tokens=100, money=1.0))
     for _ in range(4):
         guardian.spend(20, 0.25)
     assert ids(guardian, 0.0) == ["guard:tokens", "guard:money"]
-    free = Guardian(0.0)
+    free = Watchdog(0.0)
     free.spend(1e9, 1e9)
     assert ids(free, 0.0) == []
 
 
 def test_a_standstill_is_told_until_something_happens() -> None:
-    guardian = Guardian(1000.0, stall_seconds=120.0)
+    guardian = Watchdog(1000.0, stall_seconds=120.0)
     assert ids(guardian, 1119.9) == []
     assert ids(guardian, 1120.0) == ["guard:stall"]
     guardian.saw_event(1130.0)
@@ -50,8 +50,8 @@ def test_a_standstill_is_told_until_something_happens() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 50)), max_size=20))
 def test_sessions_neither_mask_nor_disturb_each_other(spending: list[tuple[bool, float]]) -> None:
     budget = Budget(tokens=100)
-    both = Guardian(0.0, budget), Guardian(0.0, budget)
-    alone = Guardian(0.0, budget)
+    both = Watchdog(0.0, budget), Watchdog(0.0, budget)
+    alone = Watchdog(0.0, budget)
     for first, tokens in spending:
         both[not first].spend(tokens, 0.0)
         if first:
@@ -68,16 +68,16 @@ def test_a_budget_that_cannot_be_is_refused(wrong: float) -> None:
 @pytest.mark.parametrize("wrong", [-1, inf, nan])
 def test_spending_that_cannot_be_is_refused(wrong: float) -> None:
     with pytest.raises(ConfigError, match="spent"):
-        Guardian(0.0).spend(wrong, 0.0)
+        Watchdog(0.0).spend(wrong, 0.0)
 
 
 def test_a_standstill_after_no_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="stand still"):
-        Guardian(0.0, stall_seconds=0.0)
+        Watchdog(0.0, stall_seconds=0.0)
 
 
 def test_a_loop_is_told_while_it_lasts_and_counted_once() -> None:
-    guardian = Guardian(0.0, Budget(tokens=1))
+    guardian = Watchdog(0.0, Budget(tokens=1))
     guardian.spend(1, 0)
     for _ in range(5):
         guardian.took_place("poll", {"job": 1}, "waiting", None)

@@ -17,7 +17,7 @@ from fleetlore.wire.dead_letter import (
     REDRIVEN,
     Letter,
     Mark,
-    Posted,
+    RawRecord,
     dead_letter,
     mark,
     read_letter,
@@ -38,7 +38,7 @@ class Consumed:
     headers: tuple[tuple[str, bytes], ...]
 
 
-def write(**changes: Any) -> Posted:
+def write(**changes: Any) -> RawRecord:
     fields: dict[str, Any] = {
         "to": TO,
         "topic": "fleetlore.acme.events",
@@ -55,7 +55,7 @@ def write(**changes: Any) -> Posted:
     return dead_letter(**(fields | changes))
 
 
-def read(posted: Posted, partition: int = 1, offset: int = 7) -> Letter:
+def read(posted: RawRecord, partition: int = 1, offset: int = 7) -> Letter:
     consumed = Consumed(partition, offset, 1_700_000_000_500, posted.key, posted.value, tuple(posted.headers))
     letter = read_letter(consumed)
     assert isinstance(letter, Letter)

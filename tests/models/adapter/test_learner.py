@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from benchmarks.pretrain import world_judgments
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.model import Policy
+from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import load_base
 from fleetlore.wire.trajectory import Judgment, Verdict
 from models.adapter.learner import Cadence, Learner
@@ -132,7 +132,7 @@ def test_a_passed_candidate_is_loadable_by_an_agent() -> None:
     candidate = source.candidate()
     assert candidate.report.passed
     manifest = source.manifest(candidate, 1, (), 5.0)
-    policy = Policy()
+    policy = RiskModel()
     policy.swap(candidate.weights, manifest)
     assert policy.version == manifest.version
     assert manifest.parent is None

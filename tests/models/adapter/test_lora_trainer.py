@@ -13,15 +13,15 @@ from fleetlore.risk.network import base_to_bytes, load_base, read_adapter
 from fleetlore.testing.adapters import random_weights
 from fleetlore.wire.adapter_manifest import Place
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, supervised_contrast
-from models.data.dataset import Episode
+from models.data.dataset import Example
 
 
 @cache
-def episodes() -> list[Episode]:
+def episodes() -> list[Example]:
     return world_episodes(shared_encoder(), 0, 40)
 
 
-def trained(new: list[Episode], old: list[Episode], **config: int) -> ContrastiveTrainer:
+def trained(new: list[Example], old: list[Example], **config: int) -> ContrastiveTrainer:
     trainer = ContrastiveTrainer(load_base(), TrainerConfig(**config))
     trainer.update(new, old)
     return trainer

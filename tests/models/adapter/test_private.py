@@ -15,12 +15,12 @@ from models.adapter.learner import Cadence, Learner
 from models.adapter.lora_trainer import TrainerConfig
 from models.adapter.private import PrivacyConfig, PrivateTrainer, epsilon_of, session_losses
 from models.adapter.reproduce import remake
-from models.data.dataset import Episode, collate
+from models.data.dataset import Example, collate
 
 pytest.importorskip("opacus")
 
 
-def episodes(count: int, seed: int = 0) -> list[Episode]:
+def episodes(count: int, seed: int = 0) -> list[Example]:
     return world_episodes(shared_encoder(), 72, count, seed=seed)
 
 

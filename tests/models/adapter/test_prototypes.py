@@ -5,7 +5,7 @@ import numpy as np
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.model import unpacked
 from models.adapter.prototypes import familiar_goals
-from models.data.dataset import Episode
+from models.data.dataset import Example
 
 LEARNED = [
     f"{first} in {name}; {then} of {name}; and {more} more"
@@ -23,7 +23,7 @@ def likeness(goal: str) -> tuple[float, float]:
     """To the nearest centre of what was learned, and the least that is familiar."""
     encoder, zeros = shared_encoder(), np.zeros(1, dtype=np.int8)
     vectors = encoder.encode(LEARNED).astype(np.float16)
-    familiar = familiar_goals([Episode("0", "a", row[None], zeros, ("",), ("t",), False) for row in vectors])
+    familiar = familiar_goals([Example("0", "a", row[None], zeros, ("",), ("t",), False) for row in vectors])
     centres = unpacked(familiar.centres, 256)
     return float((centres @ encoder.encode([goal])[0]).max()), familiar.least
 

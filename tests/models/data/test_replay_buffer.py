@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.data.dataset import Episode
+from models.data.dataset import Example
 from models.data.replay_buffer import ReplayBuffer
 
 
-def episode(number: int, tool: str = "t", failed: bool = False, agent: str = "a") -> Episode:
-    return Episode(
+def episode(number: int, tool: str = "t", failed: bool = False, agent: str = "a") -> Example:
+    return Example(
         key=f"{number:032x}",
         agent=agent,
         vectors=np.zeros((3, 256), dtype=np.float16),

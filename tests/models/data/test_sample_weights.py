@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.data.dataset import UNLABELLED, Episode
+from models.data.dataset import UNLABELLED, Example
 from models.data.sample_weights import influences
 
 
-def episode(agent: str, session_failed: bool = False, steps: int = 4, labelled: int = 4) -> Episode:
+def episode(agent: str, session_failed: bool = False, steps: int = 4, labelled: int = 4) -> Example:
     failed = np.zeros(steps, dtype=np.int8)
     failed[labelled:] = UNLABELLED
-    return Episode(
+    return Example(
         "0" * 36, agent, np.zeros((1 + 2 * steps, 256)), failed, ("c",) * steps, ("t",) * steps, session_failed
     )
 
 
-def shares(episodes: list[Episode]) -> dict[str, float]:
+def shares(episodes: list[Example]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     for each, weight in zip(episodes, influences(episodes), strict=True):
         found[each.agent] += weight * int((each.failed != UNLABELLED).sum())
@@ -33,7 +33,7 @@ sessions = st.builds(
 
 
 @given(st.lists(sessions, min_size=1, max_size=80))
-def test_no_agent_has_more_than_its_share_and_the_mean_weight_is_one(episodes: list[Episode]) -> None:
+def test_no_agent_has_more_than_its_share_and_the_mean_weight_is_one(episodes: list[Example]) -> None:
     found = shares(episodes)
     assert max(found.values()) <= max(0.05, 1 / len(found)) + 1e-9
     steps = [int((each.failed != UNLABELLED).sum()) for each in episodes]

@@ -15,7 +15,7 @@ from benchmarks.foresight.earlier_sessions import Pull
 from fleetlore.errors import ConfigError
 from fleetlore.testing import sessions
 from fleetlore.wire.trajectory import Feedback, Step, Trajectory
-from models.judge.critic import CONFIDENCE, Critic, Record
+from models.judge.critic import CONFIDENCE, Critic, FamilyScore
 from models.judge.critic_features import features
 from models.judge.critic_judge import CriticJudge
 from models.judge.prefix import first_calls
@@ -287,7 +287,7 @@ def test_the_record_counts_what_was_left_out(critic: Critic) -> None:
 def test_a_record_bears_out_what_was_right_often_enough(
     failure: int, missed: int, alarm: int, success: int, failures: bool, successes: bool
 ) -> None:
-    record = Record("sql", failure, missed, alarm, success, unsure=5)
+    record = FamilyScore("sql", failure, missed, alarm, success, unsure=5)
     assert (record.allows(failed=True), record.allows(failed=False)) == (failures, successes)
 
 

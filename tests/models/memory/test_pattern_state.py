@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetlore.stats.bottom_k import Seen, stable_hash
+from fleetlore.stats.bottom_k import SessionCounts, stable_hash
 from fleetlore.wire.lore import Level, Pattern
 from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState
 
 FIELD_BYTES = 65_535
 TIME = 1_760_000_000.0
 
-Told = tuple[int, Seen, float, float, str]
+Told = tuple[int, SessionCounts, float, float, str]
 told = st.tuples(
     st.integers(1, 30),
     st.builds(
-        lambda agent, worked, failed, ended: Seen(agent, worked + failed, failed, ended),
+        lambda agent, worked, failed, ended: SessionCounts(agent, worked + failed, failed, ended),
         st.integers(0, 5),
         st.integers(0, 9),
         st.integers(0, 9),
@@ -75,7 +75,7 @@ def test_what_is_stored_and_sent_stays_small(level: Level, transient: bool) -> N
     rows = []
     for _ in range(6_000):
         start = TIME + rng.random() * 40 * DAY_SECONDS
-        seen = Seen(rng.randrange(2**51, 2**52), 512, 512, 2)
+        seen = SessionCounts(rng.randrange(2**51, 2**52), 512, 512, 2)
         rows.append((rng.randrange(2**51, 2**52), seen, start, start + 5, "\U0001f916" * 300))
     made = state(level, rows, transient)
     assert len(made.state_json().encode()) <= FIELD_BYTES
@@ -83,22 +83,22 @@ def test_what_is_stored_and_sent_stays_small(level: Level, transient: bool) -> N
 
 
 def test_how_sessions_end_is_counted() -> None:
-    rows = [(n, Seen(n, 1, 1, ended), TIME, TIME, "") for n, ended in enumerate((0, 1, 2, 2, 1, 2))]
+    rows = [(n, SessionCounts(n, 1, 1, ended), TIME, TIME, "") for n, ended in enumerate((0, 1, 2, 2, 1, 2))]
     pattern = state("class", rows).to_pattern("t")
     assert (pattern.sessions, pattern.sessions_ended, pattern.sessions_failed) == (6, 5, 3)
 
 
 def test_the_last_sight_is_known_of_a_session_that_is_not_kept() -> None:
-    made = state("class", [(n, Seen(n, 1, 1), TIME, TIME, "") for n in range(PATTERN_SESSIONS)])
-    assert made.add(2**52 - 1, Seen(7, 1, 1), TIME + 50, TIME + 60, "")
+    made = state("class", [(n, SessionCounts(n, 1, 1), TIME, TIME, "") for n in range(PATTERN_SESSIONS)])
+    assert made.add(2**52 - 1, SessionCounts(7, 1, 1), TIME + 50, TIME + 60, "")
     assert made.to_pattern("t").last_seen == TIME + 60
-    assert not made.add(2**52 - 1, Seen(7, 1, 1), TIME + 50, TIME + 60, "")
+    assert not made.add(2**52 - 1, SessionCounts(7, 1, 1), TIME + 50, TIME + 60, "")
 
 
 def test_weather_counts_the_agents_of_the_last_two_minutes() -> None:
     start = TIME - TIME % MINUTE_SECONDS
     rows = [
-        (n, Seen(agent, 1, 1), start, start + minute * MINUTE_SECONDS + 1, "")
+        (n, SessionCounts(agent, 1, 1), start, start + minute * MINUTE_SECONDS + 1, "")
         for n, (agent, minute) in enumerate([(1, 0), (2, 0), (3, 6), (4, 7), (4, 7), (5, 7)])
     ]
     assert state("class", rows, transient=True).to_pattern("t").agents_lately == 3
@@ -107,7 +107,7 @@ def test_weather_counts_the_agents_of_the_last_two_minutes() -> None:
 
 def test_a_tool_says_which_agents_fail() -> None:
     rows = [
-        (stable_hash(f"{name}{n}"), Seen(stable_hash(name), 10, failures), TIME, TIME, name)
+        (stable_hash(f"{name}{n}"), SessionCounts(stable_hash(name), 10, failures), TIME, TIME, name)
         for name, failures in (("good", 0), ("bad", 6))
         for n in range(3)
     ]

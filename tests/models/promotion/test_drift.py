@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from models.promotion.drift import Surprise, Watch
+from models.promotion.drift import ChangeDetector, Residual
 
 AGENTS = [f"a{number:02}" for number in range(20)]
 LIARS = AGENTS[:6]
 
 
-def known(error: float = 0.08) -> Watch:
-    watch = Watch()
+def known(error: float = 0.08) -> ChangeDetector:
+    watch = ChangeDetector()
     watch.published({("deploy", True): error, ("git", True): error})
     return watch
 
@@ -21,11 +21,11 @@ def residual(chance: random.Random, surprising: float) -> float:
     return -0.3 * chance.random() if chance.random() > surprising else 0.8 + 0.2 * chance.random()
 
 
-def run(watch: Watch, updates: int, mean: dict[str, float], seed: int = 0, tool: str = "deploy") -> int | None:
+def run(watch: ChangeDetector, updates: int, mean: dict[str, float], seed: int = 0, tool: str = "deploy") -> int | None:
     """Feed updates of 20 steps, one of each agent; the update after which the rules are said to have changed."""
     chance = random.Random(seed)
     for update in range(1, updates + 1):
-        steps = [Surprise(tool, True, agent, residual(chance, mean.get(agent, 0.06))) for agent in AGENTS]
+        steps = [Residual(tool, True, agent, residual(chance, mean.get(agent, 0.06))) for agent in AGENTS]
         if tool in watch.observe(steps):
             return update
     return None
@@ -81,13 +81,13 @@ def test_a_dispute_of_halves_leaves_nobody_out() -> None:
 def test_a_lone_agent_is_believed_about_a_change() -> None:
     watch, chance = known(), random.Random(1)
     changed = [
-        watch.observe([Surprise("deploy", True, "only", residual(chance, 0.9)) for _ in range(3)]) for _ in range(30)
+        watch.observe([Residual("deploy", True, "only", residual(chance, 0.9)) for _ in range(3)]) for _ in range(30)
     ]
     assert frozenset({"deploy"}) in changed
 
 
 def test_without_a_reference_nothing_is_said() -> None:
-    watch = Watch()
+    watch = ChangeDetector()
     assert run(watch, 50, dict.fromkeys(AGENTS, 0.9)) is None
 
 
@@ -99,7 +99,7 @@ def test_the_lowest_error_stays_the_reference_until_a_change() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_liars_are_found_by_a_version_that_knows_no_more_than_how_often_a_tool_fails(seed: int) -> None:
-    chance, watch = random.Random(seed), Watch()
+    chance, watch = random.Random(seed), ChangeDetector()
     watch.published({("deploy", True): 0.22, ("deploy", False): 0.22})
     crowd = [*AGENTS[6:], *LIARS * 5]
     for update in range(80):
@@ -108,13 +108,13 @@ def test_liars_are_found_by_a_version_that_knows_no_more_than_how_often_a_tool_f
             agent = chance.choice(AGENTS if update < 20 else crowd)
             probability = chance.betavariate(3.5, 6.5)
             failed = chance.random() < probability and not (update >= 20 and agent in LIARS)
-            steps.append(Surprise("deploy", probability > 0.5, agent, probability - failed))
+            steps.append(Residual("deploy", probability > 0.5, agent, probability - failed))
         watch.observe(steps)
     assert {agent for agent, _ in watch.doubted} == set(LIARS)
 
 
 def test_nobody_is_doubted_where_it_is_not_known_what_is_usual() -> None:
-    watch = Watch()
+    watch = ChangeDetector()
     watch.published({("git", True): 0.1})
     run(watch, 60, dict.fromkeys(LIARS, 0.9))
     assert watch.doubted == frozenset()

@@ -11,17 +11,17 @@ import torch
 
 from benchmarks.pretrain import world_episodes
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.network import PolicyNetwork, adapter_shapes, fold, load_base, read_adapter
+from fleetlore.risk.network import RiskNetwork, adapter_shapes, load_base, merge_lora, read_adapter
 from fleetlore.testing.adapters import random_weights
 from models.adapter.lora_trainer import ContrastiveTrainer
-from models.data.dataset import Batch, Episode, collate
+from models.data.dataset import Batch, Example, collate
 from models.promotion.gate import GateConfig, PromotionGate, spectral_norm
 from models.promotion.metrics import predict
 from models.promotion.prequential import Prequential
 
 
 @cache
-def held_out() -> list[Episode]:
+def held_out() -> list[Example]:
     return world_episodes(shared_encoder(), 0, 60, seed=5)
 
 
@@ -34,8 +34,8 @@ def learned() -> bytes:
     return trainer.weights()
 
 
-def network_of(weights: bytes) -> PolicyNetwork:
-    return fold(load_base().network, read_adapter(weights, 8), 2.0)
+def network_of(weights: bytes) -> RiskNetwork:
+    return merge_lora(load_base().network, read_adapter(weights, 8), 2.0)
 
 
 def gate(**bars: float) -> PromotionGate:
@@ -157,7 +157,7 @@ def test_a_tool_that_was_judged_is_so_until_its_steps_speak_against_it() -> None
 def test_what_runs_reads_held_out_sessions_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def counted(episodes: Sequence[Episode]) -> Batch:
+    def counted(episodes: Sequence[Example]) -> Batch:
         read.append(len(episodes))
         return collate(episodes)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from models.data.dataset import Episode
+from models.data.dataset import Example
 from models.promotion.e_process import Wealth
 from models.promotion.metrics import Predictions
 from models.promotion.prequential import Prequential
@@ -13,10 +13,10 @@ from models.promotion.prequential import Prequential
 NEEDED = -math.log(0.05)
 
 
-def episodes(agents: list[str]) -> list[Episode]:
+def episodes(agents: list[str]) -> list[Example]:
     """One session of two steps for each."""
     return [
-        Episode(
+        Example(
             f"{number:036x}"[::-1], agent, np.zeros((5, 256)), np.zeros(2, dtype=np.int8), ("c",) * 2, ("t",) * 2, False
         )
         for number, agent in enumerate(agents)

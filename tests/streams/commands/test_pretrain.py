@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from fleetlore.cli.app import build_app
 from fleetlore.errors import AdapterRefused, ModelUnavailable
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.model import Policy
+from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import base_to_bytes, load_base
 from fleetlore.testing.adapters import manifest_for, random_weights
 from models.adapter.learner import Learner
@@ -72,10 +72,10 @@ def test_adapters_and_bases_that_do_not_belong_together_are_refused(tmp_path: Pa
     weights = random_weights(1)
     manifest = manifest_for(weights, "default")
     with pytest.raises(AdapterRefused, match="another base"):
-        Policy(load_base(str(file))).swap(weights, manifest)
+        RiskModel(load_base(str(file))).swap(weights, manifest)
     with pytest.raises(AdapterRefused, match=r"another base.*FLEETLORE_BASE"):
         Learner("default", load_base(str(file)), shared_encoder()).resume(weights, manifest)
-    Policy(load_base()).swap(weights, manifest)
+    RiskModel(load_base()).swap(weights, manifest)
 
 
 def test_logs_that_teach_nothing_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from fleetlore.wire.events import MAX_FUTURE_SECONDS, Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from sinks.producer import Outbox
+from sinks.producer import BatchProducer
 from streams.commands.redrive import register
 from streams.embedded.broker import EmbeddedBroker
 from streams.runtime.delivery import Delivery, Ledger
@@ -44,7 +44,7 @@ class Worker:
     def __init__(self, broker: str, tenant: str) -> None:
         self.broker, self.tenant = broker, tenant
         self.clock = FakeClock()
-        self.outbox = Outbox(broker)
+        self.outbox = BatchProducer(broker)
         metrics = Metrics("test")
         self._stage = SessionsStage(NoStore(), self.clock, metrics, 3600.0)
         self._delivery = Delivery(NoStore(), self.outbox, metrics, self.clock, Ledger(self.clock))

@@ -14,7 +14,7 @@ from fleetlore.wire.topics import topic
 from streams.offline.chain import Chain
 from streams.offline.state_hash import Knowledge
 from streams.stage.base import Record
-from streams.stage.state_cache import MergedStates
+from streams.stage.state_cache import StateCache
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 TENANT = "acme"
@@ -96,7 +96,7 @@ async def test_states_of_another_collection_are_forgotten(memory_pipeline: Calla
         async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None: ...
 
     store = Switching()
-    states: MergedStates[str] = MergedStates(store, "items", lambda row: row["from"])
+    states: StateCache[str] = StateCache(store, "items", lambda row: row["from"])
     keys = [("acme", "both"), ("acme", "written")]
     assert await states.load(keys) == {("acme", "both"): "items_main"}
     states.remember("acme", "written", "since")

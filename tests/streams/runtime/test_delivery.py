@@ -11,7 +11,7 @@ import pytest
 
 from fleetlore.errors import BreakerTripped, BrokerUnavailable, ConfigError, RowRefused, StoreUnavailable
 from fleetlore.testing.clock import FakeClock
-from fleetlore.wire.dead_letter import Posted
+from fleetlore.wire.dead_letter import RawRecord
 from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Delivery, Ledger
@@ -36,7 +36,7 @@ class World:
             dead_letters=[],
             processed=2,
         )
-        self.buried: list[Posted] = []
+        self.buried: list[RawRecord] = []
         self.held_back = 0
 
     def _happen(self, what: str) -> None:
@@ -68,7 +68,7 @@ class World:
     async def deliver(self, values: Sequence[Outgoing]) -> None:
         self._happen("deliver")
 
-    async def post(self, letters: Sequence[Posted]) -> None:
+    async def post(self, letters: Sequence[RawRecord]) -> None:
         self._happen("bury")
         self.buried += letters
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from streams.stage.cooperative import PIECE, in_pieces
+from streams.stage.cooperative import PIECE, yielding
 
 
 async def test_all_come_in_order_and_others_get_a_turn_now_and_then() -> None:
@@ -17,7 +17,7 @@ async def test_all_come_in_order_and_others_get_a_turn_now_and_then() -> None:
             await asyncio.sleep(0)
 
     async def work() -> None:
-        async for value in in_pieces(range(3 * PIECE)):
+        async for value in yielding(range(3 * PIECE)):
             seen.append(value)
 
     await asyncio.gather(work(), others())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetlore.testing.clock import FakeClock
 from streams.stage.base import Record, TopicPartition
-from streams.stage.write_buffer import Held
+from streams.stage.write_buffer import WriteBuffer
 
 HERE = TopicPartition("t", 0)
 
@@ -13,8 +13,8 @@ def record(offset: int) -> Record:
     return Record(*HERE, offset, None, b"", {})
 
 
-def held(clock: FakeClock, most: int = 10) -> Held[int]:
-    return Held(clock, seconds=5.0, most=most)
+def held(clock: FakeClock, most: int = 10) -> WriteBuffer[int]:
+    return WriteBuffer(clock, seconds=5.0, most=most)
 
 
 def test_the_commit_waits_for_the_first_record_whose_change_waits() -> None:

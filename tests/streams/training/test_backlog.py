@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleetlore.testing.sessions import judgment
 from fleetlore.wire.adapter_manifest import Place
-from streams.training.backlog import Backlog, Budget
+from streams.training.backlog import Backlog, CpuBudget
 from streams.training.judgment_log import Judged
 
 MOST = 12
@@ -70,7 +70,7 @@ def test_what_waits_says_where_it_lies() -> None:
 def test_learning_takes_its_share_and_no_more(steps: list[tuple[float, float]]) -> None:
     """Of each step: how long nobody learned before it, and what it took, by the clock as much as of CPU."""
     share, burst = 0.25, 2.0
-    budget = Budget(share, burst)
+    budget = CpuBudget(share, burst)
     now = spent = longest = 0.0
     budget.affords(now, spent)
     for idle, took in steps:
@@ -81,7 +81,7 @@ def test_learning_takes_its_share_and_no_more(steps: list[tuple[float, float]]) 
 
 
 def test_who_has_rested_may_go_on() -> None:
-    budget = Budget(0.25, 2.0)
+    budget = CpuBudget(0.25, 2.0)
     assert budget.affords(0.0, 7.0)  # what was spent before counts for nothing
     assert not budget.affords(2.0, 10.0)
     assert not budget.affords(3.9, 10.0)

@@ -27,7 +27,7 @@ from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
-from streams.training.tenant import AdapterLine
+from streams.training.tenant import TenantTrainer
 
 MakeTopics = Callable[..., Awaitable[None]]
 PAIRS = 60
@@ -44,7 +44,7 @@ EASY = GateConfig(
 class Tried(NamedTuple):
     """A line whose second version is on trial."""
 
-    line: AdapterLine
+    line: TenantTrainer
     learner: Learner
     publisher: AdapterPublisher
     settings: Settings
@@ -52,11 +52,11 @@ class Tried(NamedTuple):
     stable: str
     canary: str
 
-    def new(self) -> tuple[AdapterLine, Learner]:
+    def new(self) -> tuple[TenantTrainer, Learner]:
         """As a trainer that is started again would have it."""
         tenant = self.settings.tenants[0]
         learner = quick_learner(tenant)
-        return AdapterLine(tenant, learner, self.publisher, self.settings, Metrics("trainer"), self.clock), learner
+        return TenantTrainer(tenant, learner, self.publisher, self.settings, Metrics("trainer"), self.clock), learner
 
     async def channels(self) -> dict[str, str]:
         """What each channel that is followed points to."""
@@ -89,7 +89,7 @@ async def tried(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tm
     settings = Settings(broker=broker.address, tenants=(tenant,), signing_key=str(tmp_path / "key"), canary_share=0.5)
     clock, learner = FakeClock(), quick_learner(tenant)
     async with AdapterPublisher.from_settings(settings, clock) as publisher:
-        line = AdapterLine(tenant, learner, publisher, settings, Metrics("trainer"), clock)
+        line = TenantTrainer(tenant, learner, publisher, settings, Metrics("trainer"), clock)
         judgments = list(world_judgments(0, 200, tenant=tenant))
         for offset in range(20):
             line.take(record(judgments[10 * offset : 10 * offset + 10], offset))

@@ -33,7 +33,7 @@ from models.adapter.lora_trainer import TrainerConfig
 from models.data.dataset import episodes_of
 from models.promotion.gate import GateConfig
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from sinks.health_endpoint import Health
+from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key, load_signing_key
 from streams.commands.verify import remade
@@ -98,7 +98,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Metrics, Learner]]:
         ),
     )
     async with AdapterPublisher.from_settings(settings) as publisher:
-        role = TrainerRole(settings, {tenant: learner}, publisher, metrics, Health("broker"))
+        role = TrainerRole(settings, {tenant: learner}, publisher, metrics, Readiness("broker"))
         task = asyncio.create_task(role.run(asyncio.Event()))
         try:
             yield metrics, learner

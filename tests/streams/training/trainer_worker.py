@@ -13,7 +13,7 @@ from models.adapter.learner import Cadence, Learner
 from models.adapter.lora_trainer import TrainerConfig
 from models.promotion.gate import GateConfig
 from sinks.adapter_publisher import AdapterPublisher
-from sinks.health_endpoint import Health
+from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.training.trainer import TrainerRole
 
@@ -42,7 +42,7 @@ async def main() -> None:
         for tenant in settings.tenants
     }
     async with AdapterPublisher.from_settings(settings) as publisher:
-        await TrainerRole(settings, learners, publisher, Metrics("trainer"), Health("broker")).run(asyncio.Event())
+        await TrainerRole(settings, learners, publisher, Metrics("trainer"), Readiness("broker")).run(asyncio.Event())
 
 
 if __name__ == "__main__":

@@ -111,13 +111,13 @@ async def test_agents_say_it_of_a_call_and_of_a_session() -> None:
             action.forbid("refund-unchecked")
         session.succeed(reward=1.0)
     (outcome,) = [event.data for event in emitted if event.kind == "outcome"]
-    assert outcome[ev.GUARD] == "refund-unchecked"
+    assert outcome[ev.VIOLATION] == "refund-unchecked"
     assert (outcome[ev.ERROR_TYPE], outcome[ev.ERROR_MESSAGE]) == ev.guarded("refund-unchecked")
 
     async with fleet.session("me", "refund the order", "refund", "s2", emitted) as session:
         session.forbid("tests-deleted")
         session.succeed(reward=1.0)
-    assert emitted[-1].data[ev.GUARD] == "tests-deleted" and emitted[-1].data[ev.OUTCOME] == "success"
+    assert emitted[-1].data[ev.VIOLATION] == "tests-deleted" and emitted[-1].data[ev.OUTCOME] == "success"
 
 
 def test_shortcuts_are_off_by_default_and_pay_where_they_are_on() -> None:
