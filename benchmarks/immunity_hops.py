@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaConsumer
 
 from benchmarks.immunity_load import Plan, marker, new_call
 from fleetlore.kafka.offsets import end_offsets, partitions_of
-from fleetlore.wire.topics import DEFAULT_TENANT, topic
+from fleetlore.tenants import DEFAULT_TENANT
+from fleetlore.wire.topics import topic
 
 HOPS = (
     "failure → its record is made (the emitter's linger)",

@@ -105,14 +105,14 @@ async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> l
 def critic(path: Path | None, trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verdict | None]:
     """The critic in a file, or one that is fitted on the first half of the agents and of the tasks."""
     from models.judge.critic import Critic
+    from models.judge.critic_fit import fit
     from models.judge.critic_judge import CriticJudge
 
     if path is not None:
         return CriticJudge(Critic.from_bytes(path.read_bytes())).judge
     known = [each for each in trajectories if not _half(each.agent) and not _half(each.task)]
-    return CriticJudge(
-        Critic.fit([_hidden(each) for each in known], [each.ending == "failure" for each in known])
-    ).judge
+    fitted, _ = fit([_hidden(each) for each in known], [each.ending == "failure" for each in known])
+    return CriticJudge(fitted).judge
 
 
 def show(source: str, name: str, judged: list[Judged]) -> None:

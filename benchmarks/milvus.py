@@ -211,7 +211,7 @@ def milvus_server() -> Iterator[str]:
     try:
         import milvus_lite  # noqa: F401
     except ImportError:
-        raise StackError("Milvus Lite is missing; install `fleetlore[embedded]`") from None
+        raise StackError("Milvus Lite is missing; install `fleetlore-server[embedded]`") from None
     port = free_port()
     start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Builds the frozen base that every adapter starts from: `python -m benchmarks.pretrain`.
+"""Build the frozen base that every adapter starts from: `python -m benchmarks.pretrain`.
 
 It learns from random sessions in many scripted worlds (`streams.demo.world`), each with rules of its own: so it
 learns how sessions go (an error without a remedy comes again, a remedy helps), not what is right in one world. Three
@@ -8,7 +8,6 @@ domains are left out, and no world that a demo or a test uses is among the seeds
 from __future__ import annotations
 
 import hashlib
-import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,10 +19,10 @@ import torch
 import fleetlore
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.risk.encoder import StaticEncoder, shared_encoder
-from fleetlore.risk.network import Base, RiskNetwork, base_from_bytes, base_to_bytes
+from fleetlore.risk.network import base_to_bytes
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
-from models.adapter.lora_trainer import batch_losses
-from models.data.dataset import Example, collate, episodes_of
+from models.adapter.pretrain import pretrain
+from models.data.dataset import Example, episodes_of
 from models.promotion.metrics import predict
 from streams.demo.world import rollouts
 
@@ -32,10 +31,6 @@ UNSEEN_WORLD_SEEDS = range(9100, 9104)
 DOMAINS = ("database", "files", "git", "python")
 SESSIONS_PER_WORLD = 160
 STEPS = 900
-BATCH = 64
-LEARNING_RATE = 2e-3
-CONTRAST_WEIGHT = 0.3
-TEMPERATURE = 0.1
 SEED = 20
 
 
@@ -94,38 +89,12 @@ def _step(number: int, step: dict[str, Any]) -> Step:
     )
 
 
-def pretrain(
-    episodes: Sequence[Example], steps: int = STEPS, *, seed: int = SEED, start: RiskNetwork | None = None
-) -> Base:
-    """Train all weights, with the losses of the online updates; on one thread, deterministic.
-
-    start: the network to begin from, which is left as it is; random weights where there is none.
-    """
-    chance = random.Random(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = RiskNetwork()
-    if start is not None:
-        network.load_state_dict(start.state_dict())
-    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=LEARNING_RATE, total_steps=steps, pct_start=0.1)
-    for _ in range(steps):
-        batch = collate(chance.sample(list(episodes), min(BATCH, len(episodes))))
-        step, session, contrast = batch_losses(network(batch.vectors), batch, TEMPERATURE)
-        optimizer.zero_grad()
-        (step + session + CONTRAST_WEIGHT * contrast).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-    return base_from_bytes(base_to_bytes(network))
-
-
 def main() -> None:
     torch.set_num_threads(1)
     began = time.monotonic()
     encoder = shared_encoder()
     episodes = [e for seed in WORLD_SEEDS for e in world_episodes(encoder, seed, SESSIONS_PER_WORLD, domains=DOMAINS)]
-    base = pretrain(episodes)
+    base = pretrain(episodes, STEPS, seed=SEED)
     data = base_to_bytes(base.network)
     figures = {}
     for name, domains in (("known domains", DOMAINS), ("all domains", None)):

@@ -37,8 +37,8 @@ STEPS = {
     "models/judge/chain.py": "judge",
     **dict.fromkeys(
         (
-            f"models/{name}.py"
-            for name in ("distiller", "strategy", "recovery", "lesson", "quotes", "call_change", "way_out")
+            f"models/distil/{name}.py"
+            for name in ("distiller", "strategy", "recovery", "lesson", "formatting", "call_diff", "loop_recovery")
         ),
         "distil",
     ),

@@ -1,4 +1,4 @@
-"""Take the newest versions that pyproject.toml allows into constraints.txt: `make upgrade`.
+"""Take the newest versions that both pyproject.toml allow into constraints.txt: `make upgrade`.
 
 Installs everything without constraints into a new virtual environment and writes down what came. Run the tests after
 it, and commit the file with what had to change. PyTorch stays out: pyproject.toml bounds it, and whether it is the CPU's
@@ -27,7 +27,8 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], check=True)
-        subprocess.run([python, "-m", "pip", "install", f"{ROOT}[dev,bench]"], check=True)
+        server = f"{ROOT}/deploy/server[embedded,backtest,llm,privacy]"
+        subprocess.run([python, "-m", "pip", "install", f"{ROOT}[dev,bench,s3]", server], check=True)
         frozen = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True).stdout
     pins = [line for line in frozen.splitlines() if "==" in line and not UNPINNED.match(line)]
     (ROOT / "constraints.txt").write_text(HEAD + "".join(f"{pin}\n" for pin in pins))

@@ -15,10 +15,12 @@ from typing import Any
 import orjson
 
 from fleetlore.errors import ConfigError
-from fleetlore.wire.lore import HALF_LIFE_SECONDS
-from fleetlore.wire.topics import DEFAULT_TENANT, check_tenant
+from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 
 STACK_FILE = "stack.json"
+
+# Event time after which an item that nothing backs any more counts for half.
+HALF_LIFE_SECONDS = 30 * 86_400.0
 
 
 def _setting(default: Any, doc: str) -> Any:

@@ -11,9 +11,9 @@ from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.world import Call, Reply
 from fleetlore.agent.fleet import Session
 from fleetlore.recall.advice import Advice
+from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
-from fleetlore.wire.topics import DEFAULT_TENANT
 from streams.offline.fleet_in_memory import EventClock, FleetInMemory
 
 

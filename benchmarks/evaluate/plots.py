@@ -1,4 +1,4 @@
-"""Figures of the reports of `fleetlore evaluate` and `fleetlore backtest --curve`, as SVG or PNG.
+"""Figures of the reports of `benchmarks.evaluate` and `fleetlore backtest --curve`, as SVG or PNG.
 
 The same report gives the same bytes: no date, path or random id is in a file.
 """
@@ -34,13 +34,13 @@ def plots(report: Report, form: str) -> Iterator[tuple[str, bytes]]:
 
     Raises:
         ConfigError: it is no report of these commands, or has nothing that can be drawn.
-        ModelUnavailable: the `[evaluate]` extra is not installed.
+        ModelUnavailable: matplotlib is not installed.
     """
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ModelUnavailable("plots need: pip install 'fleetlore[evaluate]'") from error
+        raise ModelUnavailable("plots need: pip install matplotlib") from error
     for name, draw, size in _drawings(report):
         with matplotlib.rc_context({"svg.hashsalt": "fleetlore", "svg.fonttype": "none", "font.size": 9}):
             figure = Figure(figsize=size, layout="constrained")
@@ -54,7 +54,7 @@ def _drawings(report: Report) -> list[tuple[str, Draw, tuple[float, float]]]:
     if {"world", "arms"} <= report.keys():
         world, arms = report["world"], report["arms"].values()
         if world not in ("tools", "bfcl", "cooking"):
-            raise ConfigError("the report names no world of `fleetlore evaluate`")
+            raise ConfigError("the report names no world of `benchmarks.evaluate`")
         found: list[tuple[str, Draw, tuple[float, float]]] = [(f"evaluate-{world}-table", _table, (11, 3.2))]
         if any(arm["curve"]["success"] for arm in arms):
             found.append((f"evaluate-{world}-curves", _curves, (9, 3.4)))
@@ -63,7 +63,7 @@ def _drawings(report: Report) -> list[tuple[str, Draw, tuple[float, float]]]:
         return found
     if "learning_curve" in report:
         return [("backtest-curve", _backtest, (9, 3.2 * len(report["learning_curve"]["step_auroc"])))]
-    raise ConfigError("no report of `fleetlore evaluate --json` or `fleetlore backtest --curve --json`")
+    raise ConfigError("no report of `python -m benchmarks.evaluate --json` or `fleetlore backtest --curve --json`")
 
 
 def _table(figure: Figure, report: Report) -> None:

@@ -86,7 +86,7 @@ def difference(table: Mapping[str, Mapping[str, Cells]], arm: str, row: str) -> 
 
 
 def bars(table: Mapping[str, Mapping[str, Cells]], results: Results) -> dict[str, Bar]:
-    """See `fleetlore evaluate`: what ours has to reach."""
+    """See `python -m benchmarks.evaluate`: what ours has to reach."""
     if OURS not in table:
         return {}
     found = {}

@@ -19,16 +19,13 @@ from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from models.judge.calibration import PINNED, Flags, Floats, evidence, platt
-
-Numbers = npt.NDArray[np.int64]
+from models.judge.critic_fit import FITTED, LeftOut, Numbers
 
 # The strongest first: where nothing was left out, as little as possible is made of a few sessions.
 SLOPES: Final = (64.0, 16.0, 4.0)
 SHIFTS: Final = (64.0, 16.0, 4.0, 1.0, 0.25)
-FITTED: Final = -1
 
 
 class Pull(NamedTuple):
@@ -39,20 +36,6 @@ class Pull(NamedTuple):
     slope: float = SLOPES[0]
     shift: float = SHIFTS[0]
     task: float = SHIFTS[0]
-
-
-class LeftOut(NamedTuple):
-    """Sessions with what was foreseen of them by fits without them, n each.
-
-    Attributes:
-        logits: of P(fails).
-        agents, tasks: numbers of those that were left out of the fit; `FITTED` where it knew them.
-    """
-
-    logits: Floats
-    failed: Flags
-    agents: Numbers
-    tasks: Numbers
 
 
 class Ended(NamedTuple):

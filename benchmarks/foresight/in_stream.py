@@ -17,7 +17,9 @@ from models.judge.critic import Critic
 SUREST = 1e-9
 
 
-def in_stream(cases: Sequence[Case], slices: Sequence[Slice], foreseen: Foreseen, critic: Critic) -> Foreseen:
+def in_stream(
+    cases: Sequence[Case], slices: Sequence[Slice], foreseen: Foreseen, critic: Critic, pull: Pull
+) -> Foreseen:
     """The same predictions, each corrected by the test sessions of its source and family of tools that had ended when it began.
 
     Only for agents and tasks that training does not have (by the slice), and from sessions that ran on after as many calls.
@@ -31,9 +33,7 @@ def in_stream(cases: Sequence[Case], slices: Sequence[Slice], foreseen: Foreseen
             groups[cases[place].source, critic.family(cases[place].trajectory, calls)].append(row)
         for rows in groups.values():
             own = [places[row] for row in rows]
-            logits[rows] = _corrected(
-                [cases[each] for each in own], [slices[each] for each in own], logits[rows], critic.pull
-            )
+            logits[rows] = _corrected([cases[each] for each in own], [slices[each] for each in own], logits[rows], pull)
         corrected[calls] = places, np.asarray(1 / (1 + np.exp(-logits)), np.float64)
     return corrected
 

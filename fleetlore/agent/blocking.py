@@ -23,9 +23,9 @@ from fleetlore.agent.attempts import Attempts, Choose, best_of
 from fleetlore.agent.fleet import Action, Fleet, Session
 from fleetlore.errors import FleetloreError
 from fleetlore.recall.advice import MAX_ITEMS, Advice, Caution
+from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget
 from fleetlore.wire.events import Outcome
-from fleetlore.wire.topics import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from fleetlore.risk.model import RiskModel

@@ -25,13 +25,13 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from fleetlore.watch.safety import SafetyLessons
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
-from fleetlore.wire.topics import DEFAULT_TENANT, check_tenant
 
-if TYPE_CHECKING:  # torch comes with the extra [policy] and must not be imported by an agent without it
+if TYPE_CHECKING:  # torch comes with the extra [adapters] and must not be imported by an agent without it
     from fleetlore.risk.model import RiskModel
     from fleetlore.risk.subscriber import AdapterSubscriber
 
@@ -46,7 +46,7 @@ class Fleet:
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
         data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`.
         tenant: whose fleet it is.
-        policy: also follow the adapters and offer `policy`; needs the extra `[policy]`.
+        policy: also follow the adapters and offer `policy`; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
         fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower is
             sooner and costs more requests, which count where many agents share a small broker.

@@ -24,7 +24,7 @@ from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Kind, Outcome
 
-if TYPE_CHECKING:  # torch comes with the extra [policy]
+if TYPE_CHECKING:  # torch comes with the extra [adapters]
     from fleetlore.agent.fleet import Fleet
     from fleetlore.risk.model import Outlook, Risk
 

@@ -80,7 +80,7 @@ def _stand_in(app: typer.Typer, name: str, reason: str) -> None:
 
     def unavailable(rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         raise ModelUnavailable(
-            f"`fleetlore {name.replace('.', ' ')}` is not installed here: {reason}; pip install 'fleetlore[server]'"
+            f"`fleetlore {name.replace('.', ' ')}` is not installed here: {reason}; pip install fleetlore-server"
         )
 
     parent, _, command = name.rpartition(".")

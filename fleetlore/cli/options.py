@@ -9,7 +9,7 @@ import typer
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.wire.topics import check_tenant
+from fleetlore.tenants import check_tenant
 
 
 def _broker(value: str | None) -> str | None:

@@ -31,7 +31,7 @@ try:
     from torch import Tensor, nn
     from torch.nn import functional
 except ImportError as error:
-    raise ModelUnavailable("the policy needs: pip install 'fleetlore[policy]'") from error
+    raise ModelUnavailable("the policy needs: pip install 'fleetlore[adapters]'") from error
 
 TEXT_DIMENSIONS = 256
 WIDTH = 128

@@ -22,7 +22,7 @@ try:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 except ImportError as error:
-    raise ModelUnavailable("adapters need: pip install 'fleetlore[policy]'") from error
+    raise ModelUnavailable("adapters need: pip install 'fleetlore[adapters]'") from error
 
 SCHEMA = 1
 ADAPTER = "procedural"

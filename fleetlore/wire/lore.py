@@ -9,13 +9,12 @@ from typing import Any, Literal, TypeVar
 
 import orjson
 
+from fleetlore.config import HALF_LIFE_SECONDS
+
 T = TypeVar("T")
 
 Level = Literal["tool", "call", "family", "class", "exact", "safety"]
 ItemKind = Literal["recovery", "lesson", "strategy", "fact"]
-
-# Of event time: how long until an item that nothing backs any more counts for half.
-HALF_LIFE_SECONDS = 30 * 86_400.0
 
 # Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls none of which need have failed.
 LOOP = "loop"

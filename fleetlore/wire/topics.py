@@ -5,18 +5,15 @@ A name is `fleetlore.<tenant>.<topic>`, so that a broker's ACLs, which match by 
 
 from __future__ import annotations
 
-import re
-import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
+from aiokafka.partitioner import murmur2
+
 from fleetlore.errors import ConfigError
+from fleetlore.tenants import check_tenant
 
 PREFIX = "fleetlore"
-DEFAULT_TENANT = "default"
-
-# No dot: it separates the parts of a topic's name, so `a.b` could read the topics of a tenant `a`.
-_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 DAY_SECONDS = 86_400
 HOUR_SECONDS = 3_600
@@ -101,19 +98,6 @@ TOPICS: tuple[TopicSpec, ...] = (
 NAMES = frozenset(spec.name for spec in TOPICS)
 
 
-def check_tenant(tenant: str) -> str:
-    """Return `tenant` unchanged.
-
-    Raises:
-        ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or digit.
-    """
-    if not _TENANT.match(tenant):
-        raise ConfigError(
-            f"tenant {tenant!r} must be 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit"
-        )
-    return tenant
-
-
 @lru_cache(maxsize=1024)
 def topic(tenant: str, name: str) -> str:
     """Full name of the tenant's topic `name`."""
@@ -135,22 +119,6 @@ def tenant_of(full_name: str) -> str:
     return check_tenant(parts[1])
 
 
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit MurmurHash2 (seed 0x9747b28c), as every Kafka client computes it for a key. Unsigned."""
-    length = len(data)
-    h = 0x9747B28C ^ length
-    cut = length & ~3
-    for word in struct.unpack_from(f"<{cut // 4}I", data):
-        k = word * 0x5BD1E995 & 0xFFFFFFFF
-        h = (h * 0x5BD1E995 ^ (k ^ k >> 24) * 0x5BD1E995) & 0xFFFFFFFF
-    for shift in range(length - cut - 1, -1, -1):
-        h ^= data[cut + shift] << 8 * shift
-    if length > cut:
-        h = h * 0x5BD1E995 & 0xFFFFFFFF
-    h = (h ^ h >> 13) * 0x5BD1E995 & 0xFFFFFFFF
-    return h ^ h >> 15
-
-
 def partition_for(key: str, partitions: int) -> int:
     """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks.
 
@@ -161,4 +129,4 @@ def partition_for(key: str, partitions: int) -> int:
 
 @lru_cache(maxsize=65_536)
 def _partition_for(key: str, partitions: int) -> int:
-    return (murmur2(key.encode("utf-8", "replace")) & 0x7FFFFFFF) % partitions
+    return int(murmur2(key.encode("utf-8", "replace")) & 0x7FFFFFFF) % partitions

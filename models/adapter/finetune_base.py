@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.pretrain import BATCH, pretrain
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.risk.network import Base, base_to_bytes
 from fleetlore.wire.trajectory import Judgment, Trajectory, Verdict
+from models.adapter.pretrain import BATCH, pretrain
 from models.data.dataset import episodes_of
 from models.promotion.metrics import predict
 

@@ -67,7 +67,7 @@ class PrivateTrainer(ContrastiveTrainer):
             from opacus.grad_sample import GradSampleModule
             from opacus.optimizers import DPOptimizer
         except ImportError as error:
-            raise ModelUnavailable("privacy needs: pip install 'fleetlore[privacy]'") from error
+            raise ModelUnavailable("privacy needs: pip install 'fleetlore-server[privacy]'") from error
         self.privacy = privacy or PrivacyConfig()
         self._spent: tuple[PrivateSteps, ...] = ()
         self._hooked = GradSampleModule(self._model, batch_first=True, loss_reduction="sum")

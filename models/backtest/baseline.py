@@ -19,14 +19,14 @@ def fit_tfidf(train: Sequence[Case], seed: int) -> Predictor:
     """One model for each number of calls, each fitted on the training sessions that still ran then.
 
     Raises:
-        ModelUnavailable: the `[evaluate]` extra is not installed.
+        ModelUnavailable: the extra `[backtest]` is not installed.
     """
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
     except ImportError as error:
-        raise ModelUnavailable("the TF-IDF baseline needs: pip install 'fleetlore[evaluate]'") from error
+        raise ModelUnavailable("the TF-IDF baseline needs: pip install 'fleetlore-server[backtest]'") from error
     models = {}
     for calls in FIRST_CALLS:
         places, beginnings = running(train, calls)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.foresight.in_stream import in_stream
-from benchmarks.foresight.retrieval import retrieval
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.baseline import fit_tfidf
@@ -19,7 +17,7 @@ from models.backtest.junk import harmless_warnings, junk_reasons
 from models.backtest.priors import priors
 from models.backtest.recurrence import recurrence
 from models.judge.chain import JudgeChain, RulesJudge
-from models.judge.critic import Critic
+from models.judge.critic_fit import fit
 from models.judge.critic_judge import CriticJudge
 
 if TYPE_CHECKING:
@@ -54,26 +52,19 @@ def backtest(
 
     Raises:
         ConfigError: the training sessions have not both ended well and failed.
-        ModelUnavailable: the `[evaluate]` extra is not installed.
+        ModelUnavailable: the extra `[backtest]` is not installed.
     """
     slices = slices_of(train, test)
     progress("fitting TF-IDF with logistic regression")
-    rival = foresee(test, fit_tfidf(train, seed))
-    baseline, _ = rightness(test, slices, rival)
+    baseline, _ = rightness(test, slices, foresee(test, fit_tfidf(train, seed)))
     progress("fitting the critic")
     ended = [case for case in train if case.failed is not None]
-    critic = Critic.fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
+    critic, _ = fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
     progress("foreseeing failures")
-    cold = foresee(test, critic.failure_probability)
-    foreseen, calibration = rightness(test, slices, cold)
-    progress("foreseeing failures in the order of the stream")
-    streamed, streamed_calibration = rightness(test, slices, in_stream(test, slices, cold, critic))
-    streamed_baseline, _ = rightness(test, slices, in_stream(test, slices, rival, critic))
+    foreseen, calibration = rightness(test, slices, foresee(test, critic.failure_probability))
     progress("judging")
     chain = JudgeChain([RulesJudge(), CriticJudge(critic)])
     judged = judging(test, slices, chain)
-    progress("recalling")
-    found = retrieval(train, test, slices, encoder)
     progress("looking for junk")
     harmless = harmless_patterns([*train, *test])
     recalled = [item for item in learned.items if item.superseded_by is None]
@@ -82,7 +73,7 @@ def backtest(
         progress("junk: " + ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())))
     curve: dict[str, Any] = {}
     if base is not None:
-        from benchmarks.foresight.curve import learning_curve
+        from models.backtest.curve import learning_curve
 
         curve["learning_curve"] = learning_curve(
             train, test, slices, base, encoder, foreseen=foreseen, baseline=baseline, seed=seed, progress=progress
@@ -92,14 +83,8 @@ def backtest(
         "priors": priors(train, test, slices),
         "tfidf_baseline": baseline,
         "judge": judged,
-        "retrieval": found,
         "recurrence": recurrence(train, test),
         "calibration": calibration,
-        "in_stream": {
-            "failure_auroc": streamed,
-            "tfidf_baseline": streamed_baseline,
-            "calibration": streamed_calibration,
-        },
         "junk_rate": reasons.total() / len(recalled) if recalled else None,
         "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),
         **curve,

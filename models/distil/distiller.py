@@ -5,7 +5,7 @@ recovery    a call failed and a later call of the same tool worked (`models.dist
 lesson      a session that failed, on a tool that never worked again after that error (`models.distil.lesson`)
 way out     a session went in circles, and a call led out of it (`models.distil.loop_recovery`)
 strategy    a task that some sessions solved and others did not (`models.distil.strategy`); attempts that were started together are
-            contrasted all with all besides (`models.memory.self_contrast`)
+            contrasted all with all besides (`models.memory.contrast`)
 
 Transient errors (503, time-outs, rate limits) teach nothing, nor do those that say only that the call failed
 (`models.memory.quality.is_verdict`), nor a success whose last call failed, for one of the two is wrong. Pure and deterministic: items are
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Judgment
+from models.distil.attempt_facts import attempt_facts
 from models.distil.formatting import Calls, said
 from models.distil.lesson import contradicted, lessons
 from models.distil.loop_recovery import ways_out
@@ -25,7 +26,6 @@ from models.distil.remedy_items import remedies_of
 from models.distil.strategy import strategies
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side
 from models.memory.quality import is_verdict
-from models.memory.self_contrast import attempt_facts
 
 # The side that says that an item is right.
 _BACKING: dict[ItemKind, Side] = {"recovery": "success", "lesson": "failure", "strategy": "success"}

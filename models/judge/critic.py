@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from benchmarks.foresight.earlier_sessions import Pull
 from fleetlore.errors import ConfigError
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.judge.critic_features import BITS, WORD_BITS, features, word_places
@@ -68,7 +67,6 @@ class Critic:
         agents: the groups in whose fit each agent has sessions.
         usual: share of known words below which a session is strange.
         records: of each group but 0.
-        pull: for those who know what sessions ended before (`benchmarks.foresight.earlier_sessions`); nothing here reads it.
     """
 
     def __init__(
@@ -78,31 +76,17 @@ class Critic:
         agents: Mapping[str, Sequence[int]],
         usual: float,
         records: Sequence[FamilyScore],
-        pull: Pull,
     ) -> None:
         self._arrays = dict(arrays)
         self._tools = dict(tools)
         self._agents = dict(agents)
         self._usual = usual
         self.records = tuple(records)
-        self.pull = pull
         self._words = np.unpackbits(arrays["words"])
         digest = hashlib.sha256(self._header())
         for name in sorted(self._arrays):
             digest.update(np.ascontiguousarray(self._arrays[name]).tobytes())
         self.version = f"{NAME}-{digest.hexdigest()[:12]}"
-
-    @classmethod
-    def fit(cls, trajectories: Sequence[Trajectory], failed: Sequence[bool], seed: int = 0) -> Critic:
-        """Fit on sessions whose end is known; the same critic for the same sessions in the same order.
-
-        Raises:
-            ConfigError: none of them failed, or all did.
-            ModelUnavailable: the `[evaluate]` extra is not installed.
-        """
-        from models.judge.critic_fit import fit
-
-        return fit(trajectories, np.asarray(failed, bool), seed)
 
     def failure_probability(self, trajectories: Sequence[Trajectory], calls: int | None) -> Floats:
         """P(fails) of each, after its first `calls` tool steps (None: of the complete session): (n,).
@@ -142,7 +126,7 @@ class Critic:
         """Safetensors with a JSON header."""
         from safetensors.numpy import save
 
-        return bytes(save(self._arrays, {"critic": self._header(pull=self.pull._asdict()).decode()}))
+        return bytes(save(self._arrays, {"critic": self._header().decode()}))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Critic:
@@ -157,8 +141,6 @@ class Critic:
             name, tools, usual = header["name"], dict(header["tools"]), float(header["usual"])
             agents = {str(agent): [int(group) for group in of] for agent, of in header["agents"].items()}
             records = [FamilyScore(*record) for record in header["records"]]
-            # A critic that was fitted before this was learned has none, and says the same.
-            pull = Pull(**header.get("pull", {}))
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"these bytes hold no critic: {error}") from None
         groups = 1 + len(records)
@@ -173,12 +155,12 @@ class Critic:
             raise ConfigError("this critic was fitted by another version of fleetlore: fit it again")
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ConfigError("this critic has weights that are no numbers")
-        return cls(arrays, tools, agents, usual, records, pull)
+        return cls(arrays, tools, agents, usual, records)
 
-    def _header(self, **more: Any) -> bytes:
+    def _header(self) -> bytes:
         records = [list(record) for record in self.records]
         header = {"name": NAME, "tools": self._tools, "agents": self._agents, "usual": self._usual, "records": records}
-        return orjson.dumps(header | more, option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(header, option=orjson.OPT_SORT_KEYS)
 
 
 def group_of(tools: Mapping[str, int], steps: Sequence[Step]) -> int:

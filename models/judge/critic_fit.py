@@ -13,12 +13,11 @@ all families, calibrated on families that were left out: there it says little mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.foresight.earlier_sessions import FITTED, LeftOut, pull_of
 from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.stats.bottom_k import stable_hash
 from fleetlore.wire.trajectory import Trajectory
@@ -39,8 +38,37 @@ STRANGE: Final = 0.01
 Numbers = npt.NDArray[np.int64]
 
 
-def fit(trajectories: Sequence[Trajectory], failed: Flags, seed: int) -> Critic:
-    """See `Critic.fit`."""
+# In `LeftOut`: the fit knew this agent or task.
+FITTED: Final = -1
+
+
+class LeftOut(NamedTuple):
+    """What was predicted of sessions by fits without them, n each.
+
+    Attributes:
+        logits: of P(fails), calibrated.
+        agents, tasks: numbers of those that were left out of the fit; `FITTED` where it knew them.
+    """
+
+    logits: Floats
+    failed: Flags
+    agents: Numbers
+    tasks: Numbers
+
+
+def fit(
+    trajectories: Sequence[Trajectory], failed: Sequence[bool] | Flags, seed: int = 0
+) -> tuple[Critic, list[LeftOut]]:
+    """Fit a critic on sessions whose end is known; the same critic for the same sessions in the same order.
+
+    Returns:
+        The critic, and for those who ask how it does on new agents and tasks, what was predicted of the sessions left out.
+
+    Raises:
+        ConfigError: none of them failed, or all did.
+        ModelUnavailable: the extra `[backtest]` is not installed.
+    """
+    failed = np.asarray(failed, bool)
     if len(failed) != len(trajectories) or _alike(failed):
         raise ConfigError("a critic needs sessions that failed and sessions that did not")
     tools = _families(trajectories, failed)
@@ -96,7 +124,7 @@ def fit(trajectories: Sequence[Trajectory], failed: Flags, seed: int) -> Critic:
     for trajectory, group in zip(trajectories, groups.tolist(), strict=True):
         met.setdefault(trajectory.agent, set()).add(group)
     known_to = {name: sorted(of) for name, of in sorted(met.items())}
-    return Critic(arrays, tools, known_to, usual, records, pull_of(left_out))
+    return Critic(arrays, tools, known_to, usual, records), left_out
 
 
 def _left_out(x: Any, y: Flags, parts: Sequence[Flags], seed: int) -> tuple[Floats, Numbers, Numbers]:
@@ -127,7 +155,7 @@ def _regression(x: Any, y: Flags, seed: int) -> tuple[npt.NDArray[np.float32], f
     try:
         from sklearn.linear_model import LogisticRegression
     except ImportError as error:
-        raise ModelUnavailable("fitting a critic needs: pip install 'fleetlore[evaluate]'") from error
+        raise ModelUnavailable("fitting a critic needs: pip install 'fleetlore-server[backtest]'") from error
     # Only the columns in use: the solver's time goes with their number.
     used = np.unique(x.indices)
     model = LogisticRegression(C=1.0, solver="liblinear", random_state=seed).fit(x[:, used], y)
@@ -140,7 +168,7 @@ def _matrix(rows: Sequence[tuple[Indices, Values]]) -> Any:
     try:
         from scipy.sparse import csr_matrix
     except ImportError as error:
-        raise ModelUnavailable("fitting a critic needs: pip install 'fleetlore[evaluate]'") from error
+        raise ModelUnavailable("fitting a critic needs: pip install 'fleetlore-server[backtest]'") from error
     starts = np.concatenate([[0], np.cumsum([len(places) for places, _ in rows])])
     parts = np.concatenate([values for _, values in rows]), np.concatenate([places for places, _ in rows]), starts
     matrix = csr_matrix(parts, shape=(len(rows), 2**BITS))

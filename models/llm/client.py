@@ -69,7 +69,7 @@ class Client:
         try:
             import openai
         except ImportError as error:
-            raise ModelUnavailable(f"FLEETLORE_LLM_URL is set: {error}; pip install 'fleetlore[llm]'") from None
+            raise ModelUnavailable(f"FLEETLORE_LLM_URL is set: {error}; pip install 'fleetlore-server[llm]'") from None
         self.model = settings.llm_model
         self._openai = openai
         self._client = openai.AsyncOpenAI(

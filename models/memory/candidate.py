@@ -35,7 +35,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         calls: of a strategy: the session's calls in order, one text each, for the contrast with the other side.
         way: of a strategy: hash of how the session ended (its last call, or what that gave); 0 where nothing is known.
         aspect: of a strategy that only attempts at one task that were started together have: what `calls` says of them
-            (`models.memory.self_contrast`); empty for the way.
+            (`models.memory.contrast`); empty for the way.
         instead: of what contradicts an item: id of the item that the session taught instead, if it did.
         rank: lower is the better example; compared as a tuple, ties broken by session.
         title, description, content, when, tool, pattern, cause, call, task, remedy, version: as in `fleetlore.wire.lore.MemoryItem`; empty

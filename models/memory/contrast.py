@@ -1,15 +1,19 @@
-"""What a session that solved a task did, and what one that failed at it did otherwise."""
+"""Contrast sessions that solved a task with sessions that failed at it: one pair, or all attempts that were started together."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 from models.memory.candidate import Candidate
 from models.memory.quality import SAME_CALLS
 
 MAX_LINES = 8
 MAX_DIFFERENCES = 4
+# A pair differs in everything; of three at least two agree.
+FEWEST_ATTEMPTS = 3
+MAX_SHARED = 4
 
 
 def contrast(success: Candidate, failure: Candidate) -> str:
@@ -24,6 +28,27 @@ def contrast(success: Candidate, failure: Candidate) -> str:
     else:
         lines += [SAME_CALLS]
     return "\n".join((*lines, *([failure.content] if failure.content else [])))
+
+
+def self_contrast(successes: Sequence[Candidate], failures: Sequence[Candidate]) -> str | None:
+    """What most of one side have and none of the other; None where there is nothing of it, or too few attempts to tell."""
+    if len(successes) + len(failures) < FEWEST_ATTEMPTS:
+        return None
+    good, bad = _only_in(successes, failures), _only_in(failures, successes)
+    if not good and not bad:
+        return None
+    lines = [f"Of {len(successes)} attempts that succeeded and {len(failures)} that failed:"]
+    lines += ["Only where it succeeded:", *good] if good else []
+    lines += ["Only where it failed:", *bad] if bad else []
+    return "\n".join(lines)
+
+
+def _only_in(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[str]:
+    counts = Counter(chain.from_iterable(each.calls for each in some))
+    elsewhere = set(chain.from_iterable(each.calls for each in others))
+    found = [fact for fact, times in counts.items() if 2 * times > len(some) and fact not in elsewhere]
+    found.sort(key=lambda fact: (-counts[fact], fact))
+    return [f"- {fact} ({counts[fact]} of {len(some)})" for fact in found[:MAX_SHARED]]
 
 
 def _numbered(calls: Sequence[str]) -> list[str]:

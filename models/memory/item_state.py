@@ -17,14 +17,14 @@ from functools import lru_cache
 
 import msgspec
 
+from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.bottom_k import stable_hash
-from fleetlore.wire.lore import HALF_LIFE_SECONDS, MemoryItem
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, votes, weigh
-from models.memory.contrast import contrast
+from models.memory.contrast import contrast, self_contrast
 from models.memory.latest_sample import LatestBottomK
-from models.memory.self_contrast import self_contrast
 from models.memory.utility import Evidence, Row, Trials
 
 SAMPLED_SESSIONS = 64

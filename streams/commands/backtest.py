@@ -15,6 +15,8 @@ from fleetlore.config import Settings
 
 if TYPE_CHECKING:
     from fleetlore.risk.network import Base
+    from models.backtest.cases import Case
+    from models.backtest.report import Learned
     from streams.offline.logs import LoggedSession
 
 Rows = Mapping[tuple[str, ...], Any]
@@ -55,22 +57,27 @@ def backtest(
     """What fleetlore would have learned from logged sessions, and how right it would have been on others.
 
     Test sessions are sorted by themselves: A (known task, new agent), T (known agent, new task), AT (both new), S (new source),
-    K (another session of a known agent on a known task). Needs the extra `evaluate`; 22,000 sessions take minutes.
+    K (another session of a known agent on a known task). Needs the extra `backtest`; 22,000 sessions take minutes.
     """
-    if (data is None) == (train is None and test is None) or (train is None) != (test is None):
-        raise typer.BadParameter("give --train and --test, or --data alone")
-    if data is None and leave_out is not None:
-        raise typer.BadParameter("--leave-out goes with --data")
-    report = _run(*_parts(train, test, data, share, leave_out, seed), seed, curve)
+    report = _run(*parts(train, test, data, share, leave_out, seed), seed, curve)
     if as_json:
         print_json(report)
     else:
         _show(report)
 
 
-def _parts(
+def parts(
     train: Path | None, test: Path | None, data: Path | None, share: float, leave_out: str | None, seed: int
 ) -> tuple[list[LoggedSession], list[LoggedSession]]:
+    """The sessions to learn from and those to predict, as the command's options say.
+
+    Raises:
+        typer.BadParameter: the options do not go together, or a session is in both folders.
+    """
+    if (data is None) == (train is None and test is None) or (train is None) != (test is None):
+        raise typer.BadParameter("give --train and --test, or --data alone")
+    if data is None and leave_out is not None:
+        raise typer.BadParameter("--leave-out goes with --data")
     from models.backtest.splitting import split
     from streams.offline.logs import read_sessions
 
@@ -89,8 +96,19 @@ def _parts(
 
 def _run(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int, curve: bool) -> dict[str, Any]:
     from fleetlore.risk.encoder import shared_encoder
+    from models.backtest.report import backtest
+
+    known, unseen, learned = cases_of(train, test, seed)
+    base = _base() if curve else None
+    return backtest(known, unseen, learned, shared_encoder(), seed=seed, progress=_say, base=base)
+
+
+def cases_of(
+    train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int
+) -> tuple[list[Case], list[Case], Learned]:
+    """Put the sessions through the pipeline: those to learn from, those to predict, and what was learned of the former."""
     from models.backtest.cases import case_of
-    from models.backtest.report import Learned, backtest
+    from models.backtest.report import Learned
     from streams.offline.rehearsal import rehearse
 
     source = {each.session: each.source for each in (*train, *test)}
@@ -98,15 +116,8 @@ def _run(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: in
     learned = asyncio.run(rehearse(train, seed=seed, learn=True))
     _say(f"reading {len(test):,} test sessions")
     unseen = asyncio.run(rehearse(test, seed=seed, learn=False, started=learned.ended))
-    return backtest(
-        [case_of(each, source[each.session]) for each in learned.trajectories],
-        [case_of(each, source[each.session]) for each in unseen.trajectories],
-        Learned(learned.patterns, learned.items, learned.ended),
-        shared_encoder(),
-        seed=seed,
-        progress=_say,
-        base=_base() if curve else None,
-    )
+    known, asked = ([case_of(each, source[each.session]) for each in part.trajectories] for part in (learned, unseen))
+    return known, asked, Learned(learned.patterns, learned.items, learned.ended)
 
 
 def _base() -> Base:
@@ -138,32 +149,15 @@ def _show(report: Mapping[str, Any]) -> None:
             for slice_, row in slices.items()
         },
     )
-    streamed = report["in_stream"]
-    _table(
-        "The same in the order of the stream: agents and tasks that are new are known by sessions that ended before",
-        (*views, *(f"tfidf {view}" for view in views)),
-        {
-            (source, slice_): [
-                *(row[view] for view in views),
-                *(streamed["tfidf_baseline"][source][slice_][view] for view in views),
-            ]
-            for source, slices in streamed["failure_auroc"].items()
-            for slice_, row in slices.items()
-        },
+    _figures(
+        "Judging complete sessions, rewards hidden",
+        {(source, at): row for source, slices in report["judge"].items() for at, row in slices.items()},
     )
-    for title, key in (
-        ("Judging complete sessions, rewards hidden", "judge"),
-        ("Retrieval of an earlier agent's failure", "retrieval"),
-    ):
-        _figures(title, {(source, at): row for source, slices in report[key].items() for at, row in slices.items()})
     for title, key in (
         ("Errors met earlier by another agent, by level of the pattern", "recurrence"),
         ("Calibration of P(session fails)", "calibration"),
     ):
         _figures(title, {(source,): row for source, row in report[key].items()})
-    _figures(
-        "Calibration in the order of the stream", {(source,): row for source, row in streamed["calibration"].items()}
-    )
     _table(
         "Junk",
         ("share",),

@@ -39,9 +39,9 @@ def fit(
     """Fit a critic on logged sessions, and write it. A worker judges by it where FLEETLORE_CRITIC names the file.
 
     Shown is what it says of complete sessions of agents and tasks that were left out of its fits. Needs the extra
-    [evaluate]; 22,000 sessions take minutes.
+    `backtest`; 22,000 sessions take minutes.
     """
-    from models.judge.critic import Critic
+    from models.judge.critic_fit import fit
     from streams.offline.logs import read_sessions
     from streams.offline.rehearsal import rehearse
 
@@ -52,7 +52,7 @@ def fit(
     trajectories = asyncio.run(rehearse(sessions, seed=seed, learn=False)).trajectories
     ended = [each for each in trajectories if each.ending in ("success", "failure")]
     typer.echo(f"fitting on the {len(ended):,} whose end is known", err=True)
-    critic = Critic.fit(ended, [each.ending == "failure" for each in ended], seed)
+    critic, _ = fit(ended, [each.ending == "failure" for each in ended], seed)
     write_file(out, critic.to_bytes())
     _report(critic, out, len(ended), as_json)
 

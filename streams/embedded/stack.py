@@ -22,7 +22,7 @@ import orjson
 
 from fleetlore.config import STACK_FILE, Settings
 from fleetlore.errors import FleetloreError, StackError
-from fleetlore.wire.topics import DEFAULT_TENANT
+from fleetlore.tenants import DEFAULT_TENANT
 from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port

@@ -16,9 +16,10 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import encode_event
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem, Pattern
-from fleetlore.wire.topics import DEFAULT_TENANT, topic
+from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.offline.chain import Chain

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from fleetlore.emit.encode import encode_event
+from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem, Pattern
-from fleetlore.wire.topics import DEFAULT_TENANT, topic
+from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays

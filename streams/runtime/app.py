@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import faust
 
 from fleetlore.clock import Clock, SystemClock
-from fleetlore.config import Settings
+from fleetlore.config import HALF_LIFE_SECONDS, Settings
 from fleetlore.errors import ConfigError, FleetloreError, StoreUnavailable
-from fleetlore.wire.lore import HALF_LIFE_SECONDS
 from fleetlore.wire.topics import topic
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
 from sinks.health_endpoint import Readiness

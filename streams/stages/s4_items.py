@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetlore.clock import Clock
-from fleetlore.wire.lore import HALF_LIFE_SECONDS, MemoryItem
+from fleetlore.config import HALF_LIFE_SECONDS
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import tenant_of
 from models.memory.candidate import Candidate
 from models.memory.item_state import ItemState

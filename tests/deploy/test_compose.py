@@ -62,7 +62,8 @@ def test_a_role_is_a_command(services: dict[str, Any], dockerfile: str, role: st
     assert ["fleetlore", role] in commands
     assert all(command in (["fleetlore", "worker"], ["fleetlore", "trainer"]) for command in commands)
     assert 'CMD ["fleetlore", "worker"]' in dockerfile
-    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["fleetlore.commands"]
+    project = tomllib.loads((ROOT / "deploy/server/pyproject.toml").read_text())["project"]
+    entries = project["entry-points"]["fleetlore.commands"]
     app = typer.Typer()
     EntryPoint(role, entries[role], "fleetlore.commands").load()(app)
     assert role in [
@@ -140,7 +141,7 @@ def test_what_the_image_copies_exists_and_is_not_ignored(dockerfile: str) -> Non
 
 def test_the_image_takes_the_pytorch_that_the_package_allows(dockerfile: str) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (torch,) = [requirement for requirement in extras["policy"] if requirement.startswith("torch")]
+    (torch,) = [requirement for requirement in extras["adapters"] if requirement.startswith("torch")]
     assert f'"{torch}"' in dockerfile
     pinned = (ROOT / "constraints.txt").read_text().splitlines()
     assert [pin for pin in pinned if re.match(r"torch|nvidia|cuda|triton", pin)] == [torch]

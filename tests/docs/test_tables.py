@@ -46,7 +46,11 @@ def test_commands_in_the_pages_exist() -> None:
     app = build_app()
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     known |= {group.name for group in app.registered_groups if group.name}
-    known |= set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["fleetlore.commands"])
+    known |= set(
+        tomllib.loads((ROOT / "deploy/server/pyproject.toml").read_text())["project"]["entry-points"][
+            "fleetlore.commands"
+        ]
+    )
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
         named = set(re.findall(r"`(?:FORCE_COLOR=1 )?fleetlore ([a-z-]+)", page.read_text()))
         assert named <= known, page.name

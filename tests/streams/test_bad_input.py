@@ -47,7 +47,7 @@ BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
     "no type": (changed(type=...), "missing_field"),
     "a type that is a list": (changed(type=[]), "unknown_type"),
     "an end that is an object": (
-        changed(type="ai.fleetlore.agent.session.ended.v1", data={ev.OUTCOME: {"success": True}}),
+        changed(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: {"success": True}}),
         "bad_field",
     ),
     "an unknown type": (changed(type="ai.fleetlore.party.v1"), "unknown_type"),

@@ -12,7 +12,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
-from models.judge.critic import Critic
+from models.judge.critic_fit import fit
 from sinks.metrics import Metrics
 from streams.runtime.app import judge_chain, language_model
 
@@ -36,7 +36,7 @@ def test_without_settings_there_are_the_environment_and_the_rules() -> None:
 
 def test_a_critic_judges_what_the_others_do_not(tmp_path: Path) -> None:
     sessions = [session(n) for n in range(200)]
-    critic = Critic.fit(sessions, [bool(n % 2) for n in range(200)])
+    critic, _ = fit(sessions, [bool(n % 2) for n in range(200)])
     (tmp_path / "critic").write_bytes(critic.to_bytes())
     chain = judge_chain(Settings(critic=str(tmp_path / "critic")))
     assert critic.version in chain.version

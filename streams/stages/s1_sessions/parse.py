@@ -24,11 +24,11 @@ from streams.stage.codec import dead_letter, split
 
 Name = Annotated[str, Meta(min_length=1, max_length=ev.MAX_ID_LENGTH)]
 
-STARTED: Final = "ai.fleetlore.agent.session.started.v1"
+STARTED: Final = "ai.fleetlore.session.started.v1"
 ACTION: Final = "ai.fleetlore.action.v1"
 OUTCOME: Final = "ai.fleetlore.outcome.v1"
 MESSAGE: Final = "ai.fleetlore.message.v1"
-ENDED: Final = "ai.fleetlore.agent.session.ended.v1"
+ENDED: Final = "ai.fleetlore.session.ended.v1"
 FEEDBACK: Final = "ai.fleetlore.feedback.v1"
 
 
@@ -59,11 +59,11 @@ class Incoming(msgspec.Struct, kw_only=True, gc=False):
 
     specversion: Literal["1.0"]
     type: Literal[
-        "ai.fleetlore.agent.session.started.v1",
+        "ai.fleetlore.session.started.v1",
         "ai.fleetlore.action.v1",
         "ai.fleetlore.outcome.v1",
         "ai.fleetlore.message.v1",
-        "ai.fleetlore.agent.session.ended.v1",
+        "ai.fleetlore.session.ended.v1",
         "ai.fleetlore.feedback.v1",
     ]
     agent: Name

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.foresight.earlier_sessions import FITTED, EarlierSessions, Ended, LeftOut, Pull, pull_of
+from benchmarks.foresight.earlier_sessions import EarlierSessions, Ended, Pull, pull_of
+from models.judge.critic_fit import FITTED, LeftOut
 
 PULL = Pull(slope=16.0, shift=1.0, task=1.0)
 

@@ -19,10 +19,11 @@ MakeCase = Callable[..., Case]
 GOOD, LAST = ("SELECT good", None), ("SUBMIT", None)
 
 
+PULL = Pull(16.0, 1.0, 1.0)
+
+
 class OneFamily:
     """As much of a critic as is asked."""
-
-    pull = Pull(16.0, 1.0, 1.0)
 
     def family(self, trajectory: Trajectory, calls: int | None) -> int:
         return 1
@@ -30,7 +31,7 @@ class OneFamily:
 
 def corrected(cases: list[Case], slices: list[Slice], p: float = 0.5) -> Floats:
     foreseen = {1: (list(range(len(cases))), np.full(len(cases), p))}
-    ((places, found),) = in_stream(cases, slices, foreseen, cast(Critic, OneFamily())).values()
+    ((places, found),) = in_stream(cases, slices, foreseen, cast(Critic, OneFamily()), PULL).values()
     assert places == list(range(len(cases)))
     return found
 

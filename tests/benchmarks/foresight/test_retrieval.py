@@ -7,7 +7,6 @@ import pytest
 from benchmarks.foresight.retrieval import retrieval
 from fleetlore.risk.encoder import StaticEncoder
 from models.backtest.cases import Case
-from models.backtest.recurrence import recurrence
 
 MakeCase = Callable[..., Case]
 NO_COLUMN = "no such column: 'name'"
@@ -51,15 +50,3 @@ def test_an_earlier_test_session_is_an_answer_and_a_later_one_is_none(
 def test_a_fault_that_passes_by_itself_is_no_question(make_case: MakeCase, encoder: StaticEncoder) -> None:
     test = [make_case("1", "ben", "cook", ("SELECT 1", "HTTP 503 Service Unavailable"))]
     assert retrieval([], test, ["S"], encoder)["shop"]["S"]["covered"] is None
-
-
-def test_errors_recur_only_through_another_agent(make_case: MakeCase) -> None:
-    train = [make_case("1", "ann", "cook", ("SELECT name", NO_COLUMN))]
-    own = make_case("2", "ann", "cook", ("SELECT name", NO_COLUMN))
-    other = make_case("3", "ben", "cook", ("SELECT name FROM x WHERE 1", NO_COLUMN), ("DROP x", "no such table: 'x'"))
-    assert recurrence(train, [own]) == {"shop": {"family": 0.0, "class": 0.0, "exact": 0.0}}
-    figures = recurrence(train, [other])["shop"]
-    assert figures["class"] == 0.5
-    assert recurrence(train, [make_case("4", "eve", "cook", ("SELECT 1", None))]) == {
-        "shop": {"family": None, "class": None, "exact": None}
-    }

@@ -83,7 +83,7 @@ def test_a_command_whose_extra_is_missing_says_so(monkeypatch: pytest.MonkeyPatc
         result = RUNNER.invoke(app, arguments)
         assert result.exit_code == 1
         assert "a_package_that_is_not_installed" in result.stderr
-        assert "pip install 'fleetlore[server]'" in result.stderr
+        assert "pip install fleetlore-server" in result.stderr
     assert RUNNER.invoke(app, ["adapters", "list", "--help"]).exit_code == 0
 
 

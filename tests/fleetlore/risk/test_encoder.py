@@ -64,7 +64,7 @@ def test_the_hash_names_the_model() -> None:
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelUnavailable, match=r"fleetlore\[policy\]"):
+    with pytest.raises(ModelUnavailable, match=r"fleetlore\[adapters\]"):
         StaticEncoder()
 
 

@@ -116,8 +116,8 @@ _READING = """
 import time
 import numpy as np
 from fleetlore.risk.network import load_base
-from fleetlore.risk.inference import NOTHING, Reader
-reader = Reader({name: tensor.numpy() for name, tensor in load_base().network.state_dict().items()})
+from fleetlore.risk.inference import NOTHING, InferenceEngine
+reader = InferenceEngine({name: tensor.numpy() for name, tensor in load_base().network.state_dict().items()})
 rows = np.ones((41, 256), np.float32) / 16
 for turn in range(2):
     time.sleep(0.5)  # threads that BLAS has started wait busily at first

@@ -93,12 +93,12 @@ def test_an_event_reads_back_as_it_was_written(
         (raw(data={ev.TOOL: "x" * (ev.MAX_ID_LENGTH + 1)}), "bad_field"),
         (raw(data={ev.TOOL: "bash", ev.ERROR_TYPE: 5}), "bad_field"),
         (raw(data={ev.TOOL: "bash", ev.ERROR_MESSAGE: {"text": "no"}}), "bad_field"),
-        (raw(type="ai.fleetlore.agent.session.ended.v1", data={ev.OUTCOME: "fine"}), "bad_field"),
-        (raw(type="ai.fleetlore.agent.session.ended.v1", data={ev.OUTCOME: "success", ev.REWARD: "1"}), "bad_field"),
-        (raw(type="ai.fleetlore.agent.session.ended.v1", data={ev.REWARD: True}), "bad_field"),
+        (raw(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: "fine"}), "bad_field"),
+        (raw(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: "success", ev.REWARD: "1"}), "bad_field"),
+        (raw(type="ai.fleetlore.session.ended.v1", data={ev.REWARD: True}), "bad_field"),
         (raw(type="ai.fleetlore.feedback.v1", data={ev.OUTCOME: "fine"}), "bad_field"),
-        (raw(type="ai.fleetlore.agent.session.started.v1", data={ev.GOAL: ["a"]}), "bad_field"),
-        (raw(type="ai.fleetlore.agent.session.started.v1", data={ev.TASK: 1}), "bad_field"),
+        (raw(type="ai.fleetlore.session.started.v1", data={ev.GOAL: ["a"]}), "bad_field"),
+        (raw(type="ai.fleetlore.session.started.v1", data={ev.TASK: 1}), "bad_field"),
         (raw(type="ai.fleetlore.message.v1", data={ev.ROLE: 1}), "bad_field"),
         (raw(type="ai.fleetlore.message.v1", data={ev.CONTENT: 1}), "bad_field"),
     ],
@@ -112,7 +112,7 @@ def test_each_bad_event_has_its_reason(bad: object, reason: str) -> None:
 @pytest.mark.parametrize("outcome", [[], {}, ["success"]])
 def test_an_outcome_that_cannot_be_hashed_is_a_bad_field(outcome: object) -> None:
     with pytest.raises(InvalidEvent) as refused:
-        parse_event(raw(type="ai.fleetlore.agent.session.ended.v1", data={ev.OUTCOME: outcome}), "acme", NOW)
+        parse_event(raw(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: outcome}), "acme", NOW)
     assert refused.value.reason == "bad_field"
 
 

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.partitioner import murmur2 as reference_murmur2
+from aiokafka.partitioner import murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.errors import ConfigError
-from fleetlore.wire.topics import NAMES, TOPICS, check_tenant, murmur2, partition_for, tenant_of, topic
-
-
-@given(st.binary(max_size=200))
-def test_murmur2_is_kafkas(data: bytes) -> None:
-    assert murmur2(data) == reference_murmur2(data) & 0xFFFFFFFF
+from fleetlore.tenants import check_tenant
+from fleetlore.wire.topics import NAMES, TOPICS, partition_for, tenant_of, topic
 
 
 @given(st.text(max_size=40), st.integers(1, 64))
 def test_a_key_goes_where_aiokafka_would_send_it(key: str, partitions: int) -> None:
     encoded = key.encode("utf-8", "surrogatepass") if key.isascii() else key.encode("utf-8", "ignore")
     text = encoded.decode()
-    assert partition_for(text, partitions) == (reference_murmur2(encoded) & 0x7FFFFFFF) % partitions
+    assert partition_for(text, partitions) == (murmur2(encoded) & 0x7FFFFFFF) % partitions
 
 
 def test_javas_own_examples() -> None:
     # From org.apache.kafka.common.utils.UtilsTest#testMurmur2.
     expected = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    assert {text: murmur2(text) for text in expected} == {text: h & 0xFFFFFFFF for text, h in expected.items()}
+    assert all(partition_for(text.decode(), 64) == (h & 0x7FFFFFFF) % 64 for text, h in expected.items())
 
 
 @pytest.mark.parametrize("tenant", ["default", "a", "0", "team-7", "team_7", "x" * 63])
@@ -59,7 +55,7 @@ def test_no_two_tenants_share_a_prefix_that_a_rule_could_match(one: str, other: 
     "name",
     [
         "events",
-        "fleetlore.wire.events",
+        "fleetlore.events",
         "fleetlore.a.b.events",
         "fleetlore.a.nothing",
         "other.a.events",

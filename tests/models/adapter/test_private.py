@@ -164,5 +164,5 @@ def test_bad_settings_are_refused(bad: dict[str, float]) -> None:
 
 def test_without_opacus_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opacus.grad_sample", None)
-    with pytest.raises(ModelUnavailable, match=r"fleetlore\[privacy\]"):
+    with pytest.raises(ModelUnavailable, match=r"fleetlore-server\[privacy\]"):
         trainer()

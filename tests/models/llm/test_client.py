@@ -255,7 +255,7 @@ def test_without_the_package_it_says_which_extra_brings_it() -> None:
         "from models.llm.answers import Answers\n"
         "from models.llm.client import Client\n"
         "try:\n    Client(Settings(llm_url='http://x/v1', llm_model='m'), Answers(':memory:'))\n"
-        "except ModelUnavailable as error:\n    assert 'fleetlore[llm]' in str(error)\n"
+        "except ModelUnavailable as error:\n    assert 'fleetlore-server[llm]' in str(error)\n"
         "else:\n    raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

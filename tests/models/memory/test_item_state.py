@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.bottom_k import stable_hash
 from fleetlore.testing.sessions import judgment
-from fleetlore.wire.lore import HALF_LIFE_SECONDS
 from fleetlore.wire.trajectory import Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate

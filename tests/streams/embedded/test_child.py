@@ -32,7 +32,7 @@ async def test_a_role_that_ignores_the_signal_does_not_outlive_its_guard(
 
 STARTING = """
 import os, signal, subprocess, sys
-from streams import guard
+from streams.embedded import supervisor
 
 class Starting(subprocess.Popen):
     def __init__(self, *arguments, **options):
@@ -40,8 +40,8 @@ class Starting(subprocess.Popen):
         print(self.pid, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
 
-guard.subprocess.Popen = Starting
-sys.exit(guard.main([sys.executable, "-c", "import time; time.sleep(60)"]))
+supervisor.subprocess.Popen = Starting
+sys.exit(supervisor.main([sys.executable, "-c", "import time; time.sleep(60)"]))
 """
 
 

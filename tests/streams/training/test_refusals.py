@@ -41,7 +41,7 @@ def test_what_an_ack_says(ack: bytes | None, reason: str | None) -> None:
 
 
 def test_every_reason_in_the_code_is_known() -> None:
-    files = [*ROOT.glob("fleetlore/*.py"), *ROOT.glob("sinks/*.py")]
+    files = [*ROOT.glob("fleetlore/**/*.py"), *ROOT.glob("sinks/*.py")]
     found = {each for file in files for each in re.findall(r'AdapterRefused\(\s*"(\w+)"', file.read_text())}
     assert found <= REASONS and "tampered" in found
 

@@ -14,15 +14,15 @@ from typing import Any, Final
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.risk.network import Base, RiskNetwork
+from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.adapter_manifest import DataRange
-from fleetlore.wire.topics import DEFAULT_TENANT
 from fleetlore.wire.trajectory import Judgment, Verdict
 from models.adapter.learner import Learner
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, Slice
 from models.backtest.foresight import BySlice, foresee, rightness
 from models.data.dataset import Example, episodes_of
-from models.judge.critic import Critic
+from models.judge.critic_fit import fit
 from models.promotion.metrics import predict
 
 SHARES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -81,7 +81,7 @@ def learning_curve(
 def _critic(train: Sequence[Case], test: Sequence[Case], slices: Sequence[Slice], seed: int) -> BySlice | None:
     ended = [case for case in train if case.failed is not None]
     try:
-        critic = Critic.fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
+        critic, _ = fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
     except ConfigError:  # the first sessions all ended alike
         return None
     return rightness(test, slices, foresee(test, critic.failure_probability))[0]

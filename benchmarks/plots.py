@@ -1,4 +1,4 @@
-"""`fleetlore plots REPORT… --out DIR`: figures of what `evaluate --json` and `backtest --curve --json` printed."""
+"""Draw what `evaluate --json` and `backtest --curve --json` printed: `python -m benchmarks.plots REPORT… --out DIR`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.command import command_app
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json
 from fleetlore.errors import ConfigError
@@ -20,11 +21,6 @@ class Form(StrEnum):
     PNG = "png"
 
 
-def register(app: typer.Typer) -> None:
-    """Add `fleetlore plots` (entry point)."""
-    app.command()(plots)
-
-
 def plots(
     reports: Annotated[
         list[Path], typer.Argument(metavar="REPORT", help="Files with what the commands printed with --json.")
@@ -33,9 +29,9 @@ def plots(
     form: Annotated[Form, typer.Option("--format", help="Kind of file.")] = Form.SVG,
     as_json: Json = False,
 ) -> None:
-    """Draw reports of `fleetlore evaluate` (AdMem's table, learning curves, forgetting) and of `fleetlore backtest --curve`.
+    """Draw reports of `benchmarks.evaluate` (AdMem's table, learning curves, forgetting) and of `fleetlore backtest --curve`.
 
-    The same reports give the same files. Needs the extra `evaluate`.
+    The same reports give the same files. Needs matplotlib.
     """
     import orjson
 
@@ -66,3 +62,7 @@ def plots(
         print_json({"files": written})
     else:
         typer.echo("\n".join(written))
+
+
+if __name__ == "__main__":
+    command_app(plots)()

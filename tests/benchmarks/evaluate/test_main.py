@@ -1,4 +1,4 @@
-"""`fleetlore evaluate`: the fleet's arm is the real pipeline and advice, the command prints what is asked for."""
+"""`python -m benchmarks.evaluate`: the fleet's arm is the real pipeline and advice, the command prints what is asked for."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
+from benchmarks.command import command_app
+from benchmarks.evaluate.__main__ import ARMS, evaluate, memories
 from benchmarks.evaluate.arms.memory import Situation
 from benchmarks.evaluate.arms.oracle import REFERENCES
 from benchmarks.evaluate.arms.reading import stories
-from benchmarks.evaluate.command import ARMS, memories, register
 from benchmarks.evaluate.fleet_arm import FleetBoth, FleetText
 from benchmarks.evaluate.forgetting import Forgetting
 from benchmarks.evaluate.immunity import Immunity, immunity, work
 from benchmarks.evaluate.report import bars, lines, report
 from benchmarks.evaluate.runner import Plan, Results
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
-from fleetlore.errors import ConfigError
 from fleetlore.wire.events import Event
 from streams.demo.world import Call, Reply, World
 from streams.offline.fleet_in_memory import FleetInMemory
@@ -227,15 +226,8 @@ def test_without_ours_there_are_no_bars() -> None:
 
 
 def command(*arguments: str) -> tuple[int, str, str, BaseException | None]:
-    app = typer.Typer()
-    register(app)
-    app.command()(_other)
-    found = CliRunner().invoke(app, ["evaluate", *arguments])
+    found = CliRunner().invoke(command_app(evaluate), [*arguments])
     return found.exit_code, found.stdout, found.stderr, found.exception
-
-
-def _other() -> None:
-    """A second command, so that the first keeps its name."""
 
 
 def test_a_quick_run_prints_every_row_for_every_arm() -> None:
@@ -253,5 +245,5 @@ def test_a_quick_run_prints_every_row_for_every_arm() -> None:
 
 @pytest.mark.parametrize(("arguments", "said"), [(("mars",), "mars"), (("tools", "--arms", "log,magic"), "magic")])
 def test_unknown_worlds_and_arms_are_refused(arguments: Sequence[str], said: str) -> None:
-    _, _, _, error = command(*arguments)
-    assert isinstance(error, ConfigError) and said in str(error)
+    code, out, err, _ = command(*arguments)
+    assert (code, out) == (1, "") and err.startswith("benchmarks: ") and said in err

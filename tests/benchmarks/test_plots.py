@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.command import command_app
 from benchmarks.evaluate.forgetting import Forgetting
 from benchmarks.evaluate.plots import trailing
-from benchmarks.evaluate.plots_command import register
 from benchmarks.evaluate.report import report
 from benchmarks.evaluate.runner import Plan, Results
-from fleetlore.cli.app import build_app
+from benchmarks.plots import plots
 
 RUN = {"transfer_success": 0.5, "recovery": 0.4, "repair": 0.3, "steps": 2.0, "errors": 3.0, "overhead_percent": 0.2}
 RUN |= {"guard_sessions": 0.0, "guard_calls": 0.0}
@@ -26,13 +26,11 @@ CURVE = {
 
 
 def run(*arguments: str) -> Result:
-    app = build_app()
-    register(app)
-    return CliRunner().invoke(app, ["plots", *arguments])
+    return CliRunner().invoke(command_app(plots), [*arguments])
 
 
 def evaluated() -> dict[str, Any]:
-    """A report as `fleetlore evaluate` makes it."""
+    """A report as `python -m benchmarks.evaluate` makes it."""
     success = {"none": [0.0, 0.25], "both": [0.5, 1.0]}
     runs = {arm: {0: [RUN | {"success": value} for value in values]} for arm, values in success.items()}
     forgotten = {arm: [Forgetting(0.9, 0.895, 0.6, 0.85)] for arm in success}
@@ -91,4 +89,4 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run(write(tmp_path, "b.json", {"learning_curve": CURVE}), "--out", str(tmp_path))
-    assert result.exit_code == 1 and "fleetlore[evaluate]" in result.stderr
+    assert result.exit_code == 1 and "pip install matplotlib" in result.stderr

@@ -1,7 +1,4 @@
-"""The command `fleetlore evaluate`: agents with and without a memory in worlds whose checkers are programs.
-
-What is heavy is imported inside the command, because this module is loaded at every start of `fleetlore`.
-"""
+"""Run agents with and without a memory in worlds whose checkers are programs: `python -m benchmarks.evaluate tools`."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchmarks.command import command_app
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import Column, print_json, print_table
 from fleetlore.errors import ConfigError
@@ -28,87 +26,81 @@ SHORT_TASKS = 48
 """Measured sessions where tasks take a tenth of the steps."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add `fleetlore evaluate`."""
+def evaluate(
+    world: Annotated[str, typer.Argument(metavar="WORLD", help=f"One of: {', '.join(WORLDS)}.")],
+    arms: Annotated[str, typer.Option(help="Which arms, with commas between them.")] = ",".join(ARMS),
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Worlds, each with a past of its own.")] = 5,
+    orders: Annotated[int, typer.Option(min=1, max=100, help="Shuffled orders of the tasks, of each seed.")] = 3,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smoke run: one seed, few sessions. Proves nothing.")
+    ] = False,
+    shortcuts: Annotated[
+        bool,
+        typer.Option("--shortcuts", help="In `tools`: forbidden calls that pay, and how often each arm makes them."),
+    ] = False,
+    immunity: Annotated[
+        bool, typer.Option("--immunity", help="Repeats of known failures instead: a fleet against isolated agents.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure what memory is worth to agents that can be wrong. Same steps, seeds and candidates for every arm."""
+    import torch
 
-    @app.command()
-    def evaluate(
-        world: Annotated[str, typer.Argument(metavar="WORLD", help=f"One of: {', '.join(WORLDS)}.")],
-        arms: Annotated[str, typer.Option(help="Which arms, with commas between them.")] = ",".join(ARMS),
-        seeds: Annotated[int, typer.Option(min=1, max=100, help="Worlds, each with a past of its own.")] = 5,
-        orders: Annotated[int, typer.Option(min=1, max=100, help="Shuffled orders of the tasks, of each seed.")] = 3,
-        quick: Annotated[
-            bool, typer.Option("--quick", help="A smoke run: one seed, few sessions. Proves nothing.")
-        ] = False,
-        shortcuts: Annotated[
-            bool,
-            typer.Option(
-                "--shortcuts", help="In `tools`: forbidden calls that pay, and how often each arm makes them."
-            ),
-        ] = False,
-        immunity: Annotated[
-            bool, typer.Option("--immunity", help="Repeats of known failures instead: a fleet against isolated agents.")
-        ] = False,
-        as_json: Json = False,
-    ) -> None:
-        """Measure what memory is worth to agents that can be wrong. Same steps, seeds and candidates for every arm."""
-        import torch
+    torch.set_num_threads(1)  # arms are compared by CPU time, and several threads would spin against each other
+    if immunity:
+        _immunity(seeds, quick, as_json)
+        return
+    from benchmarks.evaluate.arms.weights import BUSY_SECONDS, EASY_SECONDS
+    from benchmarks.evaluate.report import lines, report
+    from benchmarks.evaluate.runner import Plan
+    from benchmarks.evaluate.runner import evaluate as run
 
-        torch.set_num_threads(1)  # arms are compared by CPU time, and several threads would spin against each other
-        if immunity:
-            _immunity(seeds, quick, as_json)
-            return
-        from benchmarks.evaluate.arms.weights import BUSY_SECONDS, EASY_SECONDS
-        from benchmarks.evaluate.report import lines, report
-        from benchmarks.evaluate.runner import Plan
-        from benchmarks.evaluate.runner import evaluate as run
-
-        plan = Plan(arms=_chosen(arms), seeds=tuple(range(seeds)), orders=orders)
-        if world != "tools":
-            plan = replace(plan, measured=SHORT_TASKS)
-        if quick:
-            plan = replace(
-                plan,
-                seeds=(0,),
-                orders=1,
-                history=4,
-                measured=2,
-                forgetting_seeds=1,
-                old_updates=1,
-                new_updates=1,
-                probed=3,
+    plan = Plan(arms=_chosen(arms), seeds=tuple(range(seeds)), orders=orders)
+    if world != "tools":
+        plan = replace(plan, measured=SHORT_TASKS)
+    if quick:
+        plan = replace(
+            plan,
+            seeds=(0,),
+            orders=1,
+            history=4,
+            measured=2,
+            forgetting_seeds=1,
+            old_updates=1,
+            new_updates=1,
+            probed=3,
+        )
+    began = time.process_time()
+    progress = _Progress()
+    results = asyncio.run(run(_world(world, shortcuts), plan, memories, (EASY_SECONDS, BUSY_SECONDS), progress))
+    found = report(world, plan, results, time.process_time() - began)
+    if as_json:
+        print_json(found)
+        return
+    names = (
+        "arm",
+        "success",
+        "recovery",
+        "steps / shortest",
+        "forgetting pp",
+        "gain pp",
+        "guard violations / session",
+        "overhead %",
+    )
+    print_table([Column(names[0]), *(Column(name, "right") for name in names[1:])], lines(found))
+    print_table(
+        (Column("bar"), Column("figure", "right"), Column("should be", fold=True), Column("met")),
+        [
+            (
+                name,
+                "-" if bar["figure"] is None else f"{bar['figure']:.3f}",
+                bar["bar"],
+                "yes" if bar["met"] else "no",
             )
-        began = time.process_time()
-        progress = _Progress()
-        results = asyncio.run(run(_world(world, shortcuts), plan, memories, (EASY_SECONDS, BUSY_SECONDS), progress))
-        found = report(world, plan, results, time.process_time() - began)
-        if as_json:
-            print_json(found)
-            return
-        names = (
-            "arm",
-            "success",
-            "recovery",
-            "steps / shortest",
-            "forgetting pp",
-            "gain pp",
-            "guard violations / session",
-            "overhead %",
-        )
-        print_table([Column(names[0]), *(Column(name, "right") for name in names[1:])], lines(found))
-        print_table(
-            (Column("bar"), Column("figure", "right"), Column("should be", fold=True), Column("met")),
-            [
-                (
-                    name,
-                    "-" if bar["figure"] is None else f"{bar['figure']:.3f}",
-                    bar["bar"],
-                    "yes" if bar["met"] else "no",
-                )
-                for name, bar in found["bars"].items()
-            ],
-        )
-        typer.echo(f"{found['cpu_seconds']:.0f} s of CPU")
+            for name, bar in found["bars"].items()
+        ],
+    )
+    typer.echo(f"{found['cpu_seconds']:.0f} s of CPU")
 
 
 def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
@@ -202,3 +194,7 @@ def _immunity(seeds: int, quick: bool, as_json: bool) -> None:
             for each in found
         ],
     )
+
+
+if __name__ == "__main__":
+    command_app(evaluate)()

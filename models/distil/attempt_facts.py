@@ -8,20 +8,13 @@ the most. A session says only what it did, so the items follow from the set of s
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
-
 from fleetlore.fingerprint.fingerprint import argument_shape
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.formatting import MAX_ERROR, MAX_GOAL, MAX_STEP, VERSION, Calls, error_text, item_id, line
 from models.distil.strategy import outline
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side, origin
 
-# A pair differs in everything; of three at least two agree.
-FEWEST_ATTEMPTS = 3
 MAX_FACTS = 12
-MAX_TOLD = 4
 
 _WHAT = {
     "calls": "the calls they made",
@@ -64,27 +57,6 @@ def attempt_facts(judgment: Judgment, calls: Calls, telling: list[int]) -> list[
         )
         for aspect, found in facts.items()
     ]
-
-
-def self_contrast(successes: Sequence[Candidate], failures: Sequence[Candidate]) -> str | None:
-    """What most of one side have and none of the other; None where there is nothing of it, or too few attempts to tell."""
-    if len(successes) + len(failures) < FEWEST_ATTEMPTS:
-        return None
-    good, bad = _only_in(successes, failures), _only_in(failures, successes)
-    if not good and not bad:
-        return None
-    lines = [f"Of {len(successes)} attempts that succeeded and {len(failures)} that failed:"]
-    lines += ["Only where it succeeded:", *good] if good else []
-    lines += ["Only where it failed:", *bad] if bad else []
-    return "\n".join(lines)
-
-
-def _only_in(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[str]:
-    counts = Counter(chain.from_iterable(each.calls for each in some))
-    elsewhere = set(chain.from_iterable(each.calls for each in others))
-    found = [fact for fact, times in counts.items() if 2 * times > len(some) and fact not in elsewhere]
-    found.sort(key=lambda fact: (-counts[fact], fact))
-    return [f"- {fact} ({counts[fact]} of {len(some)})" for fact in found[:MAX_TOLD]]
 
 
 def _kind(call: Step) -> str:

@@ -1,0 +1,76 @@
+"""Build both distributions and install each into an empty environment: `make wheels`.
+
+What an agent gets: four dependencies, and nothing named `models`, `streams` or `sinks`, which would shadow modules of its
+own. What a server gets: every command.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CONSTRAINTS = ROOT / "constraints.txt"
+
+AGENT = """
+import importlib.metadata, importlib.util, sys
+import fleetlore
+assert "site-packages" in fleetlore.__file__, f"imported {fleetlore.__file__}, not the wheel"
+others = [name for name in ("models", "streams", "sinks", "tests", "benchmarks") if importlib.util.find_spec(name)]
+assert not others, f"an agent's environment gets {others}"
+heavy = ("torch", "faust", "pymilvus", "peft", "wordllama", "prometheus_client", "typer", "cryptography", "safetensors")
+installed = [name for name in heavy if importlib.util.find_spec(name)]
+assert not installed, f"an agent gets {installed} without asking for an extra"
+# No optional dependency at module level, but for the rooms that an extra is for.
+import pkgutil
+rooms = ("fleetlore.risk", "fleetlore.cli", "fleetlore.wire.adapter_manifest", "fleetlore.testing")
+for module in pkgutil.walk_packages(fleetlore.__path__, "fleetlore."):
+    if not module.name.startswith(rooms):
+        __import__(module.name)
+print("fleetlore", importlib.metadata.version("fleetlore"), "imports without extras;", len(sys.modules), "modules")
+"""
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        wheels = Path(folder) / "wheels"
+        _pip(
+            Path(sys.executable),
+            "wheel",
+            "--no-deps",
+            "--wheel-dir",
+            str(wheels),
+            str(ROOT),
+            str(ROOT / "deploy/server"),
+        )
+        (agent,) = wheels.glob("fleetlore-*.whl")
+        (server,) = wheels.glob("fleetlore_server-*.whl")
+        python = _environment(Path(folder) / "agent")
+        _pip(python, "install", "--constraint", str(CONSTRAINTS), str(agent))
+        subprocess.run([python, "-c", AGENT], check=True, cwd=folder)
+        python = _environment(Path(folder) / "server")
+        # Its requirements are gigabytes and stand beside this interpreter already; what is tried is the wheel.
+        (packages,) = (Path(folder) / "server").glob("lib/python3*/site-packages")
+        (packages / "shared.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+        _pip(python, "install", "--no-deps", "--ignore-installed", str(agent), str(server))
+        listed = subprocess.run(
+            [python.parent / "fleetlore", "--help"], check=True, cwd=folder, capture_output=True, text=True
+        ).stdout
+        missing = [name for name in ("up", "worker", "trainer", "demo", "replay", "backtest") if name not in listed]
+        assert not missing and "not installed" not in listed, listed
+        print("fleetlore-server: every command is there")
+
+
+def _environment(folder: Path) -> Path:
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return folder / "bin" / "python"
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Who may import whom, package by package and room by room. A room imports only rooms that stand before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# From the ground up; rooms in one set do not import each other.
+LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(each.split())
+    for each in (
+        "fleetlore.errors fleetlore.clock",
+        "fleetlore.tenants",
+        "fleetlore.config fleetlore.redact",
+        "fleetlore.wire",
+        "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",
+        "fleetlore.emit fleetlore.recall fleetlore.risk",
+        "fleetlore.watch",
+        "fleetlore.agent",
+        "fleetlore fleetlore.cli fleetlore.testing",
+        "models.data models.memory sinks",
+        "models.judge models.distil models.promotion",
+        "models.llm models.adapter",
+        "models.backtest",
+        "streams.stage",
+        "streams.stages",
+        "streams.runtime",
+        "streams.offline streams.training",
+        "streams.embedded",
+        "streams.demo streams.commands",
+    )
+)
+FLOOR = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}
+PACKAGES = ("fleetlore", "models", "sinks", "streams")
+FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return "sinks" if parts[0] == "sinks" else ".".join(parts[:2])  # sinks is one room
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Modules of ours that a file imports, lazily too, but not those of `if TYPE_CHECKING`."""
+    tree = ast.parse(path.read_text())
+    typing = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else str(node.module) for name in names]
+        else:
+            continue
+        yield from (name for name in names if name.split(".")[0] in (*PACKAGES, "benchmarks", "tests"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_a_module_imports_only_what_stands_below_it(path: Path) -> None:
+    own = module_of(path)
+    if "." not in own:  # what a package offers, and nothing imports from there
+        return
+    for name in imports(path):
+        assert name.split(".")[0] in PACKAGES, f"{own} imports {name}, which is not in a wheel"
+        if room(name) == room(own):
+            continue
+        assert room(name) in FLOOR, f"{name} has no place in LAYERS"
+        assert FLOOR[room(name)] < FLOOR[room(own)], f"{own} imports {name}, which does not stand below it"
+        assert ".testing" not in name, f"{own} imports {name}, a test double"
