@@ -34,8 +34,8 @@ from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore
 from streams.embedded.broker import free_port
 from streams.offline.chain import Chain
-from streams.runtime.app import pipeline
 from streams.stage.base import Record
+from streams.stages.pipeline import pipeline
 
 BATCHES = (100, MAX_ROWS_PER_CALL)
 SHARE = 0.9

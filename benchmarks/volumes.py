@@ -25,8 +25,8 @@ from fleetlore.wire.records import BATCH_HEADERS
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, json_arrays
-from streams.runtime.app import pipeline
 from streams.stage.base import Record
+from streams.stages.pipeline import pipeline
 
 EVENTS = 200_000
 BATCH_RECORDS = 64

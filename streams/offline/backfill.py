@@ -39,8 +39,8 @@ from sinks.producer import BatchProducer
 from streams.offline.chain import Chain
 from streams.offline.facts import carry_over
 from streams.offline.republish import republish
-from streams.runtime.app import judge_chain, language_model, pipeline
 from streams.stage.base import Record
+from streams.stages.pipeline import judge_chain, language_model, pipeline
 
 BATCH_RECORDS = 256
 FETCH_MS = 200

@@ -23,8 +23,8 @@ from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.offline.chain import Chain
-from streams.runtime.app import pipeline
 from streams.stage.base import Record
+from streams.stages.pipeline import pipeline
 
 NOWHERE = "127.0.0.1:9"
 START_SECONDS = 1_700_000_000.0

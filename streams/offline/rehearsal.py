@@ -19,8 +19,8 @@ from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.offline.chain import Chain
 from streams.offline.logs import LoggedSession
-from streams.runtime.app import pipeline
 from streams.stage.base import Record
+from streams.stages.pipeline import pipeline
 from streams.stages.s1_sessions.stage import SessionsStage
 
 # Logs have no times, so the rehearsal has a clock of its own, the same in every run: it begins here and each event takes a second.

@@ -6,15 +6,14 @@ import asyncio
 import logging
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import faust
 
-from fleetlore.clock import Clock, SystemClock
-from fleetlore.config import HALF_LIFE_SECONDS, Settings
-from fleetlore.errors import ConfigError, FleetloreError, StoreUnavailable
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import FleetloreError, StoreUnavailable
 from fleetlore.wire.topics import topic
-from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -24,14 +23,7 @@ from streams.runtime import faust_adapter as faust_seam
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import Delivery, Ledger
 from streams.stage.base import Stage
-from streams.stage.store import Store
-from streams.stages.s1_sessions.stage import SessionsStage
-from streams.stages.s2_patterns import PatternsStage
-from streams.stages.s3_judgments.stage import JudgmentsStage
-from streams.stages.s4_items import ItemsStage
-
-if TYPE_CHECKING:
-    from streams.stages.s3_judgments.language_model import LanguageModel
+from streams.stages.pipeline import judge_chain, language_model, pipeline
 
 log = logging.getLogger(__name__)
 
@@ -45,55 +37,6 @@ REBALANCE_SHARE = 0.7
 OPEN_SECONDS = 60.0
 OPEN_PAUSE_SECONDS = 0.2
 MAX_FETCH_BYTES = 4 * 1024 * 1024
-
-
-def pipeline(
-    store: Store,
-    metrics: Metrics,
-    clock: Clock,
-    silent_seconds: float,
-    judge: JudgeChain | None = None,
-    model: LanguageModel | None = None,
-    half_life_seconds: float = HALF_LIFE_SECONDS,
-) -> tuple[Stage, ...]:
-    """All stages, in the order in which an event passes through them; without the one that asks a `model`."""
-    return (
-        SessionsStage(store, clock, metrics, silent_seconds),
-        PatternsStage(store, clock, metrics),
-        JudgmentsStage(store, judge or JudgeChain(), metrics, model),
-        ItemsStage(store, clock, metrics, half_life_seconds),
-    )
-
-
-def judge_chain(settings: Settings) -> JudgeChain:
-    """The judges that answer at once: the learned critic among them where the settings name one.
-
-    Raises:
-        ConfigError: the critic's file cannot be read.
-    """
-    if not settings.critic:
-        return JudgeChain()
-    from models.judge.critic import Critic
-    from models.judge.critic_judge import CriticJudge
-
-    try:
-        critic = Critic.from_bytes(Path(settings.critic).read_bytes())
-    except (OSError, ConfigError) as error:
-        raise ConfigError(f"FLEETLORE_CRITIC={settings.critic} is no critic: {error}") from None
-    return JudgeChain((RewardJudge(), RulesJudge(), CriticJudge(critic)))
-
-
-def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
-    """The model that the settings name, if they name one; without one nothing of it is imported.
-
-    Raises:
-        ConfigError, ModelUnavailable: see `streams.stages.s3_judgments.language_model`.
-    """
-    if not settings.llm_url:
-        return None
-    from streams.stages.s3_judgments.language_model import LanguageModel
-
-    return LanguageModel(settings, metrics)
 
 
 class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy can follow here

@@ -39,9 +39,9 @@ from sinks.topics import ensure_topics
 from streams.embedded.broker import EmbeddedBroker, free_port
 from streams.offline.drain import wait_drained
 from streams.offline.state_hash import Knowledge, read_knowledge
-from streams.runtime.app import pipeline as all_stages
 from streams.runtime.delivery import Delivery, Ledger
 from streams.stage.base import Outgoing, Record, Stage
+from streams.stages.pipeline import pipeline as all_stages
 from streams.stages.s3_judgments.language_model import LanguageModel
 from streams.stages.s5_opinions.stage import OpinionsStage
 

@@ -14,7 +14,7 @@ from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
 from models.judge.critic_fit import fit
 from sinks.metrics import Metrics
-from streams.runtime.app import judge_chain, language_model
+from streams.stages.pipeline import judge_chain, language_model
 
 
 def session(number: int) -> Trajectory:
@@ -58,5 +58,15 @@ def test_nothing_of_a_model_is_loaded_where_none_is_set() -> None:
         "import sys, streams.runtime.app\n"
         "loaded = {'openai', 'models.llm.client', 'models.judge.critic', 'sklearn'} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_offline_imports_faust() -> None:
+    code = (
+        "import importlib, pkgutil, sys, streams.offline\n"
+        "for module in pkgutil.iter_modules(streams.offline.__path__, 'streams.offline.'):\n"
+        "    importlib.import_module(module.name)\n"
+        "assert 'faust' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,74 @@
+"""List the stages of the pipeline in the order in which an event passes through them.
+
+Nothing here knows the broker: the worker runs the stages on Faust (`streams.runtime.app`), a backfill and a backtest in memory
+(`streams.offline`). A judge or a model that the settings do not name is not imported.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetlore.clock import Clock
+from fleetlore.config import HALF_LIFE_SECONDS, Settings
+from fleetlore.errors import ConfigError
+from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
+from sinks.metrics import Metrics
+from streams.stage.base import Stage
+from streams.stage.store import Store
+from streams.stages.s1_sessions.stage import SessionsStage
+from streams.stages.s2_patterns import PatternsStage
+from streams.stages.s3_judgments.stage import JudgmentsStage
+from streams.stages.s4_items import ItemsStage
+
+if TYPE_CHECKING:
+    from streams.stages.s3_judgments.language_model import LanguageModel
+
+
+def pipeline(
+    store: Store,
+    metrics: Metrics,
+    clock: Clock,
+    silent_seconds: float,
+    judge: JudgeChain | None = None,
+    model: LanguageModel | None = None,
+    half_life_seconds: float = HALF_LIFE_SECONDS,
+) -> tuple[Stage, ...]:
+    """Make the stages one to four. The fifth, which asks a `model`, belongs to a worker alone."""
+    return (
+        SessionsStage(store, clock, metrics, silent_seconds),
+        PatternsStage(store, clock, metrics),
+        JudgmentsStage(store, judge or JudgeChain(), metrics, model),
+        ItemsStage(store, clock, metrics, half_life_seconds),
+    )
+
+
+def judge_chain(settings: Settings) -> JudgeChain:
+    """Make the judges that answer at once, with the learned critic where the settings name one.
+
+    Raises:
+        ConfigError: the critic's file cannot be read.
+    """
+    if not settings.critic:
+        return JudgeChain()
+    from models.judge.critic import Critic
+    from models.judge.critic_judge import CriticJudge
+
+    try:
+        critic = Critic.from_bytes(Path(settings.critic).read_bytes())
+    except (OSError, ConfigError) as error:
+        raise ConfigError(f"FLEETLORE_CRITIC={settings.critic} is no critic: {error}") from None
+    return JudgeChain((RewardJudge(), RulesJudge(), CriticJudge(critic)))
+
+
+def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
+    """Open the model that the settings name, if they name one.
+
+    Raises:
+        ConfigError, ModelUnavailable: see `streams.stages.s3_judgments.language_model`.
+    """
+    if not settings.llm_url:
+        return None
+    from streams.stages.s3_judgments.language_model import LanguageModel
+
+    return LanguageModel(settings, metrics)
