@@ -1,0 +1,41 @@
+"""The walk of docs/explain/architecture.md: which files an event passes, and which of them are to be read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import orjson
+import pytest
+
+from benchmarks.walk import MOST_FILES, ROOT, WAY_IN, WAY_OUT
+from fleetlore.errors import StackError
+from streams.embedded.broker import broker_command
+
+Ways = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def ways() -> Ways:
+    """As a process of its own walks them: a second session in this one would find everything in the caches."""
+    try:
+        broker_command(0)
+    except StackError as error:
+        pytest.skip(str(error))
+    command = [sys.executable, "-m", "benchmarks.walk", "--json"]
+    said: Ways = orjson.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, timeout=60).stdout)
+    return said
+
+
+@pytest.mark.parametrize(("way", "to_read"), [("way in", WAY_IN), ("way out", WAY_OUT)])
+def test_the_files_to_read_are_entered_in_the_order_of_their_list(
+    ways: Ways, way: str, to_read: tuple[str, ...]
+) -> None:
+    assert len(to_read) <= 7
+    assert [file for file in ways[way]["files"] if file in to_read] == list(to_read)
+
+
+@pytest.mark.parametrize("way", ["way in", "way out"])
+def test_an_event_passes_few_files(ways: Ways, way: str) -> None:
+    assert len(ways[way]["files"]) <= MOST_FILES
