@@ -12,6 +12,9 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PACKAGES := fleetlore models sinks streams
 # Test processes: more than cores, because most of the time goes into waiting for brokers and workers.
 WORKERS ?= 3
+# One thread a process: those of PyTorch would spin against those of the other processes.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+IN_PARALLEL := -n $(WORKERS) --dist loadfile
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Two distributions from one tree: the agents' package and the pipeline.
 PROJECTS := pyproject.toml deploy/server/pyproject.toml constraints.txt
@@ -47,13 +50,13 @@ demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machin
 	$(BIN)/fleetlore demo $(ARGS)
 
 test: $(STAMP)  ## Run the tests, in at most six minutes on two cores (ARGS="tests/sinks -x" for some of them)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not chaos and not long' $(ARGS)
+	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not long' $(ARGS)
 
 test-all: $(STAMP)  ## Run all tests but those of `make test-slow` and `make chaos`
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
 	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)

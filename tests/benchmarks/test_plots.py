@@ -50,7 +50,7 @@ def test_curves_are_means_over_the_runs() -> None:
     assert trailing([0.0, 1.0, 1.0, 0.0, 1.0]) == [0.0, 0.5, 2 / 3, 0.5, 0.75]
 
 
-@pytest.mark.parametrize("form", ["svg", "png"])
+@pytest.mark.parametrize("form", ["svg", pytest.param("png", marks=pytest.mark.long)])
 def test_the_same_reports_give_the_same_files(tmp_path: Path, form: str) -> None:
     reports = [write(tmp_path, "e.json", evaluated()), write(tmp_path, "b.json", {"learning_curve": CURVE})]
     names = [f"evaluate-tools-{name}" for name in ("table", "curves", "forgetting")] + ["backtest-curve"]

@@ -55,6 +55,7 @@ async def sent(address: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_without_a_broker(name: str, unused_address: str) -> None:
     assert run(name, unused_address)

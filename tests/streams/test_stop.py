@@ -118,6 +118,7 @@ async def test_under_load_it_commits_what_is_done_and_leaves(
     assert await pipeline.knowledge() == await reference(pipeline.tenant, events)
 
 
+@pytest.mark.long
 async def test_a_batch_that_milvus_does_not_take_is_left_to_the_next_worker(
     lone_pipeline: LonePipeline, proxy: Proxy, start_worker: StartWorker, reference: Any
 ) -> None:
@@ -146,6 +147,7 @@ async def test_a_batch_that_milvus_does_not_take_is_left_to_the_next_worker(
     assert await pipeline.knowledge() == await reference(pipeline.tenant, events)
 
 
+@pytest.mark.long
 async def test_a_second_signal_ends_it_at_once(
     lone_pipeline: LonePipeline, proxy: Proxy, start_worker: StartWorker
 ) -> None:
@@ -182,6 +184,7 @@ async def test_while_it_waits_for_milvus_at_its_start(lone_pipeline: LonePipelin
         assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
 
 
+@pytest.mark.long
 async def test_a_broker_that_hangs_does_not_hold_it(
     own_broker: EmbeddedBroker, milvus: str, tenant: str, start_worker: StartWorker, lone_pipeline: LonePipeline
 ) -> None:

@@ -140,6 +140,7 @@ def test_shortcuts_are_off_by_default_and_pay_where_they_are_on() -> None:
     assert taken > 5
 
 
+@pytest.mark.long
 async def test_who_is_told_of_guards_breaks_them_less_than_who_learns_from_reward_alone() -> None:
     world, plan = ToolWorld(0, jobs=8, shortcuts=True), Plan(arms=(), history=40, measured=32)
     past = await history(world, 0, plan)

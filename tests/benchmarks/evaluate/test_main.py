@@ -230,6 +230,7 @@ def command(*arguments: str) -> tuple[int, str, str, BaseException | None]:
     return found.exit_code, found.stdout, found.stderr, found.exception
 
 
+@pytest.mark.long
 def test_a_quick_run_prints_every_row_for_every_arm() -> None:
     code, out, err, error = command("tools", "--quick", "--arms", "log,text,both", "--json")
     assert code == 0, error

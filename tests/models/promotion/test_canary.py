@@ -31,11 +31,13 @@ def test_one_that_costs_success_is_aborted() -> None:
     assert found.count("abort") >= 38 and "promote" not in found
 
 
+@pytest.mark.long
 def test_one_that_costs_nothing_is_promoted() -> None:
     found = [trial(0.8, 0.8, 1500, seed) for seed in range(40)]
     assert found.count("promote") >= 28 and found.count("abort") <= 5
 
 
+@pytest.mark.long
 def test_one_that_costs_as_much_as_the_margin_is_seldom_promoted() -> None:
     found = [trial(0.6, 0.7, 800, seed) for seed in range(60)]
     assert found.count("promote") <= 3

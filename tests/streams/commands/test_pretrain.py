@@ -44,6 +44,7 @@ def write(folder: Path, sessions: Iterable[dict[str, Any]]) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_base_of_own_logs_knows_them_better_and_is_made_again_to_the_byte(tmp_path: Path) -> None:
     logs = write(tmp_path / "logs", rollouts(70, 160))
     out, again = tmp_path / "own.safetensors", tmp_path / "again.safetensors"

@@ -146,6 +146,7 @@ async def test_from_a_bad_event_to_a_dead_letter_to_a_trajectory(worker: Worker)
     assert "8 were sent back before" in nothing.stdout and nothing.exit_code == 0
 
 
+@pytest.mark.long
 async def test_a_letter_that_comes_back_again_and_again_is_refused_at_last(worker: Worker) -> None:
     async with AIOKafkaProducer(bootstrap_servers=worker.broker) as producer:
         await producer.send_and_wait(topic(worker.tenant, "events"), b"\xff", partition=0)

@@ -75,6 +75,7 @@ def running(pids: set[int]) -> set[int]:
     return left
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(tmp_path: Path) -> None:
     sessions = world_sessions(300)
@@ -119,6 +120,7 @@ async def test_prometheus_scrapes_worker_and_trainer(tmp_path: Path, prometheus:
         assert figures("sum by (job) (fleetlore_sink_rows_total)")["fleetlore-worker"] > 20
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> None:

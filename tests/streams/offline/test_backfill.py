@@ -141,6 +141,7 @@ async def test_a_generation_takes_over_from_a_live_worker_and_nothing_is_lost(
             await run_backfill(settings, "v2")
 
 
+@pytest.mark.long
 async def test_a_backfill_begins_where_it_is_told_and_goes_on_where_it_ended(
     broker: EmbeddedBroker, own_milvus: str, reference: Reference
 ) -> None:
@@ -203,6 +204,7 @@ async def test_the_commands(own_milvus: str, broker: EmbeddedBroker) -> None:
         assert said in output
 
 
+@pytest.mark.long
 async def test_a_switch_that_died_half_way_is_ended_by_the_next(
     broker: EmbeddedBroker, own_milvus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

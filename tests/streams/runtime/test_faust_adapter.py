@@ -119,6 +119,7 @@ async def produce(bootstrap: str, topic: str, numbers: range, size: int = 0) -> 
             await producer.send_and_wait(topic, str(number).encode().ljust(size), partition=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cluster", ["tansu", "librdkafka's mock"])
 async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
     cluster: str, request: pytest.FixtureRequest, make_topics: Any, tenant: str
@@ -160,6 +161,7 @@ def cluster() -> Iterator[MockCluster]:
         yield cluster
 
 
+@pytest.mark.long
 async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: str) -> None:
     """Requests that fail, a coordinator that moves and one that goes down, a leader that moves: nothing is read twice."""
     topic, group = f"fleetlore.{tenant}.events", tenant

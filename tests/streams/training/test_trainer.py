@@ -185,6 +185,7 @@ async def test_a_session_that_comes_again_is_not_learned_again(settings: Setting
         await listing_when(settings, all_accounted_for)
 
 
+@pytest.mark.long
 async def test_a_killed_trainer_continues_from_its_last_version(settings: Settings) -> None:
     await send(settings, world(settings, 80))
     async with running(settings) as (metrics, _):
@@ -200,6 +201,7 @@ async def test_a_killed_trainer_continues_from_its_last_version(settings: Settin
     assert all(m["parent"] in versions for m in listing.manifests[1:])
 
 
+@pytest.mark.long
 async def test_a_restart_recalls_the_newest_sessions_and_no_more(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +237,7 @@ def learned_anew(withdrawn: str) -> Callable[[AdapterListing], bool]:
     return check
 
 
+@pytest.mark.long
 async def test_a_rollback_is_not_undone_by_what_was_learned_before(settings: Settings) -> None:
     tenant = settings.tenants[0]
     await send(settings, world(settings, 100))
@@ -246,6 +249,7 @@ async def test_a_rollback_is_not_undone_by_what_was_learned_before(settings: Set
         await listing_when(settings, learned_anew(second["version"]))
 
 
+@pytest.mark.long
 async def test_a_rollback_is_not_undone_by_the_candidate_that_is_being_published(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +358,7 @@ async def listing_while(
     await passed
 
 
+@pytest.mark.long
 @pytest.mark.timeout(420)
 async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
     port = free_port()
