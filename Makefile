@@ -61,8 +61,8 @@ test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
 	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)
 
-chaos: $(STAMP)  ## More than 100 kills and all other ways to die, in half an hour; writes docs/chaos.md
-	CHAOS_FORM=long CHAOS_PAGE=docs/chaos.md $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)
+chaos: $(STAMP)  ## More than 100 kills and all other ways to die, in half an hour; writes docs/results/chaos.md
+	CHAOS_FORM=long CHAOS_PAGE=docs/results/chaos.md $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)
 
 lint: $(STAMP)  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -80,13 +80,14 @@ check: lint types test  ## lint, types and test
 wheels: $(STAMP)  ## Build both distributions, and try each in an empty environment
 	$(BIN)/python deploy/check_wheels.py
 
-bench: $(STAMP)  ## Measure every row of docs/performance.md against its peers (ARGS="ingest --json" for one)
+bench: $(STAMP)  ## Measure every row of docs/results/performance.md against its peers (ARGS="ingest --json" for one)
 	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(STAMP)  ## Write again what is made from the code: dashboard, docs/metrics.md, tables
+docs: $(STAMP)  ## Write the pages and tables that are made from the code, and the dashboard
 	$(BIN)/python deploy/dashboard.py
-	$(BIN)/python docs/tables.py
+	$(BIN)/python -m benchmarks.docs.reference
+	$(BIN)/python -m benchmarks.docs.scale
 	$(BIN)/python -m benchmarks.page
 
 upgrade:  ## Take the newest versions that pyproject.toml allows into constraints.txt

@@ -16,7 +16,7 @@ from benchmarks import page
 from benchmarks.report import Report, Row
 from fleetlore.errors import ConfigError, FleetloreError
 
-# One a row of docs/performance.md, in its order.
+# One a row of docs/results/performance.md, in its order.
 NAMES = (
     "ingest",
     "single",
@@ -46,7 +46,7 @@ def main(
         bool, typer.Option("--quick", help="Seconds only; figures mean nothing, no CSV is written.")
     ] = False,
 ) -> None:
-    """Measure what docs/performance.md says."""
+    """Measure what docs/results/performance.md says."""
     console = Console(width=None if Console().is_terminal else 160)
     results = {}
     try:

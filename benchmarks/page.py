@@ -1,4 +1,4 @@
-"""The tables of the pages in docs/, from `benchmarks/results`: `python -m benchmarks.page`.
+"""Write the tables of measured figures from `benchmarks/results`: `python -m benchmarks.page`.
 
 Every run of a benchmark writes them anew, so that a figure on a page is one that was measured. Only what stands between
 `<!-- table: NAME -->` and `<!-- end -->` is replaced; the table `summary` is about the other tables of its page.
@@ -13,7 +13,9 @@ from pathlib import Path
 from benchmarks.report import shown
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("performance", "memory", "learning"))
+PAGES = tuple(
+    ROOT / "docs" / f"{name}.md" for name in ("results/performance", "research/memory-notes", "research/learning-notes")
+)
 RESULTS = Path(__file__).parent / "results"
 _TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""How much of everything an event makes: the inputs of `docs/scale.md` that are no times. `python -m benchmarks.volumes`.
+"""How much of everything an event makes: the inputs of `docs/results/scale.md` that are no times. `python -m benchmarks.volumes`.
 
 Logged runs go through all stages in memory, in batches as a worker would take them, into a dictionary instead of Milvus. What is
 counted are the stages' own effects: values and bytes by topic, rows and bytes by collection.

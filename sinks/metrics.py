@@ -1,6 +1,6 @@
 """Every metric of the pipeline, in one typed table.
 
-The body of `Metrics` is the catalogue: one `MetricSpec` a line. The exporter, `docs/metrics.md`, the
+The body of `Metrics` is the catalogue: one `MetricSpec` a line. The exporter, `docs/reference/metrics.md`, the
 Grafana dashboard and the alert rules are all made from, or checked against, this table. Names follow the Prometheus
 conventions: one prefix, base units, `_total` for counters.
 

@@ -1,4 +1,4 @@
-"""docs/topics.md is a contract for agents without Python: its examples are read by the code, its limits are the code's."""
+"""docs/reference/topics.md is a contract for agents without Python: its examples are read by the code, its limits are the code's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "topics.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "topics.md").read_text()
 
 
 def example(name: str) -> Any:

@@ -1,6 +1,6 @@
 """A slow Milvus pauses partitions and bounds memory: a million events through a worker that Milvus holds back.
 
-`CHAOS_PAGE=docs/chaos.md pytest -m slow tests/streams/test_backpressure.py -s` prints the table and writes it there.
+`CHAOS_PAGE=docs/results/chaos.md pytest -m slow tests/streams/test_backpressure.py -s` prints the table and writes it there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Draw the end of a command's output as SVG: `FORCE_COLOR=1 COLUMNS=100 fleetlore demo | python docs/picture.py docs/demo.svg`.
+"""Draw the end of a command's output as SVG.
 
-Only what a command really printed can become a picture in the documentation.
+    FORCE_COLOR=1 COLUMNS=100 fleetlore demo | python -m benchmarks.docs.picture docs/results/demo.svg
+
+A picture in the documentation shows only what a command printed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The arithmetic of `docs/scale.md`: `python docs/scale.py` writes its tables anew from the inputs below.
+"""Compute the tables of `docs/results/scale.md` from the inputs below: `python -m benchmarks.docs.scale`.
 
-Everything that was measured or assumed stands in `MEASURED` and `ASSUMED`, and nowhere else; the tables follow.
+Every measured or assumed number stands in `MEASURED` or `ASSUMED`; the tables follow from them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 from pathlib import Path
 
-PAGE = Path(__file__).with_name("scale.md")
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "scale.md"
 
 # Value, unit, where it comes from.
 MEASURED: dict[str, tuple[float, str, str]] = {

@@ -1,0 +1,41 @@
+"""Pages follow the code: generated tables, links, and the names of commands and targets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from benchmarks.docs import reference
+from fleetlore.cli.app import build_app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
+
+
+@pytest.mark.parametrize("page", reference.PAGES)
+def test_reference_pages_are_up_to_date(page: str) -> None:
+    assert (reference.FOLDER / page).read_text() == reference.render(page), "run `make docs`"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_targets_in_the_pages_are_targets_of_make() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        text = page.read_text()
+        named = re.findall(r"`make ([a-z-]+)", text) + re.findall(r"^(?:\$ )?make ([a-z-]+)", text, re.MULTILINE)
+        assert set(named) <= targets, page.name
+
+
+def test_commands_in_the_pages_exist() -> None:
+    known = set(typer.main.get_command(build_app()).commands)  # type: ignore[attr-defined]
+    for page in PAGES:
+        named = set(re.findall(r"`(?:FORCE_COLOR=1 )?fleetlore ([a-z-]+)", page.read_text()))
+        assert named <= known, page.name
