@@ -40,10 +40,11 @@ $(STAMP): $(BIN)/python $(PROJECTS)
 	$(PIP) install $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
 	@touch $@ $(DEMO_STAMP)
 
-# The demo needs the pipeline, a broker and a vector store, and none of the tools of the checks.
+# The demo needs the pipeline, a broker and a vector store, and none of the tools of the checks. Modules are compiled when
+# they are first imported: most of what comes never is.
 $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the demo needs into $(VENV), once"
-	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable . --editable 'deploy/server[embedded]'
+	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable . --editable 'deploy/server[embedded]'
 	@touch $@
 
 demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine

@@ -41,7 +41,7 @@ class Plan:
     agents: int = 50
     sessions: int = 3
     seed: int = 1
-    stagger_seconds: float = 0.7
+    stagger_seconds: float = 0.5
     thinking_seconds: float = 0.15
 
     @property
