@@ -28,8 +28,7 @@ from fleetlore.wire.trajectory import Feedback, Trajectory
 from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
-from streams.stage.base import Effects, Record
-from streams.stage.codec import Values
+from streams.stage.base import Effects, Record, Values
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s3_judgments.stage import JudgmentsStage
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from fleetlore.errors import RowRefused
 from fleetlore.wire.topics import topic
 from sinks.producer import json_arrays
-from streams.stage.base import Effects, Outgoing, Record, Stage
-from streams.stage.store import Store
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from fleetlore.wire.lore import MemoryItem
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
 from sinks.producer import BatchProducer
-from streams.stage.base import Outgoing
-from streams.stage.store import Store
+from streams.stage.base import Outgoing, Store
 
 COLLECTION = "items"
 

@@ -80,7 +80,7 @@ class EventClock:
 
 
 class IndexedRows:
-    """A store (`streams.stage.store.Store`) of dictionaries; lore that is written becomes known at once."""
+    """A store (`streams.stage.base.Store`) of dictionaries; lore that is written becomes known at once."""
 
     def __init__(self, index: LoreIndex, clock: EventClock) -> None:
         self._index = index

@@ -106,7 +106,7 @@ class _LogClock:
 
 
 class _Rows:
-    """A store (`streams.stage.store.Store`) of dictionaries."""
+    """A store (`streams.stage.base.Store`) of dictionaries."""
 
     def __init__(self) -> None:
         self._collections: dict[str, dict[str, dict[str, Any]]] = {}

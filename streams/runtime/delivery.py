@@ -23,8 +23,7 @@ from fleetlore.wire.topics import tenant_of
 from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.dead_letters import is_lost, letter_of, letters_of
-from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, TopicPartition
-from streams.stage.store import Store
+from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition
 
 T = TypeVar("T")
 

@@ -1,18 +1,25 @@
-"""What a stage is: a function from a batch of Kafka records to the effects they shall have.
+"""Define a stage: a function from a batch of Kafka records to the effects that they have.
 
 A stage decides and the delivery (`streams.runtime.delivery`) acts: it writes the rows, produces the records, waits until both
-are acknowledged and only then commits. So a stage has no broker in it, and the same stage runs on Faust and on the
-in-memory log of the tests.
+are acknowledged and only then commits. So a stage knows no broker: the same stage runs on Faust and on a log in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
+
+from fleetlore.errors import InvalidEvent
+
+T = TypeVar("T")
+
+# Sessions to judge or states to write between two turns of the event loop: some milliseconds of work.
+YIELD_EVERY = 16
 
 
 class TopicPartition(NamedTuple):
@@ -51,7 +58,7 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeadLetter(NamedTuple):
-    """Something that can never be processed, and why."""
+    """A value that can never be processed, and why."""
 
     record: Record
     value: bytes
@@ -59,19 +66,24 @@ class DeadLetter(NamedTuple):
     detail: str
 
 
+def dead_letter(record: Record, error: InvalidEvent, value: bytes | None = None) -> DeadLetter:
+    """Make the dead letter of a record, or of one `value` in it."""
+    return DeadLetter(record, record.value or b"" if value is None else value, error.reason, error.detail)
+
+
 @dataclass(slots=True)
 class Effects:
-    """All that a batch shall have done to the world. Every one of them is idempotent.
+    """The effects of a batch. Every one of them is idempotent.
 
     Attributes:
         rows: by collection; each row carries its `id`.
         outgoing: in the order in which the values must arrive within a partition.
         dead_letters: what could not be processed.
-        processed: how many events (or values of a later topic) the batch held, bad ones left out.
+        processed: number of events (or values of a later topic) in the batch, without the bad ones.
         newest: event time of the newest of them, in seconds since the Unix epoch; 0 where there is none.
-        oldest: of the oldest event, of the first stage; infinity where there is none.
-        acknowledged: to be called once the rows are. Where it is given, the next batches do not wait for them, and the stage
-            itself says by `committable` what must not be committed until then.
+        oldest: event time of the oldest, from the first stage only; infinity where there is none.
+        acknowledged: to be called once the rows are acknowledged. Where it is given, the next batches do not wait for them,
+            and the stage's own `committable` says what must not be committed until then.
     """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -83,13 +95,25 @@ class Effects:
     acknowledged: Callable[[], None] | None = None
 
 
+class Store(Protocol):
+    """Rows by id. `sinks.milvus.MilvusStore` is the real store."""
+
+    async def resolve(self, collection: str) -> str: ...
+
+    async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None: ...
+
+    async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]: ...
+
+    def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]: ...
+
+
 class Stage(Protocol):
-    """One step of the pipeline. A stage that remembers nothing inherits all but `process`.
+    """One step of the pipeline. A stage without state inherits all but `process`.
 
     Attributes:
-        name: of the stage, as in metrics.
-        reads: the topic it reads, without tenant; a topic has one reader, because how far it is committed is kept once.
-        linger_seconds: how long a record may wait for others to be worked on with it; short where somebody waits for what comes of it.
+        name: as in metrics.
+        reads: the topic it reads, without tenant; a topic has one reader, because its committed offset is kept once.
+        linger_seconds: how long a record may wait for others to be batched with it; short where an agent waits for the result.
     """
 
     name: str
@@ -98,11 +122,11 @@ class Stage(Protocol):
 
     @property
     def holds(self) -> bool:
-        """Whether effects of earlier batches are held back; they come with a later batch, at the latest with an empty one."""
+        """Whether effects of earlier batches wait. They come with a later batch, at the latest with an empty one."""
         return False
 
     async def process(self, batch: Sequence[Record]) -> Effects:
-        """Turn a batch into its effects. The batch is empty where nothing came and the stage `holds` something.
+        """Turn a batch into its effects. The batch is empty where no record came and the stage `holds` something.
 
         Bad data never raises: it becomes a dead letter. May raise `StoreUnavailable`, and then has to give the same effects
         when called again with the same batch.
@@ -110,9 +134,73 @@ class Stage(Protocol):
         ...
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        """The offset up to which `tp` may be committed once everything before `next_offset` has been processed."""
+        """Return the offset up to which `tp` may be committed once everything before `next_offset` has been processed."""
         return next_offset
 
     def forget(self) -> None:
-        """Partitions were handed out anew: drop what was remembered of the old ones."""
+        """Drop all state of the partitions: they were assigned anew."""
         return None
+
+
+class Values(Generic[T]):
+    """Decodes the values of one of the pipeline's own topics: a record holds one JSON value or an array of them."""
+
+    def __init__(self, type: Any) -> None:
+        self._read_all = msgspec.json.Decoder(list[type]).decode
+        self._read_one = msgspec.json.Decoder(type).decode
+
+    def read(self, batch: Sequence[Record], effects: Effects) -> list[tuple[Record, T]]:
+        """Return every value of a batch; one that cannot be decoded becomes a dead letter."""
+        values: list[tuple[Record, T]] = []
+        for record in batch:
+            try:
+                values += [(record, value) for value in self._read_all(record.value or b"")]
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                values += self._read_each(record, effects)
+        effects.processed += len(values)
+        return values
+
+    def _read_each(self, record: Record, effects: Effects) -> list[tuple[Record, T]]:
+        values: list[tuple[Record, T]] = []
+        try:
+            parts = split(record.value or b"")
+        except InvalidEvent as error:
+            effects.dead_letters.append(dead_letter(record, error))
+            return values
+        for part in parts:
+            try:
+                values.append((record, self._read_one(part)))
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+                effects.dead_letters.append(dead_letter(record, InvalidEvent("wrong_shape", str(error)), part))
+        return values
+
+
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def split(value: bytes) -> list[bytes]:
+    """Return the bytes of each value of an array; of anything else, itself.
+
+    Raises:
+        InvalidEvent: `empty` or `not_json`.
+    """
+    if not value:
+        raise InvalidEvent("empty", "a record without a value")
+    if value.lstrip()[:1] != b"[":
+        return [value]
+    try:
+        return [bytes(part) for part in _split(value)]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidEvent("not_json", str(error)) from None
+
+
+async def yielding(values: Sequence[T]) -> AsyncIterator[T]:
+    """Yield the values, and give the event loop a turn now and then: a worker's stages share it.
+
+    To judge a batch, or to write all patterns at once, takes 50 to 100 ms, for which no new failure may wait. Pass a copy:
+    the other turn may be a rebalance, at which a stage drops its state.
+    """
+    for number, value in enumerate(values, 1):
+        yield value
+        if number % YIELD_EVERY == 0:
+            await asyncio.sleep(0)

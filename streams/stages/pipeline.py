@@ -14,8 +14,7 @@ from fleetlore.config import HALF_LIFE_SECONDS, Settings
 from fleetlore.errors import ConfigError
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
 from sinks.metrics import Metrics
-from streams.stage.base import Stage
-from streams.stage.store import Store
+from streams.stage.base import Stage, Store
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments.stage import JudgmentsStage

@@ -13,7 +13,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.offsets import end_offsets, observer
 from fleetlore.wire.adapter_manifest import Place
 from fleetlore.wire.trajectory import Judgment
-from streams.stage.codec import split
+from streams.stage.base import split
 
 log = logging.getLogger(__name__)
 

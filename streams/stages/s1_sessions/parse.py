@@ -19,8 +19,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import MAX_FUTURE_SECONDS, parse_event
 from fleetlore.wire.records import MAX_EVENT_BYTES
-from streams.stage.base import Effects, Record
-from streams.stage.codec import dead_letter, split
+from streams.stage.base import Effects, Record, dead_letter, split
 
 Name = Annotated[str, Meta(min_length=1, max_length=ev.MAX_ID_LENGTH)]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fleetlore.errors import StoreUnavailable
 from models.judge.session_state import SessionState
 from sinks.milvus import row_id
-from streams.stage.store import Store
+from streams.stage.base import Store
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
 
 # How long a session may hold a commit back before the store is asked about it; each time twice as long before the next.

@@ -22,9 +22,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, encode
 from sinks.metrics import Metrics
-from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition
-from streams.stage.codec import dead_letter
-from streams.stage.store import Store
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
 from streams.stages.s1_sessions.parse import FEEDBACK, Incoming, bytes_of, read_events
 from streams.stages.s1_sessions.resent import MOST_SESSIONS, RedeliveryCheck, known_to

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fleetlore.wire.trajectory import Trajectory, Verdict
 from models.judge.record import JudgeRecord, cases_of
 from sinks.metrics import Metrics
-from streams.stage.store import Store
+from streams.stage.base import Store
 
 LABEL = "judge"
 

@@ -28,10 +28,7 @@ from models.memory.candidate import Candidate
 from models.memory.utility import Evidence, utility_evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
-from streams.stage.base import Effects, Outgoing, Record, Stage
-from streams.stage.codec import Values
-from streams.stage.cooperative import yielding
-from streams.stage.store import Store
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, Values, yielding
 from streams.stages.s3_judgments.judge_records import JudgeRecords, RecordKey
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.judge.llm_opinion import Notes, Opinion
 from models.llm.attempts import contributions, told
-from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition
-from streams.stage.codec import Values
+from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
 from streams.stages.s3_judgments.language_model import LanguageModel
 from streams.stages.s5_opinions.attempt_groups import AttemptGroups, Key
 

@@ -14,7 +14,7 @@ from fleetlore.wire.topics import topic
 from streams.offline.chain import Chain
 from streams.offline.state_hash import Knowledge
 from streams.stage.base import Record
-from streams.stage.state_cache import StateCache
+from streams.stage.merging_stage import StateCache
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 TENANT = "acme"

@@ -1,4 +1,4 @@
-"""What the stage `items` holds back and writes behind: nothing of it may be lost, and nothing be built on less than it."""
+"""Changes that the stage `items` buffers are neither lost nor left out of later ones."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from sinks.metrics import Metrics
-from streams.stage import state_cache as merging
-from streams.stage.base import Effects, Record, TopicPartition
-from streams.stage.cooperative import PIECE
-from streams.stages.s4_items import WRITE_SECONDS, ItemsStage
+from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition
+from streams.stages.s4_items import ItemsStage
 from tests.candidates import candidate
 
 HERE = TopicPartition(topic("acme", "candidates"), 0)
@@ -47,12 +43,17 @@ def sessions(effects: Effects) -> int:
     return len(ItemState.from_json(row["state"].encode()).contributors.kept)
 
 
-async def test_what_is_being_written_is_built_on_and_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "REMEMBERED_STATES", 0)  # only what is held is known
+class Uncached(ItemsStage):
+    """It knows only the states that wait or are being written."""
+
+    most_cached = 0
+
+
+async def test_what_is_being_written_is_built_on_and_not_committed() -> None:
     clock = FakeClock()
-    stage = ItemsStage(Empty(), clock, Metrics("worker"))
+    stage = Uncached(Empty(), clock, Metrics("worker"))
     assert not (await stage.process([record(0, "s0")])).rows, "it waits for more"
-    clock.advance(WRITE_SECONDS)
+    clock.advance(stage.write_seconds)
     first = await stage.process([record(1, "s1")])
     assert sessions(first) == 2
     await stage.process([record(2, "s2")])
@@ -68,15 +69,17 @@ async def test_what_is_being_written_is_built_on_and_not_committed(monkeypatch: 
     assert not stage.holds
 
 
-async def test_a_rebalance_between_two_pieces_of_a_write_does_no_harm() -> None:
+async def test_a_rebalance_in_the_middle_of_a_write_does_no_harm() -> None:
     clock = FakeClock()
     stage = ItemsStage(Empty(), clock, Metrics("worker"))
-    kinds = [candidate("s0", tenant="acme", item_id=f"item{number:028x}").to_json() for number in range(3 * PIECE)]
-    clock.advance(WRITE_SECONDS)
+    kinds = [
+        candidate("s0", tenant="acme", item_id=f"item{number:028x}").to_json() for number in range(3 * YIELD_EVERY)
+    ]
+    clock.advance(stage.write_seconds)
     writing = asyncio.create_task(
         stage.process([Record(HERE.topic, HERE.partition, offset, None, kind, {}) for offset, kind in enumerate(kinds)])
     )
     while not stage.holds:
         await asyncio.sleep(0)
     stage.forget()
-    assert len((await writing).rows["items"]) == 3 * PIECE
+    assert len((await writing).rows["items"]) == 3 * YIELD_EVERY

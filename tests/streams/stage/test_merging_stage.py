@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetlore.testing.clock import FakeClock
 from streams.stage.base import Record, TopicPartition
-from streams.stage.write_buffer import WriteBuffer
+from streams.stage.merging_stage import WriteBuffer
 
 HERE = TopicPartition("t", 0)
 
@@ -27,7 +27,7 @@ def test_the_commit_waits_for_the_first_record_whose_change_waits() -> None:
     assert not changes.due([record(6)])
     assert changes.committable(HERE, 7) == 4
     assert changes.committable(TopicPartition("t", 1), 7) == 7
-    changes.written()
+    changes.write()()
     assert changes.committable(HERE, 7) == 7 and not changes.waiting
 
 
@@ -39,7 +39,7 @@ def test_it_is_due_after_a_while_or_when_nothing_comes_or_too_much_waits() -> No
     assert changes.due([])
     clock.advance(5.0)
     assert changes.due([record(1)])
-    changes.written()
+    changes.write()()
     changes.waiting |= {("t", "a"): 1, ("t", "b"): 1}
     assert not changes.due([record(2)])
     changes.waiting["t", "c"] = 1
@@ -50,12 +50,12 @@ def test_what_is_written_behind_is_covered_until_it_is_acknowledged() -> None:
     changes = held(FakeClock())
     changes.waiting["t", "a"] = 1
     changes.due([record(3)])
-    first = changes.written_behind()
+    first = changes.write()
     assert changes and not changes.waiting
     changes.waiting["t", "a"] = 2
     changes.due([record(5)])
     assert changes.newest(("t", "a")) == 2
-    second = changes.written_behind()
+    second = changes.write()
     assert changes.newest(("t", "a")) == 2
     assert changes.committable(HERE, 7) == 3
     first()
@@ -69,7 +69,7 @@ def test_nothing_counts_as_newer_than_another_store() -> None:
     changes = held(FakeClock())
     changes.waiting["t", "a"] = 1
     changes.due([record(3)])
-    acknowledged = changes.written_behind()
+    acknowledged = changes.write()
     changes.waiting["t", "b"] = 1
     changes.drop()
     assert changes.newest(("t", "a")) is changes.newest(("t", "b")) is None
@@ -82,7 +82,7 @@ def test_nothing_is_held_of_partitions_that_moved_away() -> None:
     changes = held(FakeClock())
     changes.waiting["t", "a"] = 1
     changes.due([record(0)])
-    changes.written_behind()
+    changes.write()
     changes.waiting["t", "a"] = 2
     changes.due([record(1)])
     changes.forget()

@@ -1,10 +1,10 @@
-"""Long work in pieces: others get their turn in between, whatever they do."""
+"""Long work leaves turns to the other tasks of the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 
-from streams.stage.cooperative import PIECE, yielding
+from streams.stage.base import YIELD_EVERY, yielding
 
 
 async def test_all_come_in_order_and_others_get_a_turn_now_and_then() -> None:
@@ -12,14 +12,14 @@ async def test_all_come_in_order_and_others_get_a_turn_now_and_then() -> None:
     seen: list[int] = []
 
     async def others() -> None:
-        while len(seen) < 3 * PIECE:
+        while len(seen) < 3 * YIELD_EVERY:
             turns.append(len(seen))
             await asyncio.sleep(0)
 
     async def work() -> None:
-        async for value in yielding(range(3 * PIECE)):
+        async for value in yielding(range(3 * YIELD_EVERY)):
             seen.append(value)
 
     await asyncio.gather(work(), others())
-    assert seen == list(range(3 * PIECE))
-    assert turns == [PIECE, 2 * PIECE]
+    assert seen == list(range(3 * YIELD_EVERY))
+    assert turns == [YIELD_EVERY, 2 * YIELD_EVERY]

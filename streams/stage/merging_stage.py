@@ -1,0 +1,258 @@
+"""Merge what many sessions contribute to one state, and write each state once for many changes.
+
+All contributions to a state lie on one partition, so it has a single writer. A state that changes with nearly every batch is
+published and stored together with all others that have changed, every few seconds. The commit waits for that write and the
+next batch does not: a new failure must not wait for the store. A stage may publish a state at once besides.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from fleetlore.clock import Clock
+from fleetlore.wire.topics import tenant_of
+from sinks.milvus import row_id
+from streams.stage.base import Effects, Record, Stage, Store, TopicPartition, Values, yielding
+
+State = TypeVar("State")
+Value = TypeVar("Value")
+Key = tuple[str, str]  # tenant, id
+
+
+class MergingStage(Stage, Generic[State, Value]):
+    """A stage of states that many sessions contribute to.
+
+    Args:
+        collection: of the states' rows.
+        values: decodes the contributions.
+        restore: makes a state of its row.
+
+    Attributes:
+        write_seconds: how long a change waits for its write at most, while batches come.
+        most_waiting: changes that wait at most. A batch of a replay makes more, and then they are written with it.
+        most_cached: states in memory.
+    """
+
+    write_seconds = 5.0
+    most_waiting = 4_000
+    most_cached = 50_000
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        collection: str,
+        values: Values[Value],
+        restore: Callable[[dict[str, Any]], State],
+    ) -> None:
+        self._collection = collection
+        self._values = values
+        self._states: StateCache[State] = StateCache(store, collection, restore, self.most_cached)
+        self._changes: WriteBuffer[State] = WriteBuffer(clock, self.write_seconds, self.most_waiting)
+
+    @abstractmethod
+    def id_of(self, value: Value) -> str:
+        """Return the id of the state that a value contributes to."""
+
+    @abstractmethod
+    def merge(self, state: State | None, values: Sequence[Value], effects: Effects) -> tuple[State, bool, bool]:
+        """Merge values into their state; return it, whether it has changed, and whether to publish it at once.
+
+        The state is None where there is none yet. Only the counters of `effects` may be changed.
+        """
+
+    @abstractmethod
+    def publish(self, key: Key, state: State, effects: Effects) -> object:
+        """Add what other agents are to know of a state to the outgoing values."""
+
+    @abstractmethod
+    def row(self, key: Key, state: State, effects: Effects) -> dict[str, Any]:
+        """Publish a state and return its row."""
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._changes)
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        effects = Effects()
+        # Each state is looked up once: most of a batch is about a few of them.
+        came: defaultdict[Key, list[Value]] = defaultdict(list)
+        for record, value in self._values.read(batch, effects):
+            came[tenant_of(record.topic), self.id_of(value)].append(value)
+        source = self._states.source
+        states = await self._states.load(came)
+        if self._states.source != source:
+            # A backfill has taken the name over. The changes were made to rows of the old collection and would overwrite the
+            # new ones; the new collection has those events already, or gets them handed over.
+            self._changes.drop()
+        at_once: list[tuple[Key, State]] = []
+        for key, values in came.items():
+            # A state that waits or is being written may have left the cache, and is newer than its row.
+            known = self._changes.newest(key) or states.get(key)
+            state, changed, urgent = self.merge(known, values, effects)
+            if known is None:
+                self._states.remember(*key, state)
+            if changed:
+                self._changes.waiting[key] = state
+            if urgent:
+                at_once.append((key, state))
+        if self._changes.due(batch):
+            await self._write(effects)
+        else:
+            for key, state in at_once:
+                self.publish(key, state, effects)
+        return effects
+
+    def committable(self, tp: TopicPartition, next_offset: int) -> int:
+        return self._changes.committable(tp, next_offset)
+
+    def forget(self) -> None:
+        self._states.forget()
+        self._changes.forget()
+
+    async def _write(self, effects: Effects) -> None:
+        rows = effects.rows.setdefault(self._collection, [])
+        async for key, state in yielding(list(self._changes.waiting.items())):
+            rows.append(self.row(key, state, effects))
+        effects.acknowledged = self._changes.write()
+
+
+class StateCache(Generic[State]):
+    """The states of one collection, by tenant and id: an LRU cache that reads the store where it misses.
+
+    It is dropped when partitions move, and when the collection's name comes to mean another collection.
+
+    Attributes:
+        source: which collection the name stood for at the last `load`.
+    """
+
+    def __init__(
+        self, store: Store, collection: str, restore: Callable[[dict[str, Any]], State], most: int = 50_000
+    ) -> None:
+        self._store = store
+        self._collection = collection
+        self._restore = restore
+        self._most = most
+        self._states: OrderedDict[str, State] = OrderedDict()
+        self._stored: dict[
+            str, set[int]
+        ] = {}  # by tenant: hashes of the ids of all rows, so that no new state is asked for
+        self.source = ""
+
+    async def load(self, keys: Iterable[Key]) -> dict[Key, State]:
+        """Return the states of (tenant, id) that exist, in the store or in memory.
+
+        Raises:
+            StoreUnavailable: nothing has changed then.
+        """
+        rows = {row_id(tenant, id): (tenant, id) for tenant, id in keys}
+        source = await self._store.resolve(self._collection)
+        if source != self.source:
+            self.forget()
+            self.source = source
+        for tenant in {tenant for tenant, _ in rows.values()}:
+            if tenant not in self._stored:
+                self._stored[tenant] = {hash(row["id"]) async for row in self._store.rows(self._collection, tenant)}
+        unknown = [
+            row for row, (tenant, _) in rows.items() if row not in self._states and hash(row) in self._stored[tenant]
+        ]
+        if unknown:
+            for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
+                self._states[row] = self._restore(fields)
+        found: dict[Key, State] = {}
+        for row, key in rows.items():
+            if row in self._states:
+                self._states.move_to_end(row)
+                found[key] = self._states[row]
+        return found
+
+    def remember(self, tenant: str, id: str, state: State) -> None:
+        """Keep a new state, which the caller is about to write; `load` was asked for it before."""
+        row = row_id(tenant, id)
+        self._states[row] = state
+        self._stored[tenant].add(hash(row))
+        while len(self._states) > self._most:
+            self._states.popitem(last=False)
+
+    def forget(self) -> None:
+        self._states.clear()
+        self._stored.clear()
+
+
+class WriteBuffer(Generic[State]):
+    """Changes that are written together; no commit passes the first record whose change is not acknowledged.
+
+    The cost of a busy state then depends on the time and not on how often it changes.
+
+    Args:
+        seconds, most: see `MergingStage`.
+
+    Attributes:
+        waiting: by tenant and id.
+    """
+
+    def __init__(self, clock: Clock, seconds: float, most: int) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._most = most
+        self._written = clock.monotonic()
+        # First offset of each partition whose change waits; and for each write under way its states and its first offsets.
+        self._first: dict[TopicPartition, int] = {}
+        self._under_way: list[tuple[dict[Key, State], dict[TopicPartition, int]]] = []
+        self.waiting: dict[Key, State] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a change waits or is being written."""
+        return bool(self.waiting or self._under_way)
+
+    def newest(self, key: Key) -> State | None:
+        """Return the state that waits or is being written: it is newer than the store's."""
+        state = self.waiting.get(key)
+        if state is None and self._under_way:
+            state = next((states[key] for states in self._states_under_way() if key in states), None)
+        return state
+
+    def drop(self) -> None:
+        """Drop all states but not their offsets: the collection is another one now."""
+        for states in (self.waiting, *self._states_under_way()):
+            states.clear()
+
+    def due(self, batch: Sequence[Record]) -> bool:
+        """Whether to write all that waits, the changes of this batch included. Ask once for every batch."""
+        if not self.waiting:
+            self._first.clear()  # the batch changed nothing
+            return False
+        for record in batch:
+            self._first.setdefault(record.tp, record.offset)
+        late = self._clock.monotonic() - self._written >= self._seconds
+        return late or not batch or len(self.waiting) > self._most
+
+    def write(self) -> Callable[[], None]:
+        """Begin to write all that waits; return what to call once that is acknowledged. Until then it holds the commit back."""
+        write = dict(self.waiting), dict(self._first)
+        self._under_way.append(write)
+        self.waiting.clear()
+        self._first.clear()
+        self._written = self._clock.monotonic()
+
+        def acknowledged() -> None:
+            self._under_way = [each for each in self._under_way if each is not write]
+
+        return acknowledged
+
+    def committable(self, tp: TopicPartition, next_offset: int) -> int:
+        """See `Stage.committable`."""
+        first = (self._first, *(offsets for _, offsets in self._under_way))
+        return min(next_offset, *(offsets.get(tp, next_offset) for offsets in first))
+
+    def forget(self) -> None:
+        """See `Stage.forget`."""
+        self.waiting.clear()
+        self._first.clear()
+        self._under_way.clear()
+
+    def _states_under_way(self) -> list[dict[Key, State]]:
+        return [states for states, _ in reversed(self._under_way)]
