@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from benchmarks.evaluate.arms.agent import Mind, caution
 from benchmarks.evaluate.arms.memory import Memory, Situation
-from benchmarks.evaluate.statistics import auroc
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from benchmarks.evaluate.worlds.world import Call, Environment, Reply
+from models.data.auroc import auroc
 from streams.demo.world import NETWORK
 
 BATCH = 32
@@ -82,7 +82,8 @@ async def foresight(memory: Memory, probes: Sequence[Probe]) -> float:
             await memory.act(call, _Replay(reply))
             mind.take_in(call, reply, progress=False)
             situation.steps.append(step_of(place + 1, call, reply))
-    return auroc(scores, failed)
+    found = auroc(scores, failed)
+    return float("nan") if found is None else found
 
 
 class _Replay:

@@ -69,15 +69,3 @@ def interval(cells: Cells, seed: int = 0) -> Interval:
 def paired_difference(ours: Cells, theirs: Cells, seed: int = 0) -> Interval:
     """Ours minus theirs, run by run: what the runs have in common cancels out. Raises ValueError where no run has both."""
     return interval({key: [a - b for a, b in zip(ours[key], theirs[key], strict=True)] for key in ours}, seed)
-
-
-def auroc(scores: Sequence[float], positive: Sequence[bool]) -> float:
-    """Chance that a positive is ranked above a negative, ties half (Mann-Whitney); NaN unless both occur."""
-    labels = np.asarray(positive, dtype=bool)
-    positives = int(labels.sum())
-    negatives = len(labels) - positives
-    if not positives or not negatives:
-        return float("nan")
-    _, place, count = np.unique(np.asarray(scores), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
-    return float((ranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))

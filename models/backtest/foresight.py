@@ -10,7 +10,8 @@ import numpy as np
 
 from fleetlore.wire.trajectory import Trajectory
 from models.backtest.cases import Case, Slice
-from models.backtest.scores import Floats, auroc, brier, calibration_error, calibration_error_by_chance, within_auroc
+from models.backtest.scores import Floats, brier, calibration_error, calibration_error_by_chance, within_auroc
+from models.data.auroc import auroc
 from models.judge.prefix import first_calls
 
 FIRST_CALLS: Final = (1, 2, 3)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from models.backtest.cases import Case, Slice
-from models.backtest.scores import auroc
+from models.data.auroc import auroc
 from models.judge.prefix import first_calls
 
 Counts = tuple[int, int]  # failed, of how many

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from models.data.auroc import pairs_won
+
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
@@ -14,31 +16,16 @@ CALIBRATION_BINS = 10
 CHANCE_DRAWS = 50
 
 
-def auroc(score: Floats, failed: Bools) -> float | None:
-    """Chance that a failed session scores above a successful one, ties by half (Mann and Whitney 1947); None unless both occur."""
-    pairs = int(failed.sum()) * int((~failed).sum())
-    return _won(score, failed) / pairs if pairs else None
-
-
 def within_auroc(score: Floats, failed: Bools, groups: Sequence[Hashable]) -> float | None:
-    """The same over pairs of one group only, all pairs counted alike: what is foreseen beyond knowing that a task is hard."""
+    """AUROC over pairs of one group only, all pairs counted alike: what is predicted beyond knowing that a task is hard."""
     places: dict[Hashable, list[int]] = {}
     for place, group in enumerate(groups):
         places.setdefault(group, []).append(place)
-    won = pairs = 0.0
+    won, pairs = 0.0, 0
     for own in places.values():
-        inside = failed[own]
-        pairs += int(inside.sum()) * int((~inside).sum())
-        won += _won(score[own], inside)
+        won_inside, pairs_inside = pairs_won(score[own], failed[own])
+        won, pairs = won + won_inside, pairs + pairs_inside
     return won / pairs if pairs else None
-
-
-def _won(score: Floats, failed: Bools) -> float:
-    """Pairs in which the failed session scores higher, ties by half."""
-    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
-    positives = int(failed.sum())
-    return float(ranks[failed].sum() - positives * (positives + 1) / 2)
 
 
 def cohen_kappa(said: Bools, true: Bools) -> float | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from fleetlore.risk.network import RiskNetwork
+from models.data.auroc import auroc
 from models.data.dataset import UNLABELLED, Example, collate
 
 CHUNK = 64
@@ -78,14 +79,9 @@ class Predictions:
 
     @property
     def auroc(self) -> float:
-        """Chance that a failing step is ranked above a working one (Mann-Whitney); NaN unless both occur."""
-        positives = int(self.failed.sum())
-        negatives = len(self.failed) - positives
-        if not positives or not negatives:
-            return float("nan")
-        _, place, count = np.unique(self.probability, return_inverse=True, return_counts=True)
-        ranks = (np.cumsum(count) - (count - 1) / 2)[place]
-        return float((ranks[self.failed].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+        """Probability that a failing step ranks above a working one; NaN unless both occur."""
+        found = auroc(self.probability, self.failed)
+        return float("nan") if found is None else found
 
     @property
     def tool_counts(self) -> dict[str, int]:

@@ -6,11 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.evaluate.figures import figures, repairs, steps_taken
-from benchmarks.evaluate.statistics import auroc, interval, paired_difference
+from benchmarks.evaluate.statistics import interval, paired_difference
 from benchmarks.evaluate.worlds.recorded import Recorded
 from streams.demo.world import NETWORK, Call, Reply
 
@@ -56,19 +54,6 @@ def test_runs_without_the_figure_are_left_out_and_none_at_all_is_an_error() -> N
     assert interval({0: [math.nan, 1.0], 1: [math.nan]}).mean == 1.0
     with pytest.raises(ValueError, match="no runs"):
         interval({0: [math.nan]})
-
-
-@given(st.lists(st.tuples(st.floats(-3, 3), st.booleans()), min_size=2, max_size=40))
-def test_auroc_counts_the_pairs_in_order(pairs: list[tuple[float, bool]]) -> None:
-    scores, labels = zip(*pairs, strict=True)
-    found = auroc(scores, labels)
-    good = [score for score, label in pairs if label]
-    bad = [score for score, label in pairs if not label]
-    if not good or not bad:
-        assert math.isnan(found)
-        return
-    wins = sum((a > b) + 0.5 * (a == b) for a in good for b in bad)
-    assert found == pytest.approx(wins / len(good) / len(bad))
 
 
 def test_an_error_is_what_stays_and_a_repair_what_follows_soon() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.backtest.scores import (
-    auroc,
     balanced_accuracy,
     brier,
     calibration_error,
@@ -31,18 +30,6 @@ def arrays(pairs: list[tuple[float, bool, str]]) -> tuple[np.ndarray, np.ndarray
     )
 
 
-def counted(pairs: list[tuple[float, bool, str]]) -> float | None:
-    failed, fine = [p for p, bad, _ in pairs if bad], [p for p, bad, _ in pairs if not bad]
-    won = [(p > q) + (p == q) / 2 for p, q in product(failed, fine)]
-    return sum(won) / len(won) if won else None
-
-
-@given(PAIRS)
-def test_auroc_counts_the_pairs(pairs: list[tuple[float, bool, str]]) -> None:
-    score, failed, _ = arrays(pairs)
-    assert auroc(score, failed) == pytest.approx(counted(pairs))
-
-
 @given(PAIRS)
 def test_within_auroc_counts_the_pairs_of_each_group_alone(pairs: list[tuple[float, bool, str]]) -> None:
     score, failed, groups = arrays(pairs)
@@ -59,7 +46,6 @@ def test_no_figure_is_ever_nan(pairs: list[tuple[float, bool, str]]) -> None:
     score, failed, groups = arrays(pairs)
     said = score > 0.5
     for figure in (
-        auroc(score, failed),
         within_auroc(score, failed, groups),
         cohen_kappa(said, failed),
         balanced_accuracy(said, failed),
