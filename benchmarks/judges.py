@@ -104,9 +104,8 @@ async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> l
 
 def critic(path: Path | None, trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verdict | None]:
     """The critic in a file, or one that is fitted on the first half of the agents and of the tasks."""
-    from models.judge.critic import Critic
+    from models.judge.critic import Critic, CriticJudge
     from models.judge.critic_fit import fit
-    from models.judge.critic_judge import CriticJudge
 
     if path is not None:
         return CriticJudge(Critic.from_bytes(path.read_bytes())).judge

@@ -11,14 +11,12 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, slices_of
 from models.backtest.foresight import foresee, rightness
-from models.backtest.harm import harmless_patterns
 from models.backtest.judging import judging
-from models.backtest.junk import harmless_warnings, junk_reasons
+from models.backtest.memory_quality import harmless_patterns, harmless_warnings, junk_reasons, recurrence
 from models.backtest.priors import priors
-from models.backtest.recurrence import recurrence
 from models.judge.chain import JudgeChain, RulesJudge
+from models.judge.critic import CriticJudge
 from models.judge.critic_fit import fit
-from models.judge.critic_judge import CriticJudge
 
 if TYPE_CHECKING:
     from fleetlore.risk.network import Base

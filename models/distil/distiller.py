@@ -22,7 +22,7 @@ from models.distil.formatting import Calls, said
 from models.distil.lesson import contradicted, lessons
 from models.distil.loop_recovery import ways_out
 from models.distil.recovery import recoveries
-from models.distil.remedy_items import remedies_of
+from models.distil.remedies import remedies_of
 from models.distil.strategy import strategies
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side
 from models.memory.quality import is_verdict

@@ -37,7 +37,7 @@ class ActivePreparation(NamedTuple):
     served: int
 
 
-def losses_of(judgment: Judgment, calls: Sequence[Step], held: Sequence[ActivePreparation]) -> list[Candidate]:
+def resets_of(judgment: Judgment, calls: Sequence[Step], held: Sequence[ActivePreparation]) -> list[Candidate]:
     """At most `MAX_KINDS` candidates.
 
     Args:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import orjson
 
 from fleetlore.errors import ConfigError
-from fleetlore.wire.trajectory import Step, Trajectory
+from fleetlore.wire.trajectory import Step, Trajectory, Verdict
 from models.judge.critic_features import BITS, WORD_BITS, features, word_places
 from models.judge.prefix import first_steps
 
@@ -167,3 +167,32 @@ def group_of(tools: Mapping[str, int], steps: Sequence[Step]) -> int:
     """The family of most of the tool steps; 0 where none is known."""
     found = Counter(tools[step.tool] for step in steps if step.role == "tool" and step.tool in tools)
     return min(found, key=lambda group: (-found[group], group)) if found else 0
+
+
+class CriticJudge:
+    """Its verdict carries the critic's calibrated probability.
+
+    It abstains where the critic is less sure than `confidence`; where the session is unlike those the critic was fitted on, by its
+    tools or its words, because there a calibrated probability is calibrated for something else; and where the critic's record on
+    sessions of these tools that were left out of its fit does not bear the verdict out (`FamilyScore.allows`): in customer service
+    most failures look like successes, and a critic that knows how often sessions succeed is sure of nearly all of them.
+    """
+
+    def __init__(self, critic: Critic, confidence: float = CONFIDENCE) -> None:
+        if not 0.5 <= confidence <= 1:
+            raise ValueError(f"a confidence is between 0.5 and 1, not {confidence}")
+        self._critic = critic
+        self._confidence = confidence
+        self.version = f"{critic.version}@{confidence:g}"
+
+    def judge(self, trajectory: Trajectory) -> Verdict | None:
+        """The verdict, or None to abstain."""
+        if trajectory.ending == "continued" or not self._critic.familiar(trajectory):
+            return None
+        success = 1 - float(self._critic.failure_probability([trajectory], None)[0])
+        record = self._critic.record(trajectory)
+        if max(success, 1 - success) < self._confidence or record is None or not record.allows(success < 0.5):
+            return None
+        return Verdict(
+            label="success" if success > 0.5 else "failure", probability=success, source="critic", version=self.version
+        )

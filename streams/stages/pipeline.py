@@ -50,8 +50,7 @@ def judge_chain(settings: Settings) -> JudgeChain:
     """
     if not settings.critic:
         return JudgeChain()
-    from models.judge.critic import Critic
-    from models.judge.critic_judge import CriticJudge
+    from models.judge.critic import Critic, CriticJudge
 
     try:
         critic = Critic.from_bytes(Path(settings.critic).read_bytes())

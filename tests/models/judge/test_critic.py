@@ -14,10 +14,9 @@ from safetensors.numpy import load, save
 from fleetlore.errors import ConfigError
 from fleetlore.testing import sessions
 from fleetlore.wire.trajectory import Feedback, Step, Trajectory
-from models.judge.critic import CONFIDENCE, Critic, FamilyScore
+from models.judge.critic import CONFIDENCE, Critic, CriticJudge, FamilyScore
 from models.judge.critic_features import features
 from models.judge.critic_fit import fit
-from models.judge.critic_judge import CriticJudge
 from models.judge.prefix import first_calls
 
 SMOKE = Path(__file__).parents[4] / "shared" / "data" / "smoke"
@@ -289,7 +288,7 @@ def test_the_judge_calls_nothing_a_success_where_failures_look_like_it() -> None
 @pytest.mark.real_data
 @pytest.mark.skipif(not SMOKE.is_dir(), reason=f"the folder of real trajectories is missing: {SMOKE}")
 async def test_it_learns_from_logged_runs() -> None:
-    from models.backtest.scores import auroc
+    from models.data.auroc import auroc
     from streams.offline.logs import read_sessions
     from streams.offline.rehearsal import rehearse
 

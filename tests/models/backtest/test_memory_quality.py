@@ -6,10 +6,16 @@ from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.testing.lore import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.cases import Case
-from models.backtest.harm import MIN_SESSIONS, harmless_patterns
-from models.backtest.junk import harmless_warnings, junk_reasons
+from models.backtest.memory_quality import (
+    MIN_SESSIONS,
+    harmless_patterns,
+    harmless_warnings,
+    junk_reasons,
+    recurrence,
+)
 
 MakeCase = Callable[..., Case]
+NO_COLUMN = "no such column: 'name'"
 NOT_FOUND = "user 'bob' not found"
 FAILURE = failure_of("sql", "FIND bob", None, NOT_FOUND)
 
@@ -80,3 +86,15 @@ def test_the_share_of_harmless_warnings(make_case: MakeCase) -> None:
     assert harmless_warnings(test, [pattern, health], [], {"exact-1"}, now=10.0) == 1.0
     assert harmless_warnings(test, [pattern, health], [], set(), now=10.0) == 0.0
     assert harmless_warnings(test, [], [], set(), now=10.0) is None
+
+
+def test_errors_recur_only_through_another_agent(make_case: MakeCase) -> None:
+    train = [make_case("1", "ann", "cook", ("SELECT name", NO_COLUMN))]
+    own = make_case("2", "ann", "cook", ("SELECT name", NO_COLUMN))
+    other = make_case("3", "ben", "cook", ("SELECT name FROM x WHERE 1", NO_COLUMN), ("DROP x", "no such table: 'x'"))
+    assert recurrence(train, [own]) == {"shop": {"family": 0.0, "class": 0.0, "exact": 0.0}}
+    figures = recurrence(train, [other])["shop"]
+    assert figures["class"] == 0.5
+    assert recurrence(train, [make_case("4", "eve", "cook", ("SELECT 1", None))]) == {
+        "shop": {"family": None, "class": None, "exact": None}
+    }
