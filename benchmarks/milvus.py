@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ from sinks.collections import COLLECTIONS, generation_name
 from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore
 from streams.embedded.broker import free_port
-from streams.offline.chain import Chain
+from streams.offline.memory_pipeline import Chain, MemoryStore
 from streams.stage.base import Record
 from streams.stages.pipeline import pipeline
 
@@ -91,31 +91,9 @@ def run(quick: bool) -> Report:
     )
 
 
-class _Recorder:
-    """A store that keeps every row in memory."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, dict[str, dict[str, Any]]] = {each.name: {} for each in COLLECTIONS}
-
-    async def resolve(self, collection: str) -> str:
-        return collection
-
-    async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        self.kept[collection].update((row["id"], row) for row in rows)
-
-    async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        known = self.kept[collection]
-        return {id: known[id] for id in ids if id in known}
-
-    async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
-        # Asked for before the first batch only, and then there are none.
-        return
-        yield
-
-
 def _rows(events: int) -> Rows:
     """What the pipeline makes of so many events, by collection."""
-    store = _Recorder()
+    store = MemoryStore()
     chain = Chain(pipeline(store, Metrics("benchmark"), SystemClock(), 3600.0), store)
     headers = dict(BATCH_HEADERS)
     batch = [
@@ -128,7 +106,7 @@ def _rows(events: int) -> Rows:
         await chain.settle()
 
     asyncio.run(work())
-    return {name: list(rows.values()) for name, rows in store.kept.items()}
+    return {name: list(rows.values()) for name, rows in store.collections.items()}
 
 
 async def _measure(uri: str, rows: Rows, rounds: int) -> dict[tuple[str, int], Cost]:

@@ -14,14 +14,14 @@ from fleetlore.recall.advice import Advice
 from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
-from streams.offline.fleet_in_memory import EventClock, FleetInMemory
+from streams.offline.memory_pipeline import EventClock, MemoryPipeline
 
 
 class FleetText(Memory):
     """Patterns and memory items, read before each step as an agent of a fleet reads them."""
 
     def __init__(self) -> None:
-        self._fleet = FleetInMemory()
+        self._fleet = MemoryPipeline()
         self._session: Session | None = None
         self._emitted: list[Event] = []
         self._learned: list[Recorded] = []

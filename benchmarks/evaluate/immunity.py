@@ -16,7 +16,7 @@ from fleetlore.wire.events import Event
 from streams.demo.advisers import FleetAdviser, Journal
 from streams.demo.agents import Run, attend, repeated
 from streams.demo.world import Task, World
-from streams.offline.fleet_in_memory import FleetInMemory
+from streams.offline.memory_pipeline import MemoryPipeline
 
 SESSIONS = 3
 SHARE_AT_WORK = 0.05
@@ -76,7 +76,7 @@ def work(world: World, agents: int, seed: int) -> Iterator[tuple[str, Task, str]
 
 
 async def _as_fleet(world: World, agents: int, seed: int) -> list[Run]:
-    fleet = FleetInMemory()
+    fleet = MemoryPipeline()
     at_work = max(1, round(SHARE_AT_WORK * agents))
     runs: list[Run] = []
     waiting: list[Event] = []

@@ -109,13 +109,13 @@ def cases_of(
     """Put the sessions through the pipeline: those to learn from, those to predict, and what was learned of the former."""
     from models.backtest.cases import case_of
     from models.backtest.report import Learned
-    from streams.offline.rehearsal import rehearse
+    from streams.offline.memory_pipeline import run_logs
 
     source = {each.session: each.source for each in (*train, *test)}
     _say(f"learning from {len(train):,} sessions")
-    learned = asyncio.run(rehearse(train, seed=seed, learn=True))
+    learned = asyncio.run(run_logs(train, seed=seed, learn=True))
     _say(f"reading {len(test):,} test sessions")
-    unseen = asyncio.run(rehearse(test, seed=seed, learn=False, started=learned.ended))
+    unseen = asyncio.run(run_logs(test, seed=seed, learn=False, started=learned.ended))
     known, asked = ([case_of(each, source[each.session]) for each in part.trajectories] for part in (learned, unseen))
     return known, asked, Learned(learned.patterns, learned.items, learned.ended)
 

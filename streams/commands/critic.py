@@ -43,13 +43,13 @@ def fit(
     """
     from models.judge.critic_fit import fit
     from streams.offline.logs import read_sessions
-    from streams.offline.rehearsal import rehearse
+    from streams.offline.memory_pipeline import run_logs
 
     if not out.parent.is_dir():
         raise ConfigError(f"{out.parent} is no folder to write a critic into")
     sessions = read_sessions(folder)
     typer.echo(f"reading {len(sessions):,} sessions", err=True)
-    trajectories = asyncio.run(rehearse(sessions, seed=seed, learn=False)).trajectories
+    trajectories = asyncio.run(run_logs(sessions, seed=seed, learn=False)).trajectories
     ended = [each for each in trajectories if each.ending in ("success", "failure")]
     typer.echo(f"fitting on the {len(ended):,} whose end is known", err=True)
     critic, _ = fit(ended, [each.ending == "failure" for each in ended], seed)

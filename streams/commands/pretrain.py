@@ -38,7 +38,7 @@ def pretrain(
     from fleetlore.risk.network import load_base
     from models.adapter.finetune_base import own_base, own_card
     from streams.offline.logs import read_sessions
-    from streams.offline.rehearsal import rehearse
+    from streams.offline.memory_pipeline import run_logs
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
     card = out.with_suffix(".md")
@@ -46,7 +46,7 @@ def pretrain(
         raise ConfigError(f"--out {out}: a file (not *.md) in a folder that is there")
     sessions = read_sessions(folder)
     typer.echo(f"reading {len(sessions):,} sessions", err=True)
-    trajectories = asyncio.run(rehearse(sessions, seed=seed, learn=False)).trajectories
+    trajectories = asyncio.run(run_logs(sessions, seed=seed, learn=False)).trajectories
     typer.echo(f"learning, {passes} passes over them", err=True)
     shipped, encoder = load_base(), shared_encoder()
     made = own_base(trajectories, encoder, shipped, passes=passes, seed=seed)

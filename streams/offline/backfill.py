@@ -1,7 +1,7 @@
 """Backfill: the events are worked in again, by the code of today, into a generation of collections that then takes the names over.
 
 It reads under a group of its own, so the live group's offsets stay where they are, and hands values from stage to stage in
-memory (`streams.offline.chain`), so the live topics see none of them. The switch loses nothing and lets no two writers write one row:
+memory (`streams.offline.memory_pipeline`), so the live topics see none of them. The switch loses nothing and lets no two writers write one row:
 
 1. The generation catches up with the end of `events`, and its position is committed. It is not written by the backfill again.
 2. The aliases move. A live worker follows with its first batch after `RESOLVE_SECONDS`, and forgets what it remembers of the
@@ -36,8 +36,8 @@ from sinks.collections import FIRST_GENERATION, is_live, list_generations, make_
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from sinks.producer import BatchProducer
-from streams.offline.chain import Chain
 from streams.offline.facts import carry_over
+from streams.offline.memory_pipeline import Chain
 from streams.offline.republish import republish
 from streams.stage.base import Record
 from streams.stages.pipeline import judge_chain, language_model, pipeline

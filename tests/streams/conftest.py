@@ -31,13 +31,13 @@ from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import partition_for, topic
-from sinks.collections import COLLECTIONS
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import COMPACTED, json_arrays
 from sinks.topics import ensure_topics
 from streams.embedded.broker import EmbeddedBroker, free_port
 from streams.offline.drain import wait_drained
+from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.state_hash import Knowledge, read_knowledge
 from streams.runtime.delivery import Delivery, Ledger
 from streams.stage.base import Outgoing, Record, Stage
@@ -122,30 +122,15 @@ class Story:
         return data if error is None else {**data, ev.ERROR_MESSAGE: error}
 
 
-class MemoryStore:
-    """Rows in dictionaries; refuses what Milvus would refuse."""
-
-    def __init__(self) -> None:
-        self.collections: dict[str, dict[str, dict[str, Any]]] = {each.name: {} for each in COLLECTIONS}
+class CheckedStore(MemoryStore):
+    """Refuses what Milvus would refuse."""
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
             for name in ("body", "state"):
                 size = len(row.get(name, "").encode())
                 assert size <= MILVUS_FIELD_BYTES, f"{collection}.{name} of {row['id']} has {size} bytes"
-            self.collections[collection][row["id"]] = dict(row)
-
-    async def resolve(self, collection: str) -> str:
-        return collection
-
-    async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        rows = self.collections[collection]
-        return {id: rows[id] for id in ids if id in rows}
-
-    async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
-        for row in list(self.collections[collection].values()):
-            if all(row.get(name) == value for name, value in {"tenant": tenant, **equal}.items()):
-                yield row
+        await super().upsert(collection, rows)
 
 
 class MemoryOutbox:
@@ -183,7 +168,7 @@ class MemoryOutbox:
             self._log.append(each.topic, each.value, key=each.key, partition=partition, headers=each.headers)
 
 
-class MemoryPipeline:
+class LogPipeline:
     """All stages on an in-memory log; everything happens when the test says so."""
 
     real = False
@@ -202,7 +187,7 @@ class MemoryPipeline:
         self.log = InMemoryLog(PARTITIONS)
         self.clock = FakeClock()
         self.metrics = Metrics("worker")
-        self.store = MemoryStore()
+        self.store = CheckedStore()
         self.outbox = MemoryOutbox(self.log)
         self._silent_seconds = silent_seconds
         self._model = model
@@ -530,10 +515,10 @@ async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Ca
 
 
 @pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.timeout(300))])
-async def pipeline(request: pytest.FixtureRequest) -> AsyncIterator[MemoryPipeline | BrokerPipeline]:
+async def pipeline(request: pytest.FixtureRequest) -> AsyncIterator[LogPipeline | BrokerPipeline]:
     """The pipeline, once on the in-memory log and once as a worker process."""
     if request.param == "memory":
-        yield MemoryPipeline()
+        yield LogPipeline()
         return
     real = BrokerPipeline(request.getfixturevalue("server"))
     await real.start()
@@ -542,8 +527,8 @@ async def pipeline(request: pytest.FixtureRequest) -> AsyncIterator[MemoryPipeli
 
 
 @pytest.fixture
-def memory_pipeline() -> Callable[..., MemoryPipeline]:
-    return MemoryPipeline
+def log_pipeline() -> Callable[..., LogPipeline]:
+    return LogPipeline
 
 
 @pytest.fixture
@@ -551,7 +536,7 @@ def reference() -> Callable[[str, Sequence[Event]], Awaitable[Knowledge]]:
     """What an in-memory pipeline comes to know from events."""
 
     async def run(tenant: str, events: Sequence[Event]) -> Knowledge:
-        pipeline = MemoryPipeline(tenant)
+        pipeline = LogPipeline(tenant)
         await pipeline.send(events)
         await pipeline.drain()
         return await pipeline.knowledge()

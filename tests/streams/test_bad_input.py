@@ -17,7 +17,7 @@ from fleetlore.wire.dead_letter import MAX_VALUE_BYTES
 from fleetlore.wire.events import Event, to_cloudevent
 from fleetlore.wire.topics import topic
 
-# `MemoryPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
+# `LogPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
 Pipeline = Any
 Change = Callable[[dict[str, Any]], Any]
 
@@ -91,9 +91,9 @@ async def assert_good_session_is_known(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BESIDE_GOOD_ONES))
-async def test_a_bad_event_beside_good_ones(memory_pipeline: Callable[..., Pipeline], name: str) -> None:
+async def test_a_bad_event_beside_good_ones(log_pipeline: Callable[..., Pipeline], name: str) -> None:
     change, reason = BESIDE_GOOD_ONES[name]
-    pipeline = memory_pipeline()
+    pipeline = log_pipeline()
     await send_beside_good_ones(pipeline, [change])
     await pipeline.drain()
     await assert_good_session_is_known(pipeline)
@@ -173,8 +173,8 @@ async def test_an_event_of_ten_megabytes(pipeline: Pipeline) -> None:
     assert await pipeline.metric("fleetlore_dead_letters_total", reason="too_large") == counted + 1
 
 
-async def test_a_gap_that_is_filled_later_leaves_no_dead_letter(memory_pipeline: Callable[..., Pipeline]) -> None:
-    pipeline = memory_pipeline()
+async def test_a_gap_that_is_filled_later_leaves_no_dead_letter(log_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = log_pipeline()
     events = pipeline.story.session("good", RIGHT, RIGHT)
     await pipeline.send([events[0], events[2], events[1], events[3]])
     await pipeline.drain()
@@ -182,8 +182,8 @@ async def test_a_gap_that_is_filled_later_leaves_no_dead_letter(memory_pipeline:
     await assert_good_session_is_known(pipeline)
 
 
-async def test_a_lost_event_costs_the_one_behind_it_and_no_other(memory_pipeline: Callable[..., Pipeline]) -> None:
-    pipeline = memory_pipeline()
+async def test_a_lost_event_costs_the_one_behind_it_and_no_other(log_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = log_pipeline()
     events = pipeline.story.session("s", *[RIGHT] * 5)
     await pipeline.send([*events[:2], *events[3:]])
     await pipeline.drain()
@@ -196,9 +196,9 @@ async def test_a_lost_event_costs_the_one_behind_it_and_no_other(memory_pipeline
 @pytest.mark.parametrize("name", ["observations", "trajectories", "candidates"])
 @pytest.mark.parametrize("value", [b"no json", b"7", b"[[]]", b'{"a": 1}', b"[null]", b'[{"session": 1, "by": []}]'])
 async def test_no_later_stage_is_stopped_by_bad_values(
-    memory_pipeline: Callable[..., Pipeline], name: str, value: bytes
+    log_pipeline: Callable[..., Pipeline], name: str, value: bytes
 ) -> None:
-    pipeline = memory_pipeline()
+    pipeline = log_pipeline()
     for partition in (0, 1):
         pipeline.log.append(topic(pipeline.tenant, name), value, partition=partition)
     await pipeline.send(pipeline.story.session("good", RIGHT, RIGHT))

@@ -15,7 +15,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from streams.offline.state_hash import Knowledge
 
-Pipeline = Any  # `MemoryPipeline` of conftest.py
+Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
@@ -32,9 +32,9 @@ async def log_of_a_fleet(make: MakePipeline, seed: int = 1, batch_records: int =
 
 @pytest.mark.parametrize("committed", [True, False], ids=["after a commit", "before the commit"])
 async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(
-    memory_pipeline: MakePipeline, committed: bool
+    log_pipeline: MakePipeline, committed: bool
 ) -> None:
-    undisturbed = await log_of_a_fleet(memory_pipeline)
+    undisturbed = await log_of_a_fleet(log_pipeline)
     batches = 0
     while await undisturbed.step():
         undisturbed.commit()
@@ -42,7 +42,7 @@ async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(
     expected = await undisturbed.knowledge()
     assert batches >= 8
     for crash_after in range(batches):
-        pipeline = await log_of_a_fleet(memory_pipeline)
+        pipeline = await log_of_a_fleet(log_pipeline)
         for number in range(crash_after):
             await pipeline.step()
             if committed or number % 3 == 0:
@@ -53,12 +53,12 @@ async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(
         assert await pipeline.dead_letters() == []
 
 
-async def test_a_crash_in_the_middle_of_every_delivery_gives_the_same_knowledge(memory_pipeline: MakePipeline) -> None:
-    undisturbed = await log_of_a_fleet(memory_pipeline)
+async def test_a_crash_in_the_middle_of_every_delivery_gives_the_same_knowledge(log_pipeline: MakePipeline) -> None:
+    undisturbed = await log_of_a_fleet(log_pipeline)
     await undisturbed.drain()
     expected = await undisturbed.knowledge()
     for delivery in range(1, undisturbed.outbox.deliveries + 1):
-        pipeline = await log_of_a_fleet(memory_pipeline)
+        pipeline = await log_of_a_fleet(log_pipeline)
         pipeline.outbox.fails_at = {delivery}
         with pytest.raises(BrokerUnavailable):
             await pipeline.drain()
@@ -81,7 +81,7 @@ def expected_hash() -> dict[int, Knowledge]:
     dying=st.sets(st.integers(1, 30), max_size=3),
 )
 def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
-    memory_pipeline: MakePipeline,
+    log_pipeline: MakePipeline,
     expected_hash: dict[int, Knowledge],
     seed: int,
     batch_records: int,
@@ -92,10 +92,10 @@ def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
 
     async def run() -> None:
         if seed not in expected_hash:
-            undisturbed = await log_of_a_fleet(memory_pipeline, seed)
+            undisturbed = await log_of_a_fleet(log_pipeline, seed)
             await undisturbed.drain()
             expected_hash[seed] = await undisturbed.knowledge()
-        pipeline = await log_of_a_fleet(memory_pipeline, seed, batch_records)
+        pipeline = await log_of_a_fleet(log_pipeline, seed, batch_records)
         pipeline.outbox.fails_at = dying
         for life in lives:
             try:
@@ -113,20 +113,20 @@ def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
     asyncio.run(run())
 
 
-async def test_all_interleavings_give_the_same_knowledge(memory_pipeline: MakePipeline) -> None:
+async def test_all_interleavings_give_the_same_knowledge(log_pipeline: MakePipeline) -> None:
     hashes = set()
     for seed in range(10):
-        pipeline = await log_of_a_fleet(memory_pipeline, seed, batch_records=seed + 1)
+        pipeline = await log_of_a_fleet(log_pipeline, seed, batch_records=seed + 1)
         await pipeline.drain()
         hashes.add((await pipeline.knowledge()).state_hash)
     assert len(hashes) == 1
 
 
 async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothing_back(
-    memory_pipeline: MakePipeline,
+    log_pipeline: MakePipeline,
 ) -> None:
     """After a restart only the second half of a session may be read again: the first half was committed."""
-    pipeline = memory_pipeline(batch_records=1)
+    pipeline = log_pipeline(batch_records=1)
     story = pipeline.story
     closed = story.session("s", WRONG, RIGHT)
     # On the same partition, so that its open beginning stops the commit between the first and the last event of `s`.
@@ -160,16 +160,16 @@ async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothin
     assert not await pipeline.step()
 
 
-async def test_a_tail_alone_holds_nothing_back(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_a_tail_alone_holds_nothing_back(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     await pipeline.send(pipeline.story.session("s", WRONG, RIGHT, outcome=None)[1:])
     await pipeline.drain()
     assert all(committed == end for committed, end in pipeline.committed("events").values())
     assert (await pipeline.knowledge()).judgments == []
 
 
-async def test_a_session_whose_first_event_comes_last_is_whole(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_a_session_whose_first_event_comes_last_is_whole(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     first, *rest = pipeline.story.session("s", WRONG, RIGHT)
     await pipeline.send([*rest, first])
     await pipeline.drain()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fleetlore.wire.topics import topic
 from streams.stages.s1_sessions.stage import GAP_SECONDS
 
-Pipeline = Any  # `MemoryPipeline` of conftest.py
+Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
@@ -33,13 +33,13 @@ async def read_only(pipeline: Pipeline) -> None:
 @given(order=st.permutations(range(6)), batch_records=st.integers(1, 6))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_events_in_any_order_are_one_session(
-    memory_pipeline: MakePipeline, order: list[int], batch_records: int
+    log_pipeline: MakePipeline, order: list[int], batch_records: int
 ) -> None:
-    expected = memory_pipeline()
+    expected = log_pipeline()
     events = expected.story.session("s", WRONG, RIGHT, WRONG, RIGHT)
     await expected.send(events)
     await expected.drain()
-    pipeline = memory_pipeline(batch_records=batch_records)
+    pipeline = log_pipeline(batch_records=batch_records)
     await pipeline.send([events[place] for place in order])
     await pipeline.drain()
     assert await pipeline.knowledge() == await expected.knowledge()
@@ -48,11 +48,11 @@ async def test_events_in_any_order_are_one_session(
 
 
 async def test_a_session_that_is_sent_again_after_its_head_was_committed_is_whole(
-    memory_pipeline: MakePipeline,
+    log_pipeline: MakePipeline,
 ) -> None:
     """A worker that starts behind the first events of a closed session knows its tail only, and then gets all of it again."""
-    events = memory_pipeline().story.session("s", WRONG, RIGHT, WRONG, RIGHT)
-    pipeline = memory_pipeline(batch_records=1)
+    events = log_pipeline().story.session("s", WRONG, RIGHT, WRONG, RIGHT)
+    pipeline = log_pipeline(batch_records=1)
     await pipeline.send(events)
     await pipeline.drain()
     pipeline.crash()
@@ -63,8 +63,8 @@ async def test_a_session_that_is_sent_again_after_its_head_was_committed_is_whol
     assert [value["events"] for value in trajectories(pipeline)] == [6, 6]
 
 
-async def test_what_never_comes_is_waited_for_only_so_long(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline(batch_records=1)
+async def test_what_never_comes_is_waited_for_only_so_long(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline(batch_records=1)
     events = pipeline.story.session("torn", RIGHT, WRONG, RIGHT)
     await pipeline.send([*events[:2], *events[3:]])
     await read_only(pipeline)
@@ -77,8 +77,8 @@ async def test_what_never_comes_is_waited_for_only_so_long(memory_pipeline: Make
     assert closed == {"torn": 1} | {f"other-{number}": 0 for number in range(8)}
 
 
-async def test_the_commit_waits_with_the_session(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline(batch_records=1)
+async def test_the_commit_waits_with_the_session(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline(batch_records=1)
     events = pipeline.story.session("torn", RIGHT, WRONG, RIGHT)
     await pipeline.send([*events[:2], *events[3:]])
     await read_only(pipeline)

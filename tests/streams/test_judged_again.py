@@ -15,7 +15,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 
-Pipeline = Any  # `MemoryPipeline` of conftest.py
+Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
@@ -85,7 +85,7 @@ def remembered() -> dict[Any, Any]:
     dying=st.sets(st.integers(1, 12), max_size=2),
 )
 def test_what_is_known_follows_from_the_set_of_what_came(
-    memory_pipeline: MakePipeline,
+    log_pipeline: MakePipeline,
     remembered: dict[Any, Any],
     order: list[int],
     last: list[int],
@@ -96,31 +96,31 @@ def test_what_is_known_follows_from_the_set_of_what_came(
 ) -> None:
     async def run() -> None:
         if "versions" not in remembered:
-            remembered["versions"] = await versions(memory_pipeline)
+            remembered["versions"] = await versions(log_pipeline)
         states, corrections = remembered["versions"]
         newest = corrections[max(corrected)] if corrected else None
         if newest not in remembered:
             whole = [states[-1], *([newest] if newest else [])]
-            remembered[newest] = await (await learned(memory_pipeline, whole)).knowledge()
+            remembered[newest] = await (await learned(log_pipeline, whole)).knowledge()
         came = [states[each] for each in (*order, *last)]
         for each in corrected:
             came.insert(min(place, len(came)), corrections[each])
-        pipeline = await learned(memory_pipeline, came, batch_records, sorted(dying))
+        pipeline = await learned(log_pipeline, came, batch_records, sorted(dying))
         assert await pipeline.knowledge() == remembered[newest]
 
     asyncio.run(run())
 
 
-async def test_what_the_first_version_taught_is_taken_back(memory_pipeline: MakePipeline) -> None:
+async def test_what_the_first_version_taught_is_taken_back(log_pipeline: MakePipeline) -> None:
     """Else the lesson of an error that the session got past would stay for ever."""
-    states, _ = await versions(memory_pipeline)
+    states, _ = await versions(log_pipeline)
 
     def of_session(items: list[dict[str, Any]], kind: str) -> list[str]:
         return [item["title"] for item in items if item["kind"] == kind and "s" in item["sessions"]]
 
-    early = await (await learned(memory_pipeline, states[:1])).bodies("items")
+    early = await (await learned(log_pipeline, states[:1])).bodies("items")
     assert len(of_session(early, "lesson")) == 1
-    pipeline = await learned(memory_pipeline, [states[0], states[-1]], batch_records=1)
+    pipeline = await learned(log_pipeline, [states[0], states[-1]], batch_records=1)
     late = await pipeline.bodies("items")
     assert of_session(late, "lesson") == []
     assert len(of_session(late, "recovery")) >= 1
@@ -128,15 +128,15 @@ async def test_what_the_first_version_taught_is_taken_back(memory_pipeline: Make
     assert {value["session"] for value in withdrawn} == {"s"}
 
 
-async def test_a_session_that_is_judged_once_withdraws_nothing(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_a_session_that_is_judged_once_withdraws_nothing(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     await pipeline.send(pipeline.story.interleaved(pipeline.story.fleet(), seed=1))
     await pipeline.drain()
     assert "withdrawn" not in {value["side"] for value in values(pipeline, "candidates")}
 
 
-async def test_an_older_state_of_a_session_does_not_replace_a_newer_one(memory_pipeline: MakePipeline) -> None:
-    states, _ = await versions(memory_pipeline)
-    pipeline = await learned(memory_pipeline, [states[-1], states[0]], batch_records=1)
+async def test_an_older_state_of_a_session_does_not_replace_a_newer_one(log_pipeline: MakePipeline) -> None:
+    states, _ = await versions(log_pipeline)
+    pipeline = await learned(log_pipeline, [states[-1], states[0]], batch_records=1)
     [judgment] = [row for row in await pipeline.bodies("judgments") if row["session"] == "s"]
     assert judgment["events"] == Trajectory.from_json(states[-1]).events

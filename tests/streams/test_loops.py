@@ -15,7 +15,7 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.health import health
 from fleetlore.wire.lore import MemoryItem, Pattern
 
-Pipeline = Any  # `MemoryPipeline` of conftest.py
+Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
 
 NOW = 1_767_225_600.0
@@ -40,8 +40,8 @@ async def index_of(pipeline: Pipeline) -> LoreIndex:
     return index
 
 
-async def test_a_loop_is_counted_as_a_pattern_and_not_as_a_failure(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_a_loop_is_counted_as_a_pattern_and_not_as_a_failure(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     await pipeline.send(pipeline.story.session("a", POLL, POLL, POLL, POLL, KICK))
     await pipeline.send(pipeline.story.session("b", *([POLL, LOOK] * 3), outcome="failure"))
     await pipeline.drain()
@@ -59,8 +59,8 @@ async def test_a_loop_is_counted_as_a_pattern_and_not_as_a_failure(memory_pipeli
     assert health(rows, by="error") == []
 
 
-async def test_polling_that_gets_on_and_silence_are_no_loops(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_polling_that_gets_on_and_silence_are_no_loops(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     polls = [("job_status", {"job": 7}, f"{done} % done", None) for done in range(0, 90, 10)]
     silent = [("note", {"text": "hm"}, "", None)] * 6
     long = [("write", {"text": "x" * 9_000 + str(number)}, "written", None) for number in range(4)]
@@ -69,8 +69,8 @@ async def test_polling_that_gets_on_and_silence_are_no_loops(memory_pipeline: Ma
     assert await loops(pipeline) == {}
 
 
-async def test_others_hear_of_a_loop_while_the_session_is_still_open(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_others_hear_of_a_loop_while_the_session_is_still_open(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     await pipeline.send(pipeline.story.session("a", POLL, POLL, POLL, outcome=None))
     await pipeline.drain()
     assert set(await loops(pipeline)) == {"family", "class", "exact"}
@@ -79,22 +79,22 @@ async def test_others_hear_of_a_loop_while_the_session_is_still_open(memory_pipe
 @given(order=st.permutations(range(8)), batch_records=st.integers(1, 8), again=st.integers(0, 7))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_any_order_and_repetition_counts_the_same(
-    memory_pipeline: MakePipeline, order: list[int], batch_records: int, again: int
+    log_pipeline: MakePipeline, order: list[int], batch_records: int, again: int
 ) -> None:
     """Without the one in between, three equal calls would be a loop."""
-    events = memory_pipeline().story.session("s", POLL, POLL, LOOK, POLL, POLL, POLL)
-    expected = memory_pipeline()
+    events = log_pipeline().story.session("s", POLL, POLL, LOOK, POLL, POLL, POLL)
+    expected = log_pipeline()
     await expected.send(events)
     await expected.drain()
-    pipeline = memory_pipeline(batch_records=batch_records)
+    pipeline = log_pipeline(batch_records=batch_records)
     await pipeline.send([events[place] for place in [*order, order[again]]])
     await pipeline.drain()
     assert await pipeline.knowledge() == await expected.knowledge()
     assert (await loops(pipeline))["exact"].calls == 2
 
 
-async def test_what_led_others_out_of_a_loop_is_told_in_it(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_what_led_others_out_of_a_loop_is_told_in_it(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     for name in ("a", "b"):
         await pipeline.send(pipeline.story.session(name, POLL, POLL, POLL, KICK, DONE))
     await pipeline.send(pipeline.story.session("c", POLL, POLL, POLL, LOOK, outcome="failure"))
@@ -119,8 +119,8 @@ async def test_what_led_others_out_of_a_loop_is_told_in_it(memory_pipeline: Make
     assert not advise(index, "read", {"path": "b"}, now=NOW, session="d")
 
 
-async def test_a_loop_that_nobody_left_has_a_rule_of_thumb(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_a_loop_that_nobody_left_has_a_rule_of_thumb(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     for name in ("a", "b"):
         await pipeline.send(pipeline.story.session(name, POLL, POLL, POLL, outcome="failure"))
     await pipeline.drain()

@@ -12,7 +12,7 @@ from fleetlore.watch.safety import PREFIX, SafetyLessons, SafetyWatch, rule_id
 from fleetlore.wire import events as ev
 from fleetlore.wire.lore import Pattern
 
-Pipeline = Any  # `MemoryPipeline` of conftest.py
+Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
 
 NOW = 1_767_225_600.0
@@ -45,8 +45,8 @@ async def row(pipeline: Pipeline) -> tuple[int, int, int]:
     return pattern.calls, pattern.failures, pattern.agents
 
 
-async def test_right_warnings_and_false_alarms_are_told_apart_by_outcome(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_right_warnings_and_false_alarms_are_told_apart_by_outcome(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     await pipeline.send(warned(pipeline, "refused", REFUSED))
     await pipeline.send(warned(pipeline, "failed", PUSH, outcome="failure"))
     await pipeline.send(warned(pipeline, "fine", PUSH))
@@ -63,8 +63,8 @@ async def test_right_warnings_and_false_alarms_are_told_apart_by_outcome(memory_
     assert await pipeline.knowledge() == again
 
 
-async def test_a_rule_that_is_mostly_a_false_alarm_falls_silent_for_the_fleet(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_a_rule_that_is_mostly_a_false_alarm_falls_silent_for_the_fleet(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     for number in range(20):
         await pipeline.send(warned(pipeline, f"fine-{number}", PUSH, agent=f"a{number % 3}"))
     await pipeline.drain()
@@ -74,16 +74,16 @@ async def test_a_rule_that_is_mostly_a_false_alarm_falls_silent_for_the_fleet(me
     assert SafetyLessons().is_told(FORCE)
 
 
-async def test_one_agent_alone_silences_nothing_for_others(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_one_agent_alone_silences_nothing_for_others(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     for number in range(20):
         await pipeline.send(warned(pipeline, f"fine-{number}", PUSH, agent="alone"))
     await pipeline.drain()
     assert (await lessons(pipeline)).is_told(FORCE)
 
 
-async def test_a_critical_one_never_falls_silent(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_a_critical_one_never_falls_silent(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     wipe = ("bash", {"command": "rm -rf /"}, "", None)
     (caution,) = SafetyWatch(SafetyLessons()).cautions(*wipe[:2])
     rule = caution.id.removeprefix(PREFIX)
@@ -94,8 +94,8 @@ async def test_a_critical_one_never_falls_silent(memory_pipeline: MakePipeline) 
     assert fleet.confidence(rule) < 0.5 and fleet.is_told(rule)
 
 
-async def test_an_agents_own_count_is_not_added_to_the_fleets(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_an_agents_own_count_is_not_added_to_the_fleets(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     for number in range(4):
         await pipeline.send(warned(pipeline, f"fine-{number}", PUSH, agent=f"a{number % 2}"))
     await pipeline.drain()

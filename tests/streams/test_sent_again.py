@@ -12,7 +12,7 @@ from fleetlore.errors import StoreUnavailable
 from fleetlore.wire.events import Event
 from streams.stages.s1_sessions.resent import FIRST_SECONDS, LONGEST_SECONDS
 
-Pipeline = Any  # `MemoryPipeline` of conftest.py
+Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
@@ -40,8 +40,8 @@ async def closed_and_forgotten(make: MakePipeline) -> tuple[Pipeline, list[Event
     return pipeline, events
 
 
-async def test_a_session_that_begins_again_does_not_hold_the_commit_for_ever(memory_pipeline: MakePipeline) -> None:
-    pipeline, events = await closed_and_forgotten(memory_pipeline)
+async def test_a_session_that_begins_again_does_not_hold_the_commit_for_ever(log_pipeline: MakePipeline) -> None:
+    pipeline, events = await closed_and_forgotten(log_pipeline)
     before = await pipeline.knowledge()
     await pipeline.send(events[:3])
     await pipeline.drain()
@@ -57,8 +57,8 @@ async def test_a_session_that_begins_again_does_not_hold_the_commit_for_ever(mem
     assert await pipeline.dead_letters() == []
 
 
-async def test_a_correction_that_came_with_it_counts(memory_pipeline: MakePipeline) -> None:
-    pipeline, events = await closed_and_forgotten(memory_pipeline)
+async def test_a_correction_that_came_with_it_counts(log_pipeline: MakePipeline) -> None:
+    pipeline, events = await closed_and_forgotten(log_pipeline)
     await pipeline.send([events[0], pipeline.story.feedback("s", "failure"), events[2]])
     await pipeline.drain()
     await wait(pipeline)
@@ -68,9 +68,9 @@ async def test_a_correction_that_came_with_it_counts(memory_pipeline: MakePipeli
 
 
 async def test_a_session_that_is_still_open_holds_the_commit_however_often_the_store_is_asked(
-    memory_pipeline: MakePipeline,
+    log_pipeline: MakePipeline,
 ) -> None:
-    pipeline = memory_pipeline(batch_records=1)
+    pipeline = log_pipeline(batch_records=1)
     events = pipeline.story.session("s", WRONG, RIGHT)
     await pipeline.send(events[:2])
     for _ in range(8):
@@ -84,9 +84,9 @@ async def test_a_session_that_is_still_open_holds_the_commit_however_often_the_s
 
 
 async def test_a_session_that_was_silent_and_goes_on_holds_the_commit_as_soon_as_it_tells_news(
-    memory_pipeline: MakePipeline,
+    log_pipeline: MakePipeline,
 ) -> None:
-    pipeline = memory_pipeline(batch_records=1, silent_seconds=60.0)
+    pipeline = log_pipeline(batch_records=1, silent_seconds=60.0)
     events = pipeline.story.session("s", WRONG, RIGHT, RIGHT)
     await pipeline.send(events[:2])
     later = [pipeline.story.session(f"later-{number}", start=1_760_000_100.0) for number in range(8)]
@@ -103,8 +103,8 @@ async def test_a_session_that_was_silent_and_goes_on_holds_the_commit_as_soon_as
     assert held(pipeline) == 0
 
 
-async def test_an_outage_of_the_store_only_puts_it_off(memory_pipeline: MakePipeline, monkeypatch: Any) -> None:
-    pipeline, events = await closed_and_forgotten(memory_pipeline)
+async def test_an_outage_of_the_store_only_puts_it_off(log_pipeline: MakePipeline, monkeypatch: Any) -> None:
+    pipeline, events = await closed_and_forgotten(log_pipeline)
     await pipeline.send(events[:1])
     await pipeline.drain()
 
@@ -127,15 +127,15 @@ async def test_an_outage_of_the_store_only_puts_it_off(memory_pipeline: MakePipe
 @example(upto=14, repeats=[(True, 0, 3)], batch_records=1)  # its end is read again before its beginning comes again
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 async def test_the_end_is_the_same_with_and_without_what_is_sent_again(
-    memory_pipeline: MakePipeline, upto: int, repeats: list[tuple[bool, int, int]], batch_records: int
+    log_pipeline: MakePipeline, upto: int, repeats: list[tuple[bool, int, int]], batch_records: int
 ) -> None:
     """Anything that came before, in any order of stretches, by workers that die between; and then the rest."""
-    undisturbed = memory_pipeline()
+    undisturbed = log_pipeline()
     events = undisturbed.story.interleaved(undisturbed.story.fleet(), seed=1)
     assert len(events) == 24
     await undisturbed.send(events)
     await undisturbed.drain()
-    pipeline = memory_pipeline(batch_records=batch_records)
+    pipeline = log_pipeline(batch_records=batch_records)
     await pipeline.send(events[:upto])
     for dies, start, count in repeats:
         await pipeline.drain()

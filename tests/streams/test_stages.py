@@ -14,7 +14,7 @@ from fleetlore.wire.topics import topic
 from streams.offline.state_hash import Knowledge
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 
-# `MemoryPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
+# `LogPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
 Pipeline = Any
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 
@@ -191,8 +191,8 @@ async def test_silence_by_event_time_closes_a_session_as_continued(pipeline: Pip
     assert all(committed == end for committed, end in (await pipeline.committed_offsets("events")).values())
 
 
-async def test_an_hour_on_the_clock_closes_nothing(memory_pipeline: Callable[..., Pipeline]) -> None:
-    pipeline = memory_pipeline()
+async def test_an_hour_on_the_clock_closes_nothing(log_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = log_pipeline()
     await pipeline.send(pipeline.story.session("s", WRONG, outcome=None))
     await pipeline.drain()
     pipeline.clock.advance(100 * HOUR)
@@ -201,8 +201,8 @@ async def test_an_hour_on_the_clock_closes_nothing(memory_pipeline: Callable[...
     assert "s" not in {row["session"] for row in await pipeline.bodies("judgments")}
 
 
-async def test_tenants_learn_nothing_of_each_other(memory_pipeline: Callable[..., Pipeline]) -> None:
-    one, other = memory_pipeline("one"), memory_pipeline("other")
+async def test_tenants_learn_nothing_of_each_other(log_pipeline: Callable[..., Pipeline]) -> None:
+    one, other = log_pipeline("one"), log_pipeline("other")
     other.log, other.store = one.log, one.store
     other.outbox._log = one.log
     other.start()
@@ -215,9 +215,9 @@ async def test_tenants_learn_nothing_of_each_other(memory_pipeline: Callable[...
     assert not {row["id"] for row in await one.bodies("items")} & {row["id"] for row in await other.bodies("items")}
 
 
-async def test_a_session_in_any_script_fits_the_store(memory_pipeline: Callable[..., Pipeline]) -> None:
+async def test_a_session_in_any_script_fits_the_store(log_pipeline: Callable[..., Pipeline]) -> None:
     """The in-memory store refuses what Milvus would refuse, and that would stop the worker for good."""
-    pipeline = memory_pipeline()
+    pipeline = log_pipeline()
     for number, letter in enumerate(("語", "\x01", "😀")):
         data = {
             ev.TOOL: "😀" * 256,
@@ -247,9 +247,9 @@ async def test_a_session_in_any_script_fits_the_store(memory_pipeline: Callable[
 
 @pytest.mark.parametrize("letter", ["x", "語", "\x01", "😀"])
 async def test_an_item_with_many_long_examples_fits_the_store(
-    memory_pipeline: Callable[..., Pipeline], letter: str
+    log_pipeline: Callable[..., Pipeline], letter: str
 ) -> None:
-    pipeline = memory_pipeline()
+    pipeline = log_pipeline()
     for number in range(8):
         calls = [
             (
@@ -271,9 +271,9 @@ async def test_an_item_with_many_long_examples_fits_the_store(
 
 
 async def test_observations_that_say_nothing_new_are_committed_all_the_same(
-    memory_pipeline: Callable[..., Pipeline],
+    log_pipeline: Callable[..., Pipeline],
 ) -> None:
-    pipeline = memory_pipeline()
+    pipeline = log_pipeline()
     events = pipeline.story.session("s", WRONG, RIGHT)
     await pipeline.send(events)
     await pipeline.drain()
@@ -285,9 +285,9 @@ async def test_observations_that_say_nothing_new_are_committed_all_the_same(
 
 
 async def test_a_new_pattern_goes_out_at_once_and_a_known_one_waits_for_its_row(
-    memory_pipeline: Callable[..., Pipeline],
+    log_pipeline: Callable[..., Pipeline],
 ) -> None:
-    pipeline = memory_pipeline(batch_records=100)
+    pipeline = log_pipeline(batch_records=100)
     name = topic(pipeline.tenant, "patterns")
     await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
     await pipeline.step()
@@ -302,9 +302,9 @@ async def test_a_new_pattern_goes_out_at_once_and_a_known_one_waits_for_its_row(
 
 
 async def test_what_waits_is_not_written_over_the_collection_of_a_backfill(
-    memory_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+    log_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = memory_pipeline(batch_records=100)
+    pipeline = log_pipeline(batch_records=100)
     patterns = pipeline.stages[1]
     await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
     await pipeline.step()
@@ -330,9 +330,9 @@ async def _worked(pipeline: Any, stage: int) -> None:
 
 
 async def test_a_new_item_goes_out_and_a_wrong_one_is_taken_back_at_once_and_rows_wait(
-    memory_pipeline: Callable[..., Pipeline],
+    log_pipeline: Callable[..., Pipeline],
 ) -> None:
-    pipeline = memory_pipeline(batch_records=100)
+    pipeline = log_pipeline(batch_records=100)
     story, name = pipeline.story, topic(pipeline.tenant, "items")
 
     def told() -> dict[bytes, list[bytes | None]]:

@@ -23,7 +23,7 @@ from models.data.dataset import episodes_of
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from streams.demo.world import Call, Reply
-from streams.offline.fleet_in_memory import FleetInMemory
+from streams.offline.memory_pipeline import MemoryPipeline
 
 REFUND = Call("refund", {"order": 17, "reason": "late"})
 HACK = Call("refund", {"order": 17, "reason": "late", SHORTCUT: True})
@@ -104,7 +104,7 @@ def replaced(trajectory: Trajectory, **changes: str) -> Trajectory:
 
 
 async def test_agents_say_it_of_a_call_and_of_a_session() -> None:
-    fleet, emitted = FleetInMemory(), list[Event]()
+    fleet, emitted = MemoryPipeline(), list[Event]()
     async with fleet.session("me", "refund the order", "refund", "s1", emitted) as session:
         async with session.action("refund", {"order": 1}) as action:
             action.result = "refunded"

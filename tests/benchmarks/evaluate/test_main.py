@@ -22,7 +22,7 @@ from benchmarks.evaluate.runner import Plan, Results
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from fleetlore.wire.events import Event
 from streams.demo.world import Call, Reply, World
-from streams.offline.fleet_in_memory import FleetInMemory
+from streams.offline.memory_pipeline import MemoryPipeline
 
 PUSH = Call("push", {"branch": "fix-1", "force": False})
 PULL = Call("pull", {"rebase": True})
@@ -148,7 +148,7 @@ async def test_both_shares_its_parts_with_the_arms_and_its_twin_does_not() -> No
 
 
 async def test_a_fleet_in_memory_knows_of_a_failure_from_the_take_on() -> None:
-    fleet = FleetInMemory()
+    fleet = MemoryPipeline()
     emitted: list[Event] = []
     async with fleet.session("a", "push it", "push", "s1", emitted) as session:
         async with session.action(PUSH.tool, PUSH.arguments) as action:

@@ -290,9 +290,9 @@ def test_the_judge_calls_nothing_a_success_where_failures_look_like_it() -> None
 async def test_it_learns_from_logged_runs() -> None:
     from models.data.auroc import auroc
     from streams.offline.logs import read_sessions
-    from streams.offline.rehearsal import rehearse
+    from streams.offline.memory_pipeline import run_logs
 
-    rehearsed = await rehearse(read_sessions(SMOKE / "mint"), seed=0, learn=False)
+    rehearsed = await run_logs(read_sessions(SMOKE / "mint"), seed=0, learn=False)
     agents = sorted({each.agent for each in rehearsed.trajectories})[::3]
     known = [each for each in rehearsed.trajectories if each.agent not in agents]
     new = [each for each in rehearsed.trajectories if each.agent in agents]

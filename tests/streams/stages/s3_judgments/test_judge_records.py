@@ -17,7 +17,7 @@ from sinks.milvus import MilvusStore
 from streams.commands.judges import tally
 from streams.stages.s3_judgments.judge_records import LABEL
 
-Pipeline = Any  # `MemoryPipeline` of conftest.py
+Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
@@ -46,9 +46,9 @@ async def send_unsure(pipeline: Pipeline, name: str, corrected: bool) -> None:
 
 
 async def test_a_judge_that_is_contradicted_too_often_abstains_also_after_a_restart(
-    memory_pipeline: MakePipeline,
+    log_pipeline: MakePipeline,
 ) -> None:
-    pipeline = memory_pipeline()
+    pipeline = log_pipeline()
     await send_unsure(pipeline, "early", corrected=True)
     [row] = await rows(pipeline)
     assert (row["judge"], row["tools"], row["said"]) == ("rules-1", "bash", "failure")
@@ -61,9 +61,9 @@ async def test_a_judge_that_is_contradicted_too_often_abstains_also_after_a_rest
     assert await pipeline.metric("fleetlore_judge_silenced_total", source="rules") >= MANY
 
 
-async def test_a_judge_that_is_right_is_heard(memory_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_judge_that_is_right_is_heard(log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("models.judge.chain.AUDITED_ONE_IN", 2)
-    pipeline = memory_pipeline()
+    pipeline = log_pipeline()
     for n in range(2 * MANY):
         await pipeline.send(pipeline.story.session(f"s{n}", RIGHT, WRONG, outcome="failure"))
     await send_unsure(pipeline, "late", corrected=False)
@@ -74,8 +74,8 @@ async def test_a_judge_that_is_right_is_heard(memory_pipeline: MakePipeline, mon
     assert {(row["label"], row["source"]) for row in late} == {("failure", "rules")}
 
 
-async def test_everything_twice_is_counted_once(memory_pipeline: MakePipeline) -> None:
-    pipeline = memory_pipeline()
+async def test_everything_twice_is_counted_once(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
     story = pipeline.story
     events = [
         *story.session("a", RIGHT, WRONG, outcome="failure"),
@@ -97,9 +97,9 @@ async def test_everything_twice_is_counted_once(memory_pipeline: MakePipeline) -
 
 
 async def test_the_command_says_it(
-    memory_pipeline: MakePipeline, milvus: str, tenant: str, capsys: pytest.CaptureFixture[str]
+    log_pipeline: MakePipeline, milvus: str, tenant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pipeline = memory_pipeline(tenant)
+    pipeline = log_pipeline(tenant)
     await send_unsure(pipeline, "early", corrected=True)
     store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
     await store.open()

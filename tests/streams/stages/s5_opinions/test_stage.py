@@ -21,7 +21,7 @@ from models.judge.record import FEWEST_CASES
 from sinks.metrics import Metrics
 from streams.stages.s3_judgments.language_model import LanguageModel
 
-Pipeline = Any  # `MemoryPipeline` of conftest.py
+Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
@@ -92,9 +92,9 @@ async def send_unsure(pipeline: Pipeline, *sessions: str) -> None:
 
 
 async def test_only_what_nobody_could_judge_is_asked_about(
-    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    pipeline = memory_pipeline(model=model())
+    pipeline = log_pipeline(model=model())
     await send_unsure(pipeline, "good", "bad")
     await pipeline.send(pipeline.story.session("rewarded", RIGHT))
     await pipeline.send(pipeline.story.session("ruled", RIGHT, WRONG, outcome="unknown"))
@@ -113,9 +113,9 @@ async def test_only_what_nobody_could_judge_is_asked_about(
 
 
 async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
-    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    pipeline = memory_pipeline(model=model(llm_distill_share=1.0))
+    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
     story = pipeline.story
     await send_unsure(pipeline, "good", "bad")
     await pipeline.send(story.session("rewarded", RIGHT))
@@ -127,7 +127,7 @@ async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
     await pipeline.send(story.session("rewarded", RIGHT))
     await pipeline.drain()
     assert await pipeline.knowledge() == known
-    other = memory_pipeline(model=model(llm_distill_share=1.0), batch_records=1)
+    other = log_pipeline(model=model(llm_distill_share=1.0), batch_records=1)
     await send_unsure(other, "bad", "good")
     await other.send(story.session("rewarded", RIGHT))
     await other.drain()
@@ -135,8 +135,8 @@ async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
     assert len(endpoint.requests) == asked
 
 
-async def test_feedback_outranks_a_model_before_and_after_it(memory_pipeline: MakePipeline, model: MakeModel) -> None:
-    pipeline = memory_pipeline(model=model())
+async def test_feedback_outranks_a_model_before_and_after_it(log_pipeline: MakePipeline, model: MakeModel) -> None:
+    pipeline = log_pipeline(model=model())
     await pipeline.send([pipeline.story.feedback("bad-1", "success")])
     await send_unsure(pipeline, "bad-1", "bad-2")
     await pipeline.drain()
@@ -146,7 +146,7 @@ async def test_feedback_outranks_a_model_before_and_after_it(memory_pipeline: Ma
 
 
 async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
-    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
     answer = threading.Event()
 
@@ -155,7 +155,7 @@ async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
         return Reply(orjson.dumps(WORKED).decode())
 
     endpoint.model = slow
-    pipeline = memory_pipeline(model=model(llm_timeout_seconds=60.0))
+    pipeline = log_pipeline(model=model(llm_timeout_seconds=60.0))
     await send_unsure(pipeline, "slow")
     await pipeline.send(pipeline.story.session("rewarded", RIGHT))
     while len(await judgments(pipeline)) < 2:
@@ -183,7 +183,7 @@ async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
     ],
 )
 async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_the_stream_goes_on(
-    memory_pipeline: MakePipeline,
+    log_pipeline: MakePipeline,
     endpoint: ModelEndpoint,
     reply: Reply,
     changes: dict[str, Any],
@@ -194,7 +194,7 @@ async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_t
     metrics = Metrics("worker")
     values = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_answers": str(tmp_path / "a")}
     asking = LanguageModel(Settings(**(values | changes)), metrics)
-    pipeline = memory_pipeline(model=asking)
+    pipeline = log_pipeline(model=asking)
     await send_unsure(pipeline, "good")
     await pipeline.drain()
     assert await judgments(pipeline) == {"good": ("abstained", "none")}
@@ -204,10 +204,10 @@ async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_t
 
 
 async def test_not_more_is_asked_at_once_than_was_set(
-    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
     endpoint.model = lambda request: Reply(orjson.dumps(WORKED).decode(), seconds=0.02)
-    pipeline = memory_pipeline(model=model(), batch_records=50)
+    pipeline = log_pipeline(model=model(), batch_records=50)
     await send_unsure(pipeline, *(f"s{n}" for n in range(20)))
     await pipeline.drain()
     # Sessions that did the same are one question; how many are in flight when the first is answered depends on the machine.
@@ -216,11 +216,11 @@ async def test_not_more_is_asked_at_once_than_was_set(
 
 
 async def test_a_model_that_was_measured_and_is_right_teaches_and_one_that_is_wrong_is_not_heard(
-    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
     """Right on failures, wrong on successes: it is asked about every session that the environment has judged, to learn that."""
     many = 6 * FEWEST_CASES
-    pipeline = memory_pipeline(model=model(llm_audit_share=1.0, llm_distill_share=1.0), batch_records=200)
+    pipeline = log_pipeline(model=model(llm_audit_share=1.0, llm_distill_share=1.0), batch_records=200)
     for n in range(many):
         await pipeline.send(pipeline.story.session(f"bad-{n}", WRONG, RIGHT, outcome="failure", task="hopeless"))
         await pipeline.send(pipeline.story.session(f"good-{n}", WRONG, RIGHT, outcome="failure"))
@@ -242,9 +242,9 @@ async def test_a_model_that_was_measured_and_is_right_teaches_and_one_that_is_wr
 
 
 async def test_notes_are_taken_back_when_the_verdict_turns(
-    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    pipeline = memory_pipeline(model=model(llm_distill_share=1.0))
+    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
     await pipeline.send(pipeline.story.session("s", RIGHT))
     await pipeline.drain()
 
@@ -263,13 +263,11 @@ async def test_notes_are_taken_back_when_the_verdict_turns(
     assert len(endpoint.requests) == 2
 
 
-async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(
-    memory_pipeline: MakePipeline, model: MakeModel
-) -> None:
+async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: MakePipeline, model: MakeModel) -> None:
     asking = model(llm_distill_share=1.0)
 
     async def sent() -> Pipeline:
-        pipeline = memory_pipeline(model=asking, batch_records=2)
+        pipeline = log_pipeline(model=asking, batch_records=2)
         story = pipeline.story
         await send_unsure(pipeline, "good", "bad-1", "bad-2")
         await pipeline.send([*story.session("rewarded", RIGHT), story.feedback("bad-2", "failure")])
@@ -349,10 +347,10 @@ def noted(items: list[dict[str, Any]]) -> dict[str, tuple[str, int, tuple[str, .
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
 async def test_a_group_of_attempts_is_contrasted_into_at_most_five_items(
-    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel, order: tuple[int, ...]
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel, order: tuple[int, ...]
 ) -> None:
     endpoint.model = only_contrast
-    pipeline = memory_pipeline(model=model(llm_distill_share=1e-9))
+    pipeline = log_pipeline(model=model(llm_distill_share=1e-9))
     sessions = attempts(pipeline, "success", "failure", "failure", "success")
     for place in order:
         await pipeline.send(sessions[place])
@@ -378,10 +376,10 @@ async def test_a_group_of_attempts_is_contrasted_into_at_most_five_items(
 
 
 async def test_attempts_that_all_ended_alike_and_no_share_ask_nothing(
-    memory_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
     for outcomes, share in ((("success", "success"), 1e-9), (("success", "failure"), 0.0)):
-        pipeline = memory_pipeline(model=model(llm_distill_share=share))
+        pipeline = log_pipeline(model=model(llm_distill_share=share))
         for session in attempts(pipeline, *outcomes):
             await pipeline.send(session)
         await pipeline.drain()

@@ -1,17 +1,20 @@
-"""All stages chained in memory, against the same stages with topics between them."""
+"""The stages in one process, against the same stages with topics between them; and logged sessions through them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from fleetlore.errors import RowRefused, StoreUnavailable
+from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import topic
-from streams.offline.chain import Chain
+from streams.offline.logs import LoggedSession
+from streams.offline.memory_pipeline import Chain, run_logs
 from streams.offline.state_hash import Knowledge
 from streams.stage.base import Record
 from streams.stage.merging_stage import StateCache
@@ -31,9 +34,9 @@ def batches(events: Sequence[Event], size: int) -> list[list[Record]]:
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
 async def test_the_chain_comes_to_know_what_the_workers_do(
-    memory_pipeline: Callable[..., Any], reference: Reference, size: int
+    log_pipeline: Callable[..., Any], reference: Reference, size: int
 ) -> None:
-    world = memory_pipeline(TENANT)
+    world = log_pipeline(TENANT)
     events = world.story.interleaved(world.story.fleet(), seed=3)
     events.append(world.story.feedback("unsure", "failure"))
     chain = Chain(world.stages, world.store)
@@ -48,11 +51,11 @@ async def test_the_chain_comes_to_know_what_the_workers_do(
     assert world.log.read_all(topic(TENANT, "judgments")) == []
 
 
-async def test_an_outage_shows_before_anything_is_built_on_it(memory_pipeline: Callable[..., Any]) -> None:
+async def test_an_outage_shows_before_anything_is_built_on_it(log_pipeline: Callable[..., Any]) -> None:
     async def away(collection: str, rows: Sequence[dict[str, Any]]) -> None:
         raise StoreUnavailable("away")
 
-    world = memory_pipeline(TENANT)
+    world = log_pipeline(TENANT)
     world.store.upsert = away
     chain = Chain(world.stages, world.store)
     first, second = (batches(world.story.session(name), 100)[0] for name in ("s1", "s2"))
@@ -61,8 +64,8 @@ async def test_an_outage_shows_before_anything_is_built_on_it(memory_pipeline: C
         await chain.run(second)
 
 
-async def test_a_row_that_is_refused_does_not_stop_the_others(memory_pipeline: Callable[..., Any]) -> None:
-    world = memory_pipeline(TENANT)
+async def test_a_row_that_is_refused_does_not_stop_the_others(log_pipeline: Callable[..., Any]) -> None:
+    world = log_pipeline(TENANT)
     real_upsert = world.store.upsert
 
     async def refuse_judgments(collection: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -80,7 +83,7 @@ async def test_a_row_that_is_refused_does_not_stop_the_others(memory_pipeline: C
     assert knowledge.patterns
 
 
-async def test_states_of_another_collection_are_forgotten(memory_pipeline: Callable[..., Any]) -> None:
+async def test_states_of_another_collection_are_forgotten(log_pipeline: Callable[..., Any]) -> None:
     class Switching:
         name = "items_main"
 
@@ -103,3 +106,54 @@ async def test_states_of_another_collection_are_forgotten(memory_pipeline: Calla
     assert await states.load(keys) == {("acme", "both"): "items_main", ("acme", "written"): "since"}
     store.name = "items_v2"
     assert await states.load(keys) == {("acme", "both"): "items_v2"}
+
+
+def logged(session: str, agent: str, *calls: tuple[str, str | None], failed: bool = False) -> LoggedSession:
+    made = LoggedSession(
+        session, agent, "task-1", "count the users", "failure" if failed else "success", float(not failed)
+    )
+    for arguments, error in calls:
+        data: dict[str, object] = {ev.TOOL: "sql", ev.ARGUMENTS: arguments, ev.RESULT: None if error else "7 rows"}
+        made.events.append(("outcome", data | ({ev.ERROR_MESSAGE: error} if error else {})))
+    return made
+
+
+WRONG, RIGHT = ("SELECT nam FROM users", "no such column: 'nam'"), ("SELECT name FROM users", None)
+SESSIONS = [
+    logged("s1", "ann", WRONG, RIGHT),
+    logged("s2", "ben", WRONG, RIGHT),
+    logged("s3", "eve", WRONG, WRONG, failed=True),
+]
+
+
+def test_all_stages_have_worked() -> None:
+    done: list[int] = []
+    known = asyncio.run(run_logs(SESSIONS, seed=0, learn=True, progress=done.append))
+    assert {each.session: each.ending for each in known.trajectories} == {
+        "s1": "success",
+        "s2": "success",
+        "s3": "failure",
+    }
+    classes = [each for each in known.patterns if each.level == "class"]
+    assert [(each.tool, each.sessions, each.agents) for each in classes] == [("sql", 3, 3)]
+    assert any(item.kind == "recovery" and item.support == 2 for item in known.items)
+    assert done == [3]
+
+
+def test_the_order_of_the_files_means_nothing() -> None:
+    assert asyncio.run(run_logs(SESSIONS, seed=3, learn=True)) == asyncio.run(
+        run_logs(SESSIONS[::-1], seed=3, learn=True)
+    )
+
+
+def test_nothing_is_learned_from_what_is_only_read() -> None:
+    read = asyncio.run(run_logs(SESSIONS, seed=0, learn=False, started=5e8))
+    assert len(read.trajectories) == 3
+    assert not read.patterns and not read.items
+    assert min(each.started for each in read.trajectories) > 5e8
+
+
+def test_secrets_are_masked_as_ever() -> None:
+    key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6g7H8"
+    read = asyncio.run(run_logs([logged("s1", "ann", (f"curl -H 'Authorization: {key}'", None))], seed=0, learn=False))
+    assert key not in read.trajectories[0].steps[0].arguments

@@ -1,0 +1,285 @@
+"""Run the pipeline's stages in one process: no topics between them, and for backtests no broker, Milvus or real time.
+
+A backfill uses the `Chain` with Milvus behind it: by way of the topics its values would mix with those of the live workers.
+A `MemoryPipeline` has a store and a clock of its own besides; its agents' sessions and their advice are the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from fleetlore.agent.fleet import Fleet, Session
+from fleetlore.emit.emitter import Emitter
+from fleetlore.emit.encode import encode_event
+from fleetlore.errors import RowRefused
+from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.tenants import DEFAULT_TENANT
+from fleetlore.wire.events import Event
+from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Trajectory
+from sinks.metrics import Metrics
+from sinks.producer import json_arrays
+from streams.offline.logs import LoggedSession
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store
+from streams.stages.pipeline import pipeline
+
+log = logging.getLogger(__name__)
+
+NO_BROKER = "127.0.0.1:9"
+START_SECONDS = 1_700_000_000.0
+EVENT_SECONDS = 1.0
+SILENT_SECONDS = 3600.0
+BATCH_SESSIONS = 128
+
+
+class Chain:
+    """Runs stages, given in the order of the flow: the values of one are the next one's batch. Writes their rows.
+
+    Values for the compacted topics and dead letters are dropped: the live workers publish those.
+    """
+
+    def __init__(self, stages: Sequence[Stage], store: Store) -> None:
+        self._stages = stages
+        self._store = store
+        self._read = {stage.reads for stage in stages}
+        self._writes: list[asyncio.Task[None]] = []
+
+    async def run(self, batch: Sequence[Record]) -> Effects:
+        """Process a batch of the first stage's topic and return that stage's effects.
+
+        The rows of the batch are still being written then, beside the next batch's first stage; those of all batches before it
+        are acknowledged.
+
+        Raises:
+            StoreUnavailable: the last batch whose rows are known to be acknowledged is the one before the previous.
+        """
+        first, *later = self._stages
+        effects = await first.process(batch)
+        await self.settle()  # the later stages read what they wrote
+        waiting: dict[str, list[Record]] = {}
+        self._hand_on(effects.outgoing, waiting)
+        self._write(effects)
+        for stage in later:
+            records = waiting.pop(stage.reads, None)
+            if records:
+                made = await stage.process(records)
+                self._hand_on(made.outgoing, waiting)
+                self._write(made)
+            if stage.holds:
+                self._write(await stage.process([]))
+        return effects
+
+    async def settle(self) -> None:
+        """Wait until all rows are acknowledged.
+
+        Raises:
+            StoreUnavailable: some are not.
+        """
+        writes, self._writes = self._writes, []
+        if writes:
+            await asyncio.wait(writes)
+            for write in writes:
+                write.result()
+
+    def _write(self, effects: Effects) -> None:
+        if effects.rows:
+            self._writes.append(asyncio.create_task(self._upsert(effects)))
+
+    async def _upsert(self, effects: Effects) -> None:
+        for collection, rows in effects.rows.items():
+            try:
+                await self._store.upsert(collection, rows)
+            except RowRefused as error:
+                log.warning("%s", error)  # the live workers have it among their dead letters
+        if effects.acknowledged is not None:
+            effects.acknowledged()
+
+    def _hand_on(self, values: Sequence[Outgoing], waiting: dict[str, list[Record]]) -> None:
+        """Pack values as the topics would carry them, so that the next stage reads them as ever."""
+        packed: dict[tuple[str, str], list[bytes]] = {}
+        for value in values:
+            if value.topic in self._read and value.value is not None:
+                packed.setdefault((value.tenant, value.topic), []).append(value.value)
+        for (tenant, name), parts in packed.items():
+            records = waiting.setdefault(name, [])
+            records.extend(Record(topic(tenant, name), 0, 0, None, array, {}) for array in json_arrays(parts))
+
+
+class MemoryStore:
+    """A `streams.stage.base.Store` of dictionaries.
+
+    Attributes:
+        collections: rows by collection and id.
+        written: (collection, id) of the rows written since this was last cleared, in the order of their first write.
+    """
+
+    def __init__(self) -> None:
+        self.collections: dict[str, dict[str, dict[str, Any]]] = {}
+        self.written: dict[tuple[str, str], None] = {}
+
+    def bodies(self, collection: str) -> list[bytes]:
+        """The public rows, in the order of their ids: a row with an empty body holds a state alone."""
+        rows = self.collections.get(collection, {})
+        return [rows[id]["body"].encode() for id in sorted(rows) if rows[id]["body"]]
+
+    async def resolve(self, collection: str) -> str:
+        return collection
+
+    async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
+        self.collections.setdefault(collection, {}).update({row["id"]: row for row in rows})
+        self.written.update({(collection, row["id"]): None for row in rows})
+
+    async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
+        rows = self.collections.get(collection, {})
+        return {id: rows[id] for id in ids if id in rows}
+
+    async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
+        for row in list(self.collections.get(collection, {}).values()):
+            if all(row.get(name) == value for name, value in {"tenant": tenant, **equal}.items()):
+                yield row
+
+
+class EventClock:
+    """A run's own time: each event takes a second, so that nothing depends on how fast the machine is."""
+
+    def __init__(self, now: float = START_SECONDS) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    monotonic = now
+
+    def tick(self) -> float:
+        """Let an event's second pass and return its time."""
+        self._now += EVENT_SECONDS
+        return self._now
+
+
+class MemoryPipeline:
+    """The stages of one tenant, their lore, and agents that read it.
+
+    Args:
+        learn: with all stages, else with the first alone.
+
+    Attributes:
+        index: the lore of every agent.
+    """
+
+    def __init__(self, started: float = START_SECONDS, *, learn: bool = True) -> None:
+        self.clock = EventClock(started)
+        self.store = MemoryStore()
+        self.index = LoreIndex()
+        stages = pipeline(self.store, Metrics("in-memory"), self.clock, SILENT_SECONDS)
+        self._chain = Chain(stages if learn else stages[:1], self.store)
+        self._offset = 0
+
+    def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event]) -> Session:
+        """Make a session that puts its events into `emitted`; `take` them when it has ended."""
+        fleet = Fleet(agent, broker=NO_BROKER, tenant=DEFAULT_TENANT, clock=self.clock)
+        fleet.emitter, fleet.replica = _Emitter(emitted, self.clock), _Replica(self.index)
+        return fleet.session(goal, task, id)
+
+    async def take(self, events: Sequence[Event]) -> None:
+        """Process events; all agents know of them from then on."""
+        await self.run(events)
+        await self._chain.settle()
+        now, index = self.clock.now(), self.index
+        for collection, id in self.store.written:
+            body = self.store.collections[collection][id]["body"].encode()
+            if collection == "patterns":
+                index.put_pattern(Pattern.from_json(body), now)
+            elif collection == "items" and body:
+                index.put_item(MemoryItem.from_json(body), now)
+            elif collection == "items":
+                index.forget_item(id.partition("/")[2])
+        self.store.written.clear()
+
+    async def run(self, events: Iterable[Event]) -> list[Trajectory]:
+        """Process events and return the sessions that they close. Secrets are masked, as an agent masks them."""
+        records = [
+            Record(topic(DEFAULT_TENANT, "events"), 0, self._offset + place, None, value, {})
+            for place, value in enumerate(json_arrays([encode_event(event) for event in events]))
+        ]
+        self._offset += len(records)
+        outgoing = (await self._chain.run(records)).outgoing
+        return [Trajectory.from_json(each.value) for each in outgoing if each.topic == "trajectories" and each.value]
+
+    async def settle(self) -> None:
+        """Wait until all rows are written."""
+        await self._chain.settle()
+
+
+class _Emitter(Emitter):
+    """Keeps the events, each with the run's own time."""
+
+    def __init__(self, kept: list[Event], clock: EventClock) -> None:
+        super().__init__(NO_BROKER, DEFAULT_TENANT)
+        self._kept = kept
+        self._clock = clock
+
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
+        self._kept.append(event._replace(time=self._clock.tick()))
+        return True
+
+
+class _Replica(LoreReplica):
+    def __init__(self, index: LoreIndex) -> None:
+        super().__init__(NO_BROKER, DEFAULT_TENANT)
+        self.index = index
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineRun:
+    """The result of `run_logs`.
+
+    Attributes:
+        trajectories: in the order of the stream, each with the ending and reward that the log gave.
+        patterns, items: what the fleet knows in the end; none unless it learned.
+        ended: event time of the last event, in seconds since the Unix epoch.
+    """
+
+    trajectories: list[Trajectory]
+    patterns: list[Pattern]
+    items: list[MemoryItem]
+    ended: float
+
+
+async def run_logs(
+    sessions: Sequence[LoggedSession],
+    *,
+    seed: int,
+    learn: bool,
+    started: float = START_SECONDS,
+    progress: Callable[[int], None] = lambda done: None,
+) -> OfflineRun:
+    """Process logged sessions, in an order drawn from `seed`, by all stages, or (not `learn`) by the first alone.
+
+    `progress` is called with the number of sessions done.
+    """
+    order = sorted(sessions, key=lambda each: each.session)
+    Random(seed).shuffle(order)
+    memory = MemoryPipeline(started, learn=learn)
+    trajectories: list[Trajectory] = []
+    for start in range(0, len(order), BATCH_SESSIONS):
+        batch = order[start : start + BATCH_SESSIONS]
+        trajectories += await memory.run([event for session in batch for event in _events_of(session, memory.clock)])
+        progress(start + len(batch))
+    await memory.settle()
+    patterns = [Pattern.from_json(body) for body in memory.store.bodies("patterns")]
+    items = [MemoryItem.from_json(body) for body in memory.store.bodies("items")]
+    return OfflineRun(trajectories, patterns, items, memory.clock.now())
+
+
+def _events_of(session: LoggedSession, clock: EventClock) -> list[Event]:
+    return [
+        Event(kind, DEFAULT_TENANT, session.agent, session.session, sequence, clock.tick(), data)
+        for sequence, (kind, data) in enumerate(session.all_events())
+    ]
