@@ -1,9 +1,9 @@
-"""What `policy.score` and `policy.risk` cost an agent before its next call, by the public API, on one core.
+"""What `risk_model.failure_probabilities` and `risk_model.risk` cost an agent before its next call, by the public API, on one core.
 
 Sessions of the scripted world, step after step as they went, with up to 15 steps behind a call; each is timed by the thread's CPU
 clock, and what that clock costs itself is taken off. The figure is for 8 candidates of which no text was met before in that form
 (new arguments every time), so all are embedded. The other rows: candidates that were weighed before; sessions that the
-policy meets in the middle, all of whose steps it has to read first; and the risk of one new call.
+risk model meets in the middle, all of whose steps it has to read first; and the risk of one new call.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ def run(quick: bool) -> Report:
     sessions = list(rollouts(0, 300))
     calls = [(step["tool"], step["arguments"]) for session in sessions for step in session["steps"]]
     weights = random_weights(1)
-    policy = RiskModel()
-    policy.swap(weights, replace(manifest_for(weights, "default"), tools=tuple(sorted({tool for tool, _ in calls}))))
+    risk_model = RiskModel()
+    risk_model.swap(
+        weights, replace(manifest_for(weights, "default"), tools=tuple(sorted({tool for tool, _ in calls})))
+    )
     count = QUICK_CALLS if quick else CALLS
-    timed = _Timed(policy, sessions, calls)
+    timed = _Timed(risk_model, sessions, calls)
     timed.going_on(QUICK_CALLS, fresh=False)  # what is loaded on first use is not a call's cost
     known, fresh = (timed.going_on(count, fresh=fresh) for fresh in (False, True))
     joined = timed.joined(count)
@@ -71,8 +73,8 @@ def run(quick: bool) -> Report:
 
 
 class _Timed:
-    def __init__(self, policy: RiskModel, sessions: list[dict[str, Any]], calls: list[tuple[str, Any]]) -> None:
-        self._policy = policy
+    def __init__(self, risk_model: RiskModel, sessions: list[dict[str, Any]], calls: list[tuple[str, Any]]) -> None:
+        self._risk_model = risk_model
         self._sessions = [
             (session["goal"], [_step(place, step) for place, step in enumerate(session["steps"])])
             for session in sessions
@@ -103,9 +105,9 @@ class _Timed:
             ]
             first, started = clock(), clock()
             if candidates == 1:
-                self._policy.risk(steps, goal, *some[0])
+                self._risk_model.risk(steps, goal, *some[0])
             else:
-                self._policy.score(steps, goal, some)
+                self._risk_model.failure_probabilities(steps, goal, some)
             taken.append((clock() - started - (started - first)) / 1e6)
         gc.unfreeze()
         return taken

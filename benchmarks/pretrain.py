@@ -130,7 +130,7 @@ and outcomes and foresees which step fails. It is frozen; what a fleet learns is
 {rows}
 
 An unseen world has other right answers under the same tools, so the base can only know how sessions go in general. It must
-not be used alone: without an adapter the policy abstains. It has never seen a real tool.
+not be used alone: without an adapter the risk model abstains. It has never seen a real tool.
 """
 
 

@@ -76,7 +76,7 @@ class BlockingFleet:
         broker: str | None = None,
         data: str | Path | None = None,
         tenant: str = DEFAULT_TENANT,
-        policy: bool = False,
+        adapters: bool = False,
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
         holdout_share: float | None = None,
@@ -85,7 +85,7 @@ class BlockingFleet:
             "broker": broker,
             "data": data,
             "tenant": tenant,
-            "policy": policy,
+            "adapters": adapters,
             "max_buffered_events": max_buffered_events,
             "fetch_wait_ms": fetch_wait_ms,
             "holdout_share": holdout_share,
@@ -194,9 +194,9 @@ class BlockingFleet:
         return self._fleet.dropped
 
     @property
-    def policy(self) -> RiskModel | None:
-        """See `Fleet.policy`."""
-        return self._fleet.policy
+    def risk_model(self) -> RiskModel | None:
+        """See `Fleet.risk_model`."""
+        return self._fleet.risk_model
 
     @property
     def adapter_version(self) -> str | None:

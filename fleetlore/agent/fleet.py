@@ -46,7 +46,7 @@ class Fleet:
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
         data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`.
         tenant: whose fleet it is.
-        policy: also follow the adapters and offer `policy`; needs the extra `[adapters]`.
+        adapters: also follow the adapters and offer `risk_model`; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
         fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower is
             sooner and costs more requests, which count where many agents share a small broker.
@@ -55,7 +55,7 @@ class Fleet:
 
     Raises:
         ConfigError: a name or setting is malformed, or no stack runs on `data`.
-        ModelUnavailable: on entering, with `policy=True`, where the extra or the packaged base is missing.
+        ModelUnavailable: on entering, with `adapters=True`, where the extra or the packaged base is missing.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Fleet:
         broker: str | None = None,
         data: str | Path | None = None,
         tenant: str = DEFAULT_TENANT,
-        policy: bool = False,
+        adapters: bool = False,
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
         holdout_share: float | None = None,
@@ -81,13 +81,13 @@ class Fleet:
             self.settings.broker, self.tenant, fetch_wait_ms=self.settings.fetch_wait_ms, clock=self.clock
         )
         self.safety = SafetyLessons(self.replica.index)
-        self._wants_policy = policy
+        self._follows_adapters = adapters
         self._subscriber: AdapterSubscriber | None = None
         self._open_actions = 0
 
     async def start(self) -> None:
         """What entering the context does; returns without waiting for the broker."""
-        if self._wants_policy:
+        if self._follows_adapters:
             # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
             self._subscriber = await asyncio.to_thread(self._new_subscriber)
             await self._subscriber.start()
@@ -112,7 +112,7 @@ class Fleet:
         await self.close()
 
     async def ready(self, timeout_seconds: float) -> bool:
-        """Wait until all lore (and with `policy=True` the newest adapter) that exists now is here; False if time is up."""
+        """Wait until all lore (and with `adapters=True` the newest adapter) that exists now is here; False if time is up."""
         waits = [self.replica.caught_up(timeout_seconds)]
         if self._subscriber is not None:
             waits.append(self._subscriber.caught_up(timeout_seconds))
@@ -197,13 +197,13 @@ class Fleet:
         return self.emitter.dropped
 
     @property
-    def policy(self) -> RiskModel | None:
-        """The policy in use; None without `policy=True`."""
-        return self._subscriber.policy if self._subscriber is not None else None
+    def risk_model(self) -> RiskModel | None:
+        """The risk model in use; None without `adapters=True`."""
+        return self._subscriber.risk_model if self._subscriber is not None else None
 
     @property
     def adapter_version(self) -> str | None:
-        """Version of the adapter in use; None on the bare base or without a policy."""
+        """Version of the adapter in use; None on the bare base or without a risk model."""
         return self._subscriber.version if self._subscriber is not None else None
 
     @property

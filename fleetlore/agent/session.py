@@ -33,11 +33,11 @@ __all__ = ["Action", "Session", "checked_name"]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
-_KEPT_CALLS = 32  # a policy reads no further back (`fleetlore.risk.network.MAX_STEPS`)
+_KEPT_CALLS = 32  # a risk model reads no further back (`fleetlore.risk.network.MAX_STEPS`)
 
 
 class _Made(NamedTuple):
-    """A call that ended, as a policy reads it."""
+    """A call that ended, as a risk model reads it."""
 
     tool: str
     arguments: str
@@ -153,17 +153,17 @@ class Session:
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         """What the adapter in use foresees of calls (tool, arguments) that may come next. No network; some 2 ms for eight.
 
-        None for a call that it cannot tell anything of, and for all where the fleet was opened without `policy=True`.
+        None for a call that it cannot tell anything of, and for all where the fleet was opened without `adapters=True`.
         """
-        policy = self._fleet.policy
-        return [None] * len(calls) if policy is None else policy.outlook(list(self._made), self.goal, calls)
+        risk_model = self._fleet.risk_model
+        return [None] * len(calls) if risk_model is None else risk_model.outlook(list(self._made), self.goal, calls)
 
     def risk(self, tool: str, arguments: object = None) -> Risk | None:
         """A warning where the adapter in use holds that a call will rather fail, with the failure that it looks like and what the
         fleet says about that; None where it does not, or cannot tell.
         """
-        policy = self._fleet.policy
-        return None if policy is None else policy.risk(list(self._made), self.goal, tool, arguments, self._hint)
+        risk_model = self._fleet.risk_model
+        return None if risk_model is None else risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint)
 
     def cautions(self) -> tuple[Caution, ...]:
         """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of advice.
@@ -259,7 +259,7 @@ class Session:
         self._episode.record(tool, arguments, result, error)
         self._guardian.took_place(tool, arguments, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, action.arguments, failed=failure is not None)
-        if self._fleet.policy is not None:
+        if self._fleet.risk_model is not None:
             self._made.append(
                 _Made(tool, arguments, failure.error_class if failure else None, error[1] if error else None)
             )

@@ -57,7 +57,7 @@ class StaticEncoder:
     """Mean of static token vectors, L2-normalised. One text gives the same bits in any batch.
 
     Source: WordLlama, `l2_supercat_256` (token embeddings of a Llama 2 vocabulary, trained for similarity).
-    Raises ModelUnavailable when the `[policy]` extra is not installed.
+    Raises ModelUnavailable when the `[adapters]` extra is not installed.
     """
 
     name = "wordllama-l2-supercat-256"

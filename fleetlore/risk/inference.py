@@ -40,9 +40,9 @@ NOTHING = KVCache(_NONE, _NONE)
 
 
 class InferenceEngine:
-    """One version. Never written to after it is made, so threads and policies can share it.
+    """One version. Never written to after it is made, so threads and risk models can share it.
 
-    weights: of `RiskNetwork` with the adapter folded in, float32, by the names of its state.
+    weights: of `RiskNetwork` with the adapter merged in, float32, by the names of its state.
     """
 
     def __init__(self, weights: Mapping[str, Vectors]) -> None:
@@ -57,7 +57,7 @@ class InferenceEngine:
     ) -> tuple[KVCache, list[float], list[float], Vectors]:
         """Read on in one pass: vectors (n + k, 256) are the n texts that came after `prefix` and k candidates for what comes next.
 
-        The session with those n texts, at most 33 in all, and P(fails), P(in vain) and signature (k, 64) of each candidate.
+        The session with those n texts, at most 33 in all, and P(fails), P(ineffective) and signature (k, 64) of each candidate.
         """
         fresh = len(vectors) - candidates
         upto = len(prefix) + fresh
@@ -68,8 +68,8 @@ class InferenceEngine:
         signatures = rows[:, 2:]
         lengths = np.sqrt(np.einsum("ij,ij->i", signatures, signatures))
         chances = _sigmoid(rows[:, :2])
-        fails, vain = chances[:, 0].tolist(), chances[:, 1].tolist()
-        return after, fails, vain, signatures / np.maximum(lengths, np.float32(1e-12))[:, None]
+        fails, ineffective = chances[:, 0].tolist(), chances[:, 1].tolist()
+        return after, fails, ineffective, signatures / np.maximum(lengths, np.float32(1e-12))[:, None]
 
     def steps(self, vectors: Vectors) -> Vectors:
         """P(the step fails) at each text of a session, (n, 256)."""

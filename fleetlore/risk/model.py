@@ -1,6 +1,6 @@
 """What an agent asks before it acts: how likely is each candidate to fail, given this session so far?
 
-The answer comes from the network of the adapter version in use. A version is prepared on the side (checked, folded into
+The answer comes from the network of the adapter version in use. A version is prepared on the side (checked, merged into
 a copy of the base, probed) and then swapped by reference, so that no call ever mixes two versions. Loading in place
 would tear: a call on another thread would read half of the old weights and half of the new.
 """
@@ -43,10 +43,10 @@ LEAST_LIKENESS = 0.5  # cosine below which a signature is no sign of a failure s
 
 KEPT_SESSIONS = 64
 
-# Agents of one process run the same versions: what one of them has folded and probed serves all, as a reader is never
+# Agents of one process run the same versions: what one of them has merged and probed serves all, as an engine is never
 # written to. Under everything that the result depends on, and only while somebody holds it.
-_folded: WeakValueDictionary[tuple[str, str, int, int, Probe], InferenceEngine] = WeakValueDictionary()
-_FOLDING = threading.Lock()  # one at a time: a fleet that folds on all cores at once stalls everything else
+_engines: WeakValueDictionary[tuple[str, str, int, int, Probe], InferenceEngine] = WeakValueDictionary()
+_MERGING = threading.Lock()  # one at a time: a fleet that merges on all cores at once stalls everything else
 
 
 class PrefixCache:
@@ -84,7 +84,7 @@ class LoadedAdapter:
     """
 
     manifest: AdapterManifest
-    reader: InferenceEngine
+    engine: InferenceEngine
     signatures: Vectors
     centres: Vectors
     sessions: PrefixCache
@@ -95,12 +95,12 @@ class Outlook(NamedTuple):
 
     Attributes:
         fails: P(the call fails).
-        vain: P(it is made in vain: it fails, or works and helps nothing past the error that stands in the way); None where the version
+        ineffective: P(the call is ineffective: it fails, or works and helps nothing past the error that stands in the way); None where the version
             has not shown that it can tell this of that tool.
     """
 
     fails: float
-    vain: float | None
+    ineffective: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def no_hint(pattern: str) -> None:
 class RiskModel:
     """Scores candidate actions under the version in use; starts on the bare base.
 
-    Raises ModelUnavailable when the `[policy]` extra or the packaged base is missing.
+    Raises ModelUnavailable when the `[adapters]` extra or the packaged base is missing.
     """
 
     def __init__(self, base: Base | None = None, encoder: StaticEncoder | None = None) -> None:
@@ -146,10 +146,12 @@ class RiskModel:
         manifest = self.manifest
         return manifest.version if manifest else None
 
-    def score(self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]) -> list[float | None]:
+    def failure_probabilities(
+        self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
+    ) -> list[float | None]:
         """P(fails) of each candidate (tool, arguments) as the next step after `steps`.
 
-        None where the policy abstains: the version in use has not learned that tool (on the bare base: any tool), or no goal
+        None where the risk model abstains: the version in use has not learned that tool (on the bare base: any tool), or no goal
         of this kind. Never blocks on a network; ~1 ms for 8 candidates.
         """
         return [None if found is None else found.fails for found in self.outlook(steps, goal, candidates)]
@@ -157,7 +159,7 @@ class RiskModel:
     def outlook(
         self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
     ) -> list[Outlook | None]:
-        """As `score`, and whether the call would be made in vain. A choice is best made by ln(1 - fails) + ln(1 - vain)."""
+        """As `failure_probabilities`, and whether the call would be ineffective. A choice is best made by ln(1 - fails) + ln(1 - ineffective)."""
         return [None if found is None else found[0] for found in self._read(self._current, steps, goal, candidates)]
 
     def risk(
@@ -168,7 +170,7 @@ class RiskModel:
         arguments: Any,
         hint: Callable[[str], str | None] = no_hint,
     ) -> Risk | None:
-        """A warning if this call is more likely to fail than not; None where it is not, or where the policy abstains.
+        """A warning if this call is more likely to fail than not; None where it is not, or where the risk model abstains.
 
         hint: what to say about a failure pattern, by its id.
         """
@@ -190,7 +192,7 @@ class RiskModel:
     def _read(
         self, current: LoadedAdapter | None, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
     ) -> list[tuple[Outlook, Vectors] | None]:
-        """Outlook and signature of each candidate; None where the policy abstains."""
+        """Outlook and signature of each candidate; None where the risk model abstains."""
         found: list[tuple[Outlook, Vectors] | None] = [None] * len(candidates)
         if current is None:
             return found
@@ -203,18 +205,18 @@ class RiskModel:
         vectors = self.encoder.encode([texts[0], *fresh, *(action_text(*candidates[index]) for index in asked)])
         if len(current.centres) and float((current.centres @ vectors[0]).max()) < current.manifest.familiar.least:
             return found
-        prefix, fails, vain, signatures = current.reader.read(prefix, vectors[1:], len(asked))
+        prefix, fails, ineffective, signatures = current.engine.read(prefix, vectors[1:], len(asked))
         if fresh:
             current.sessions.keep(texts, prefix)
         for place, index in enumerate(asked):
             known = candidates[index][0] in current.manifest.vain_tools
-            found[index] = Outlook(fails[place], vain[place] if known else None), signatures[place]
+            found[index] = Outlook(fails[place], ineffective[place] if known else None), signatures[place]
         return found
 
     def prepare(self, weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
-        """Check everything and fold; the version in use is not touched. ~20 ms, safe on another thread.
+        """Check everything and merge; the version in use is not touched. ~20 ms, safe on another thread.
 
-        What is folded is shared with the other policies of this process that run this version.
+        What is merged is shared with the other risk models of this process that run this version.
 
         Raises AdapterRefused with the reason `tampered`, `oversized`, `foreign`, `structure`, `not_finite` or `probe`.
         """
@@ -233,63 +235,63 @@ class RiskModel:
             centres = unpacked(manifest.familiar.centres, TEXT_DIMENSIONS)
         except ValueError as error:
             raise AdapterRefused("structure", f"signatures or goals: {error}") from error
-        return LoadedAdapter(manifest, self._reader(weights, manifest), signatures, centres, PrefixCache())
+        return LoadedAdapter(manifest, self._merged(weights, manifest), signatures, centres, PrefixCache())
 
     def apply(self, loaded: LoadedAdapter) -> None:
         """Put a prepared version into use: one assignment."""
         self._current = loaded
 
     def reset(self) -> None:
-        """Back to the bare base, on which the policy abstains: one assignment."""
+        """Back to the bare base, on which the risk model abstains: one assignment."""
         self._current = None
 
     def swap(self, weights: bytes, manifest: AdapterManifest) -> None:
         """Prepare and apply. Raises AdapterRefused; the version in use then stays."""
         self.apply(self.prepare(weights, manifest))
 
-    def folded(self, manifest: AdapterManifest) -> bool:
-        """Whether a policy of this process runs this version: to prepare it then takes 0.1 ms and no thread."""
-        return self._key(manifest) in _folded
+    def is_loaded(self, manifest: AdapterManifest) -> bool:
+        """Whether a risk model of this process runs this version: to prepare it then takes 0.1 ms and no thread."""
+        return self._key(manifest) in _engines
 
     def _key(self, manifest: AdapterManifest) -> tuple[str, str, int, int, Probe]:
         return self.base.sha256, manifest.version, manifest.rank, manifest.alpha, manifest.probe
 
-    def _reader(self, weights: bytes, manifest: AdapterManifest) -> InferenceEngine:
+    def _merged(self, weights: bytes, manifest: AdapterManifest) -> InferenceEngine:
         key = self._key(manifest)
-        # Before the lock: who is on an event loop must not wait for another version's folding.
-        reader = _folded.get(key)
-        if reader is not None:
-            return reader
-        with _FOLDING:
-            reader = _folded.get(key)
-            if reader is None:
-                folded = merge_lora(self.base.network, read_adapter(weights, manifest.rank), manifest.scale)
-                reader = _reader_of(folded)
-                self._check_probe(reader, manifest.probe)
-                _folded[key] = reader
-        return reader
+        # Before the lock: who is on an event loop must not wait for another version to be merged.
+        engine = _engines.get(key)
+        if engine is not None:
+            return engine
+        with _MERGING:
+            engine = _engines.get(key)
+            if engine is None:
+                merged = merge_lora(self.base.network, read_adapter(weights, manifest.rank), manifest.scale)
+                engine = _engine_of(merged)
+                self._check_probe(engine, manifest.probe)
+                _engines[key] = engine
+        return engine
 
-    def _check_probe(self, reader: InferenceEngine, probe: Probe) -> None:
-        answers, expected = _answers(reader, probe.seed), np.array(probe.expected)
+    def _check_probe(self, engine: InferenceEngine, probe: Probe) -> None:
+        answers, expected = _answers(engine, probe.seed), np.array(probe.expected)
         if answers.shape != expected.shape or not bool((np.abs(answers - expected) <= PROBE_TOLERANCE).all()):
-            raise AdapterRefused("probe", "the folded network does not answer as its manifest says")
+            raise AdapterRefused("probe", "the merged network does not answer as its manifest says")
         # An adapter without effect is the sign of a lost key prefix or of a path that skips it.
         if bool((np.abs(answers - _unadapted(self.base, probe.seed)) <= NO_CHANGE).all()):
             raise AdapterRefused("probe", "the adapter changes nothing")
 
 
-def _reader_of(network: RiskNetwork) -> InferenceEngine:
+def _engine_of(network: RiskNetwork) -> InferenceEngine:
     return InferenceEngine({name: tensor.numpy() for name, tensor in network.state_dict().items()})
 
 
-def _answers(reader: InferenceEngine, seed: int) -> Vectors:
+def _answers(engine: InferenceEngine, seed: int) -> Vectors:
     """What an agent's own reading gives for the probe: the same code that scores its actions."""
-    return np.concatenate([reader.steps(session) for session in probe_inputs(seed)])
+    return np.concatenate([engine.steps(session) for session in probe_inputs(seed)])
 
 
 @lru_cache(maxsize=4)
 def _unadapted(base: Base, seed: int) -> Vectors:
-    return _answers(_reader_of(base.network), seed)
+    return _answers(_engine_of(base.network), seed)
 
 
 def packed(vector: Vectors) -> str:
@@ -304,5 +306,5 @@ def unpacked(texts: tuple[str, ...], dimensions: int) -> Vectors:
     if any(len(row) != dimensions or not np.isfinite(row).all() for row in rows):
         raise ValueError(f"a vector is not {dimensions} finite numbers")
     vectors = np.array(rows, dtype=np.float32).reshape(len(rows), dimensions)
-    vectors.setflags(write=False)  # all policies of the process share it
+    vectors.setflags(write=False)  # all risk models of the process share it
     return vectors

@@ -1,7 +1,7 @@
 """The procedural memory: a small causal transformer over a session's goal, actions and outcomes.
 
 Tokens are text vectors in the order `goal, action 1, outcome 1, action 2, …`. At every action token the network gives
-the chance that this step fails and a signature of how, and, once an adapter has learned it, the chance that it is made in vain; at
+the chance that this step fails and a signature of how, and, once an adapter has learned it, the chance that it is ineffective; at
 every outcome token the chance that the session fails.
 
 The projections are plain `nn.Linear` modules and the blocks are our own: in `nn.TransformerEncoder`, eval mode takes a
@@ -31,7 +31,7 @@ try:
     from torch import Tensor, nn
     from torch.nn import functional
 except ImportError as error:
-    raise ModelUnavailable("the policy needs: pip install 'fleetlore[adapters]'") from error
+    raise ModelUnavailable("the risk model needs: pip install 'fleetlore[adapters]'") from error
 
 TEXT_DIMENSIONS = 256
 WIDTH = 128
@@ -50,7 +50,7 @@ class Reading:
     """What the network says at each of n tokens of b sessions.
 
     step: logits (b, n) that the step fails, meaningful at action tokens.
-    session: logits (b, n): at outcome tokens that the session fails, at action tokens that this step is made in vain. One head, because
+    session: logits (b, n): at outcome tokens that the session fails, at action tokens that this step is ineffective. One head, because
         a base without adapter knows only the first, and no new tensor makes the adapters over it foreign.
     signature: (b, n, 64), rows of length 1, meaningful at action tokens.
     """
@@ -131,7 +131,7 @@ def base_from_bytes(data: bytes) -> Base:
         tensors = safetensors.torch.load(data)
         network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, strict=True)
     except Exception as error:  # safetensors and torch raise several unrelated types for a damaged file
-        raise ModelUnavailable(f"the base of the policy is damaged: {error}") from error
+        raise ModelUnavailable(f"the base of the risk model is damaged: {error}") from error
     network.requires_grad_(False).eval()
     return Base(network, hashlib.sha256(data).hexdigest())
 
@@ -211,14 +211,14 @@ def check_structure(tensors: Mapping[str, Tensor], rank: int) -> None:
 
 def merge_lora(base: RiskNetwork, tensors: Mapping[str, Tensor], scale: float) -> RiskNetwork:
     """A copy of `base` with W + scale * B @ A in place of each target's weight. The base is not touched."""
-    folded = copy.deepcopy(base)
+    merged = copy.deepcopy(base)
     with torch.no_grad():
         for index in range(BLOCKS):
             for target in LORA_TARGETS:
                 a, b = (tensors[adapter_key(index, target, factor)].float() for factor in "AB")
-                weight = folded.get_submodule(f"blocks.{index}.{target}").get_parameter("weight")
+                weight = merged.get_submodule(f"blocks.{index}.{target}").get_parameter("weight")
                 weight.add_(scale * (b @ a))
-    return folded
+    return merged
 
 
 def probe_inputs(seed: int) -> Vectors:

@@ -15,7 +15,7 @@ _PUNCTUATION = re.compile(r'[\s{}\[\]",:]+')
 
 
 class StepLike(Protocol):
-    """What the policy reads of a past step; `fleetlore.wire.trajectory.Step` is one."""
+    """What the risk model reads of a past step; `fleetlore.wire.trajectory.Step` is one."""
 
     @property
     def tool(self) -> str: ...

@@ -1,6 +1,6 @@
-"""Follows the adapter topics and keeps an agent's policy on the version its channel points to.
+"""Follows the adapter topics and keeps an agent's risk model on the version its channel points to.
 
-A version is verified, folded and probed on the side; it is applied between two actions. Whatever is wrong with it is
+A version is verified, merged and probed on the side; it is applied between two actions. Whatever is wrong with it is
 counted by reason and the version in use stays.
 """
 
@@ -33,7 +33,7 @@ class _Staged:
 
 
 class AdapterSubscriber:
-    """Keeps `policy` on its channel's version, from `start()` to `close()`; survives broker outages.
+    """Keeps `risk_model` on its channel's version, from `start()` to `close()`; survives broker outages.
 
     Args:
         idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
@@ -49,13 +49,13 @@ class AdapterSubscriber:
         tenant: str,
         agent: str,
         trusted: PublicKeys,
-        policy: RiskModel,
+        risk_model: RiskModel,
         *,
         idle: Callable[[], bool] = lambda: True,
         storage: BlobStore | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.policy = policy
+        self.risk_model = risk_model
         self.refused: Counter[str] = Counter()
         self._bootstrap = bootstrap
         self._tenant = tenant
@@ -74,7 +74,7 @@ class AdapterSubscriber:
     @property
     def version(self) -> str | None:
         """Version in use; None on the bare base."""
-        return self.policy.version
+        return self.risk_model.version
 
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
@@ -82,7 +82,7 @@ class AdapterSubscriber:
         self._joining = asyncio.create_task(self._feed.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:
-        """Stop following. The policy stays on the version it has."""
+        """Stop following. The risk model stays on the version it has."""
         running = [task for task in (self._joining, self._fetch) if task is not None]
         for task in running:
             task.cancel()
@@ -109,7 +109,7 @@ class AdapterSubscriber:
         staged, self._pending = self._pending, None
         if staged is None:
             return False
-        self.policy.apply(staged.loaded)
+        self.risk_model.apply(staged.loaded)
         self._ack(staged.version, "applied", staged.load_seconds)
         return True
 
@@ -148,18 +148,20 @@ class AdapterSubscriber:
         weights, manifest = complete
         began = self._clock.monotonic()
         try:
-            if self.policy.folded(manifest):  # by another agent: a thread for each would take longer than all the rest
-                loaded = self.policy.prepare(weights, manifest)
+            if self.risk_model.is_loaded(
+                manifest
+            ):  # by another agent: a thread for each would take longer than all the rest
+                loaded = self.risk_model.prepare(weights, manifest)
             else:
-                # On a thread: folding takes ~20 ms, which the agent's event loop should not feel.
-                loaded = await asyncio.to_thread(self.policy.prepare, weights, manifest)
+                # On a thread: merging takes ~20 ms, which the agent's event loop should not feel.
+                loaded = await asyncio.to_thread(self.risk_model.prepare, weights, manifest)
         except AdapterRefused as refusal:
             self._inbox.reject(manifest.version)
             self._refuse(refusal, manifest.version)
             self._ack(manifest.version, refusal.reason, self._clock.monotonic() - began)
             return
         if self._inbox.complete() is None or self._inbox.pointer != pointer:
-            return  # rolled back or revoked while it was folded: what came meanwhile is staged next
+            return  # rolled back or revoked while it was merged: what came meanwhile is staged next
         self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
         if self._idle():
             self.apply_pending()
@@ -185,13 +187,13 @@ class AdapterSubscriber:
         await self._stage()
 
     def _leave_revoked(self) -> None:
-        """What is revoked is not run until something better comes: without a version the policy abstains."""
+        """What is revoked is not run until something better comes: without a version the risk model abstains."""
         if self._pending is not None and self._inbox.revoked(self._pending.version):
             self._pending = None
         version = self.version
         if version is not None and self._inbox.revoked(version):
-            log.warning("adapter %s is revoked: the policy abstains until another one comes", version[:12])
-            self.policy.reset()
+            log.warning("adapter %s is revoked: the risk model abstains until another one comes", version[:12])
+            self.risk_model.reset()
             self._ack(version, "revoked", 0.0)
 
     def _refuse(self, refusal: AdapterRefused, what: str) -> None:

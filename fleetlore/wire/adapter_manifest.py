@@ -126,14 +126,14 @@ class AdapterManifest:
     Attributes:
         version: sha256 of the weights; `ordinal` counts versions for people.
         data, sessions, agents: what it learned from beyond its parent; `agents` is how many, never who.
-        tools: those it may judge, by what it showed on held-out sessions; on any other tool the policy abstains.
+        tools: those it may judge, by what it showed on held-out sessions; on any other tool the risk model abstains.
         vain_tools: those of which it may also say whether a call is made in vain.
         metrics: the gate's figures.
         created: Unix seconds.
         batches: the updates that made it of its parent, in order: with `training` (settings, seed) they give the same
             weights again, to the byte, with the same release of torch on a CPU.
         signatures: the failure patterns it knows best, for the nearest one to a call that is likely to fail.
-        familiar: what goals it may judge; elsewhere the policy abstains.
+        familiar: what goals it may judge; elsewhere the risk model abstains.
         judges: how many of the sessions were judged by what, `source/version`.
         privacy: what was spent where it was learned with differential privacy; it then has no signatures and goals.
     """

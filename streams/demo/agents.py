@@ -38,7 +38,7 @@ class Adviser(Protocol):
         """What is known of `call` before it is made."""
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
-        """The chance that each call fails, by a learned policy; None where there is none, or where it abstains."""
+        """The chance that each call fails, by a learned risk model; None where there is none, or where it abstains."""
 
     async def perform(self, call: Call, environment: Environment) -> Reply:
         """Perform `call` and take note of what came of it."""
@@ -151,7 +151,7 @@ class Mind:
 
     def _least_risky(self, calls: Sequence[Call]) -> Call:
         safest = _clearly_least([self.adviser.advise(call).risk for call in calls])
-        # What memory cannot tell apart the policy may.
+        # What memory cannot tell apart the risk model may.
         return calls[safest or _clearly_least(self.adviser.predict(calls))]
 
     def _by_habit(self, calls: Sequence[Call]) -> list[Call]:

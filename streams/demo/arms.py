@@ -139,7 +139,7 @@ class FleetArm:
             self._progress()
 
     async def _join(self, name: str) -> Member:
-        fleet = Fleet(name, data=self._data, policy=True, fetch_wait_ms=FETCH_WAIT_MS)
+        fleet = Fleet(name, data=self._data, adapters=True, fetch_wait_ms=FETCH_WAIT_MS)
         member = Member(name, fleet, math.inf)
         self.members.append(member)
         await fleet.start()

@@ -44,7 +44,7 @@ class Figures:
             think before each call; `fleetlore replay` shows what the pipeline can take.
         patterns: failure patterns stored, of all three levels.
         adapter_versions: versions published by the trainer.
-        agents_on_latest_adapter: agents whose policy runs the version the channel points to.
+        agents_on_latest_adapter: agents whose risk model runs the version the channel points to.
         time_to_advice_seconds: from the first time a failure pattern was met, by whichever agent, until another agent that was
             there at the time could look it up without a network; over all (pattern, other agent) pairs.
         repeat_failures: failures by a rule of the world that some agent of the same arm had broken before; the network's

@@ -241,15 +241,15 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
         probed = np.concatenate([answers(network, session)[0] for session in probe_inputs(manifest["probe"]["seed"])])
         assert probed == pytest.approx(manifest["probe"]["expected"], abs=1e-3)
 
-    manifest, policy = document(signed, trusted), RiskModel()
-    policy.swap(first, replace(manifest_for(first, tenant), **told))  # type: ignore[arg-type]
+    manifest, risk_model = document(signed, trusted), RiskModel()
+    risk_model.swap(first, replace(manifest_for(first, tenant), **told))  # type: ignore[arg-type]
     network, session = folded(base, first, manifest), texts_of(GOAL, STEPS)
     for goal_now in (GOAL, "write a poem about the sea"):
         (vector,) = texts.vectors([goal_now])
         known = (
             max(vector @ unpacked(text) for text in manifest["familiar"]["centres"]) >= manifest["familiar"]["least"]
         )
-        expected = policy.score(STEPS, goal_now, CANDIDATES)
+        expected = risk_model.failure_probabilities(STEPS, goal_now, CANDIDATES)
         for (tool, arguments), chance in zip(CANDIDATES, expected, strict=True):
             if not known or tool not in manifest["tools"]:
                 assert chance is None
@@ -257,9 +257,12 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
             vectors = texts.vectors([*session, action_text(tool, arguments)])
             risks, signatures = answers(network, vectors)
             assert chance == pytest.approx(risks[-1], abs=1e-4)
-            warning = policy.risk(STEPS, goal_now, tool, arguments)
+            warning = risk_model.risk(STEPS, goal_now, tool, arguments)
             near = [unpacked(s["vector"]) @ signatures[-1] for s in manifest["signatures"] if s["tool"] == tool]
             assert (warning is not None) == (risks[-1] > 0.5)
             if warning is not None:
                 assert (warning.pattern is not None) == (max(near, default=0) >= 0.5)
-    assert all(policy.score(STEPS, GOAL, CANDIDATES)[:2]) and policy.score(STEPS, GOAL, CANDIDATES)[2] is None
+    assert (
+        all(risk_model.failure_probabilities(STEPS, GOAL, CANDIDATES)[:2])
+        and risk_model.failure_probabilities(STEPS, GOAL, CANDIDATES)[2] is None
+    )

@@ -1,4 +1,4 @@
-"""An agent's `Fleet(policy=True)` beside a publisher, on a real broker."""
+"""An agent's `Fleet(adapters=True)` beside a publisher, on a real broker."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def test_an_agent_swaps_between_two_actions_and_each_outcome_names_what_it
     async with AdapterPublisher(broker.address, key) as publisher:
         await publisher.publish(*versions[0])
         async with (
-            Fleet("acts", broker=broker.address, tenant=tenant, policy=True) as fleet,
-            Fleet("watches", broker=broker.address, tenant=tenant, policy=True) as other,
+            Fleet("acts", broker=broker.address, tenant=tenant, adapters=True) as fleet,
+            Fleet("watches", broker=broker.address, tenant=tenant, adapters=True) as other,
         ):
             await running(fleet, first)
             async with fleet.session(goal="tidy up") as session:
@@ -67,5 +67,5 @@ async def test_without_a_public_key_no_policy_is_followed(
 ) -> None:
     monkeypatch.delenv("FLEETLORE_PUBLIC_KEY", raising=False)
     with pytest.raises(ConfigError, match="FLEETLORE_PUBLIC_KEY"):
-        async with Fleet("a", broker=broker.address, tenant=tenant, policy=True):
+        async with Fleet("a", broker=broker.address, tenant=tenant, adapters=True):
             raise AssertionError("it was entered")

@@ -31,7 +31,7 @@ class Weights(Memory):
     """
 
     def __init__(self, base: Base, encoder: StaticEncoder, pace_seconds: float = EASY_SECONDS) -> None:
-        self.policy = RiskModel(base, encoder)
+        self.risk_model = RiskModel(base, encoder)
         self.updates = 0
         self.versions = 0
         self._learner = Learner(TENANT, base, encoder)
@@ -39,17 +39,17 @@ class Weights(Memory):
         self._now = 0.0
 
     async def twin(self) -> Weights:
-        kept: dict[int, object] = {id(shared): shared for shared in (self.policy.base, self.policy.encoder)}
+        kept: dict[int, object] = {id(shared): shared for shared in (self.risk_model.base, self.risk_model.encoder)}
         # A loaded version is never changed, so both may hold it; which one is in use is each one's own.
-        kept[id(self.policy)] = copy.copy(self.policy)
+        kept[id(self.risk_model)] = copy.copy(self.risk_model)
         return copy.deepcopy(self, kept)
 
     def recall(self, situation: Situation) -> Recall:
         calls = [(call.tool, call.arguments) for call in situation.candidates]
-        seen = self.policy.outlook(situation.steps, situation.goal, calls)
+        seen = self.risk_model.outlook(situation.steps, situation.goal, calls)
         return Recall(
             risks=[None if each is None else each.fails for each in seen],
-            vain=[None if each is None else each.vain for each in seen],
+            vain=[None if each is None else each.ineffective for each in seen],
         )
 
     async def learn(self, recorded: Recorded) -> None:
@@ -69,4 +69,4 @@ class Weights(Memory):
         data = (DataRange("judgments", 0, 0, int(self._now)),)
         manifest = self._learner.manifest(candidate, self.versions, data, self._now)
         self._learner.resume(candidate.weights, manifest)
-        self.policy.swap(candidate.weights, manifest)
+        self.risk_model.swap(candidate.weights, manifest)

@@ -115,18 +115,18 @@ async def test_weights_abstain_until_a_version_has_passed_and_twins_share_no_lea
     assert memory.recall(situation()).risks == [None, None]
     twin = await memory.twin()
     assert twin._learner is not memory._learner
-    assert twin.policy.base is memory.policy.base
+    assert twin.risk_model.base is memory.risk_model.base
 
 
 async def test_a_twin_of_weights_with_a_version_goes_its_own_way() -> None:
     memory = Weights(load_base(), shared_encoder())
     first, second = random_weights(1), random_weights(2)
-    memory.policy.swap(first, manifest_for(first, "default"))
+    memory.risk_model.swap(first, manifest_for(first, "default"))
     memory.recall(situation())
     twin = await memory.twin()
-    assert twin.policy.version == memory.policy.version
-    twin.policy.swap(second, manifest_for(second, "default"))
-    assert twin.policy.version != memory.policy.version
+    assert twin.risk_model.version == memory.risk_model.version
+    twin.risk_model.swap(second, manifest_for(second, "default"))
+    assert twin.risk_model.version != memory.risk_model.version
 
 
 def test_a_recorded_session_is_judged_by_its_environment() -> None:

@@ -363,7 +363,7 @@ async def test_an_agent_without_a_broker_goes_on(unused_address: str) -> None:
                 action.result = object()
             session.succeed()
         assert not await fleet.flush(0.1)
-        assert fleet.adapter_version is None and fleet.policy is None and fleet.adapters_refused == {}
+        assert fleet.adapter_version is None and fleet.risk_model is None and fleet.adapters_refused == {}
     assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
     assert (fleet.sent, fleet.dropped) == (0, 4)
 

@@ -59,20 +59,20 @@ def test_candidates_after_a_kept_session_read_as_full_passes_do(
     for part in (session[: cut + 1], session[cut + 1 :][:more]):
         prefix = READER.read(prefix, part, 0)[0]
     rest = session[len(prefix) :]
-    after, chances, vain, signatures = READER.read(prefix, np.concatenate([rest, candidates]), asked)
+    after, chances, ineffective, signatures = READER.read(prefix, np.concatenate([rest, candidates]), asked)
     assert len(after) == len(session)
     for place, candidate in enumerate(candidates):
         with torch.inference_mode():
             full = NETWORK(torch.from_numpy(np.concatenate([session, candidate[None]]))[None])
         assert chances[place] == pytest.approx(torch.sigmoid(full.step[0, -1]).item(), abs=1e-5)
-        assert vain[place] == pytest.approx(torch.sigmoid(full.session[0, -1]).item(), abs=1e-5)
+        assert ineffective[place] == pytest.approx(torch.sigmoid(full.session[0, -1]).item(), abs=1e-5)
         assert signatures[place] == pytest.approx(full.signature[0, -1].numpy(), abs=1e-5)
 
 
 def test_the_probe_is_answered_as_the_network_does() -> None:
     for network in (load_base().network, NETWORK):
-        reader = reader_of(network)
-        found = np.concatenate([reader.steps(session) for session in probe_inputs(3)])
+        engine = reader_of(network)
+        found = np.concatenate([engine.steps(session) for session in probe_inputs(3)])
         assert found == pytest.approx(np.array(probe_answers(network, 3)), abs=1e-5)
 
 

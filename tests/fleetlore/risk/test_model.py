@@ -50,84 +50,86 @@ GOING_ON.swap(*adapter(7))
 
 
 def test_the_bare_base_abstains() -> None:
-    assert RiskModel().score(STEPS, "clean up", CANDIDATES) == [None, None, None]
+    assert RiskModel().failure_probabilities(STEPS, "clean up", CANDIDATES) == [None, None, None]
     assert RiskModel().version is None
 
 
 def test_it_scores_the_tools_it_has_learned_and_no_other() -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(1))
-    first, unknown, last = policy.score(STEPS, "clean up", CANDIDATES)
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(1))
+    first, unknown, last = risk_model.failure_probabilities(STEPS, "clean up", CANDIDATES)
     assert unknown is None
     assert first is not None and last is not None
     assert 0 < first < 1 and first != last
 
 
 def test_a_score_does_not_depend_on_its_neighbours() -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(1))
-    together = policy.score(STEPS, "clean up", CANDIDATES)
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(1))
+    together = risk_model.failure_probabilities(STEPS, "clean up", CANDIDATES)
     for candidate, expected in zip(CANDIDATES, together, strict=True):
-        assert policy.score(STEPS, "clean up", [candidate])[0] == pytest.approx(expected, abs=1e-5)
+        assert risk_model.failure_probabilities(STEPS, "clean up", [candidate])[0] == pytest.approx(expected, abs=1e-5)
 
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_what_is_kept_of_sessions_changes_no_score(data: st.DataObject) -> None:
     """Sessions that go on in turns, branch, slide out of the window and are forgotten: each score is as if asked alone."""
-    policy = GOING_ON
+    risk_model = GOING_ON
     for _ in range(data.draw(st.integers(1, 6))):
         steps = data.draw(st.lists(st.sampled_from(STEPS + OTHERS), max_size=20))
         goal = data.draw(st.sampled_from(["clean up", "deploy"]))
         fresh = RiskModel()
-        assert policy._current is not None
-        fresh.apply(replace(policy._current, sessions=PrefixCache()))
-        expected = fresh.score(steps, goal, CANDIDATES)
+        assert risk_model._current is not None
+        fresh.apply(replace(risk_model._current, sessions=PrefixCache()))
+        expected = fresh.failure_probabilities(steps, goal, CANDIDATES)
         for upto in range(max(0, len(steps) - 3), len(steps) + 1):
-            found = policy.score(steps[:upto], goal, CANDIDATES)
+            found = risk_model.failure_probabilities(steps[:upto], goal, CANDIDATES)
         assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_few_sessions_are_kept() -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(1))
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(1))
     for number in range(KEPT_SESSIONS + 9):
-        policy.score(STEPS, f"goal {number}", CANDIDATES)
-    assert policy._current is not None and len(policy._current.sessions._kept) == KEPT_SESSIONS
+        risk_model.failure_probabilities(STEPS, f"goal {number}", CANDIDATES)
+    assert risk_model._current is not None and len(risk_model._current.sessions._kept) == KEPT_SESSIONS
 
 
 def test_a_swap_forgets_what_the_version_before_has_read() -> None:
     """The same session under three versions in turn: as fresh policies of each say."""
-    policy = RiskModel()
+    risk_model = RiskModel()
     for seed in (1, 2, 1):
         alone = RiskModel()
         alone.swap(*adapter(seed))
-        policy.swap(*adapter(seed))
+        risk_model.swap(*adapter(seed))
         for steps in (STEPS[:1], STEPS):
-            assert policy.score(steps, "g", CANDIDATES) == pytest.approx(alone.score(steps, "g", CANDIDATES), abs=1e-5)
+            assert risk_model.failure_probabilities(steps, "g", CANDIDATES) == pytest.approx(
+                alone.failure_probabilities(steps, "g", CANDIDATES), abs=1e-5
+            )
 
 
 def test_a_session_longer_than_the_network_reads_is_scored_by_its_end() -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(1))
-    expected = policy.score(STEPS * 50, "g", CANDIDATES)
-    assert policy.score(STEPS * 100, "g", CANDIDATES) == pytest.approx(expected, abs=1e-5)
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(1))
+    expected = risk_model.failure_probabilities(STEPS * 50, "g", CANDIDATES)
+    assert risk_model.failure_probabilities(STEPS * 100, "g", CANDIDATES) == pytest.approx(expected, abs=1e-5)
 
 
 def test_no_candidates_no_scores() -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(1))
-    assert policy.score(STEPS, "g", []) == []
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(1))
+    assert risk_model.failure_probabilities(STEPS, "g", []) == []
 
 
 def test_swapping_changes_the_version_and_the_scores() -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(1))
-    before = policy.score(STEPS, "g", CANDIDATES)
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(1))
+    before = risk_model.failure_probabilities(STEPS, "g", CANDIDATES)
     weights, manifest = adapter(2)
-    policy.swap(weights, manifest)
-    assert policy.version == manifest.version
-    assert policy.score(STEPS, "g", CANDIDATES) != before
+    risk_model.swap(weights, manifest)
+    assert risk_model.version == manifest.version
+    assert risk_model.failure_probabilities(STEPS, "g", CANDIDATES) != before
 
 
 def familiar_with(*goals: str) -> Familiar:
@@ -135,39 +137,43 @@ def familiar_with(*goals: str) -> Familiar:
 
 
 def test_it_abstains_on_goals_of_another_kind() -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(1, familiar=familiar_with("clean up the build folder", "refund the order")))
-    assert policy.score(STEPS, "refund the order", CANDIDATES)[0] is not None
-    assert policy.score(STEPS, "translate the poem into Finnish", CANDIDATES) == [None, None, None]
-    assert policy.risk(STEPS, "translate the poem into Finnish", "shell", {"cmd": "rm"}) is None
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(1, familiar=familiar_with("clean up the build folder", "refund the order")))
+    assert risk_model.failure_probabilities(STEPS, "refund the order", CANDIDATES)[0] is not None
+    assert risk_model.failure_probabilities(STEPS, "translate the poem into Finnish", CANDIDATES) == [None, None, None]
+    assert risk_model.risk(STEPS, "translate the poem into Finnish", "shell", {"cmd": "rm"}) is None
 
 
 def test_it_says_what_is_in_vain_of_tools_that_the_version_has_shown_it_of() -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(1))
-    assert [None if seen is None else seen.vain for seen in policy.outlook(STEPS, "g", CANDIDATES)] == [None] * 3
-    policy.swap(*adapter(1, vain_tools=("shell",)))
-    seen = policy.outlook(STEPS, "g", CANDIDATES)
-    assert [None if each is None else each.fails for each in seen] == policy.score(STEPS, "g", CANDIDATES)
-    assert all(each is None or (each.vain is not None and 0 <= each.vain <= 1) for each in seen)
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(1))
+    assert [None if seen is None else seen.ineffective for seen in risk_model.outlook(STEPS, "g", CANDIDATES)] == [
+        None
+    ] * 3
+    risk_model.swap(*adapter(1, vain_tools=("shell",)))
+    seen = risk_model.outlook(STEPS, "g", CANDIDATES)
+    assert [None if each is None else each.fails for each in seen] == risk_model.failure_probabilities(
+        STEPS, "g", CANDIDATES
+    )
+    assert all(each is None or (each.ineffective is not None and 0 <= each.ineffective <= 1) for each in seen)
     assert seen[0] is not None
 
 
 def likely_to_fail() -> tuple[RiskModel, dict[str, str]]:
     """A policy and arguments of a call that it holds for risky."""
-    policy = RiskModel()
+    risk_model = RiskModel()
     for seed in range(20):
-        policy.swap(*adapter(seed))
+        risk_model.swap(*adapter(seed))
         for arguments in ({"cmd": f"rm {n}"} for n in range(5)):
-            if (policy.score(STEPS, "clean up", [("shell", arguments)])[0] or 0) > 0.6:
-                return policy, arguments
+            if (risk_model.failure_probabilities(STEPS, "clean up", [("shell", arguments)])[0] or 0) > 0.6:
+                return risk_model, arguments
     raise AssertionError("no seed gives a risky call")
 
 
 def test_a_warning_names_the_nearest_failure_of_the_same_tool_and_its_hint() -> None:
-    policy, arguments = likely_to_fail()
-    (found,) = policy._read(policy._current, STEPS, "clean up", [("shell", arguments)])
-    assert found is not None and policy.manifest is not None
+    risk_model, arguments = likely_to_fail()
+    (found,) = risk_model._read(risk_model._current, STEPS, "clean up", [("shell", arguments)])
+    assert found is not None and risk_model.manifest is not None
     signature = found[1]
     other = np.roll(signature, 7)
     known = (
@@ -175,23 +181,23 @@ def test_a_warning_names_the_nearest_failure_of_the_same_tool_and_its_hint() -> 
         FailureSignature("far", "shell", packed(other)),
         FailureSignature("elsewhere", "browser", packed(signature)),
     )
-    assert policy._current is not None
-    policy._current = replace(
-        policy._current,
-        manifest=replace(policy.manifest, signatures=known),
+    assert risk_model._current is not None
+    risk_model._current = replace(
+        risk_model._current,
+        manifest=replace(risk_model.manifest, signatures=known),
         signatures=np.stack([signature, other, signature]),
     )
-    risk = policy.risk(STEPS, "clean up", "shell", arguments, hint={"same": "ask first"}.get)
+    risk = risk_model.risk(STEPS, "clean up", "shell", arguments, hint={"same": "ask first"}.get)
     assert risk is not None and (risk.pattern, risk.hint) == ("same", "ask first")
     assert risk.similarity == pytest.approx(1, abs=1e-3)
-    assert risk.probability == policy.score(STEPS, "clean up", [("shell", arguments)])[0]
+    assert risk.probability == risk_model.failure_probabilities(STEPS, "clean up", [("shell", arguments)])[0]
 
 
 def test_a_warning_without_a_like_failure_names_none() -> None:
-    policy, arguments = likely_to_fail()
-    risk = policy.risk(STEPS, "clean up", "shell", arguments)
+    risk_model, arguments = likely_to_fail()
+    risk = risk_model.risk(STEPS, "clean up", "shell", arguments)
     assert risk is not None and risk.pattern is None and risk.hint is None
-    assert policy.risk(STEPS, "clean up", "unknown", arguments) is None
+    assert risk_model.risk(STEPS, "clean up", "unknown", arguments) is None
 
 
 def test_vectors_survive_their_text_form() -> None:
@@ -249,13 +255,13 @@ def truthful(weights: bytes, **changes: Any) -> tuple[bytes, AdapterManifest]:
     ],
 )
 def test_what_is_refused_leaves_the_old_version(weights: bytes, manifest: AdapterManifest, reason: str) -> None:
-    policy = RiskModel()
-    policy.swap(*adapter(9))
-    before = policy.version, policy.score(STEPS, "g", CANDIDATES)
+    risk_model = RiskModel()
+    risk_model.swap(*adapter(9))
+    before = risk_model.version, risk_model.failure_probabilities(STEPS, "g", CANDIDATES)
     with pytest.raises(AdapterRefused) as refused:
-        policy.swap(weights, manifest)
+        risk_model.swap(weights, manifest)
     assert refused.value.reason == reason
-    assert (policy.version, policy.score(STEPS, "g", CANDIDATES)) == before
+    assert (risk_model.version, risk_model.failure_probabilities(STEPS, "g", CANDIDATES)) == before
 
 
 def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after_them() -> None:
@@ -264,9 +270,9 @@ def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after
     one.swap(weights, manifest)
     own = replace(manifest, tools=("shell",))
     loaded = other.prepare(weights, own)
-    assert one._current is not None and loaded.reader is one._current.reader
+    assert one._current is not None and loaded.engine is one._current.engine
     assert loaded.manifest is own  # what is not the network's is each policy's own
-    kept = weakref.ref(loaded.reader)
+    kept = weakref.ref(loaded.engine)
     one.swap(*adapter(32))
     del loaded
     gc.collect()
@@ -274,9 +280,9 @@ def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after
 
 
 def test_a_shared_version_does_not_let_a_manifest_pass_that_says_otherwise() -> None:
-    policy = RiskModel()
+    risk_model = RiskModel()
     weights, manifest = adapter(31)
-    policy.swap(weights, manifest)
+    risk_model.swap(weights, manifest)
     for odd in (replace(manifest, alpha=32), replace(manifest, probe=Probe(1, (0.5,)))):
         with pytest.raises(AdapterRefused, match="probe"):
             RiskModel().prepare(weights, odd)
@@ -289,23 +295,23 @@ def test_an_adapter_without_effect_is_refused_though_its_probe_agrees() -> None:
 
 
 def test_no_call_ever_mixes_two_versions() -> None:
-    policy = RiskModel()
-    loaded = [policy.prepare(*adapter(seed)) for seed in (1, 2)]
+    risk_model = RiskModel()
+    loaded = [risk_model.prepare(*adapter(seed)) for seed in (1, 2)]
     expected = set()
     for version in loaded:
-        policy.apply(version)
-        expected.add(tuple(policy.score(STEPS, "g", CANDIDATES)))
+        risk_model.apply(version)
+        expected.add(tuple(risk_model.failure_probabilities(STEPS, "g", CANDIDATES)))
     done = threading.Event()
 
     def swap() -> None:
         while not done.wait(0.0005):
             for version in loaded:
-                policy.apply(version)
+                risk_model.apply(version)
 
     swapping = threading.Thread(target=swap)
     swapping.start()
     try:
-        seen = {tuple(policy.score(STEPS, "g", CANDIDATES)) for _ in range(200)}
+        seen = {tuple(risk_model.failure_probabilities(STEPS, "g", CANDIDATES)) for _ in range(200)}
     finally:
         done.set()
         swapping.join()
@@ -313,9 +319,9 @@ def test_no_call_ever_mixes_two_versions() -> None:
 
 
 async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
-    policy, arguments = likely_to_fail()
+    risk_model, arguments = likely_to_fail()
     fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
-    subscriber: Any = SimpleNamespace(policy=policy, version=policy.version, apply_pending=lambda: None)
+    subscriber: Any = SimpleNamespace(risk_model=risk_model, version=risk_model.version, apply_pending=lambda: None)
     fleet._subscriber = subscriber
     async with fleet.session(goal="clean up") as session:
         async with session.action("shell", {"cmd": "ls"}):
@@ -325,8 +331,8 @@ async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
         calls = [("shell", arguments), ("unknown", {})]
         denied = failure_of("shell", {"cmd": "rm"}, "1", "denied\nmore").error_class
         steps = [STEPS[0], structs.replace(STEPS[1], error_type=denied)]
-        assert session.outlook(calls) == policy.outlook(steps, "clean up", calls)
-        assert session.risk(*calls[0]) == policy.risk(steps, "clean up", *calls[0])
+        assert session.outlook(calls) == risk_model.outlook(steps, "clean up", calls)
+        assert session.risk(*calls[0]) == risk_model.risk(steps, "clean up", *calls[0])
         assert session.risk(*calls[1]) is None
     fleet._subscriber = None
     async with fleet.session(goal="clean up") as session:

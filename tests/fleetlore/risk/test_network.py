@@ -48,9 +48,9 @@ def test_signatures_have_length_one() -> None:
 def test_fold_changes_a_copy_only() -> None:
     base = load_base()
     before = base_to_bytes(base.network)
-    folded = merge_lora(base.network, read_adapter(random_weights(1), 8), 2.0)
+    merged = merge_lora(base.network, read_adapter(random_weights(1), 8), 2.0)
     assert base_to_bytes(base.network) == before
-    assert probe_answers(folded, 1) != probe_answers(base.network, 1)
+    assert probe_answers(merged, 1) != probe_answers(base.network, 1)
 
 
 def test_a_base_survives_the_round_trip() -> None:

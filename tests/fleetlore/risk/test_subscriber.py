@@ -69,9 +69,9 @@ async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_th
     other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, RiskModel())
     await deliver(other, weights, manifest, 1)
     assert other.version == manifest.version
-    assert other.policy._current is not None and subscriber.policy._current is not None
-    assert other.policy._current.reader is subscriber.policy._current.reader
-    assert other.policy._current.sessions is not subscriber.policy._current.sessions
+    assert other.risk_model._current is not None and subscriber.risk_model._current is not None
+    assert other.risk_model._current.engine is subscriber.risk_model._current.engine
+    assert other.risk_model._current.sessions is not subscriber.risk_model._current.sessions
 
 
 async def test_a_busy_agent_gets_it_between_two_actions(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
@@ -161,15 +161,15 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     await deliver(subscriber, *version(1), 1)
     weights, manifest = version(2)
     folding, revoked = threading.Event(), threading.Event()
-    prepare, run = subscriber.policy.prepare, []
+    prepare, run = subscriber.risk_model.prepare, []
 
     def slow(weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
         folding.set()
         assert revoked.wait(30)
         return prepare(weights, manifest)
 
-    monkeypatch.setattr(subscriber.policy, "prepare", slow)
-    monkeypatch.setattr(subscriber.policy, "apply", lambda loaded: run.append(loaded))
+    monkeypatch.setattr(subscriber.risk_model, "prepare", slow)
+    monkeypatch.setattr(subscriber.risk_model, "apply", lambda loaded: run.append(loaded))
     await deliver(subscriber, storage.put("acme", manifest.version, weights).to_json(), manifest, 2)
     assert await asyncio.to_thread(folding.wait, 30)
     revocation = Revocation(ADAPTER, "acme", "version", manifest.version, "bad", 0.0)

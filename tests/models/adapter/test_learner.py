@@ -132,9 +132,9 @@ def test_a_passed_candidate_is_loadable_by_an_agent() -> None:
     candidate = source.candidate()
     assert candidate.report.passed
     manifest = source.manifest(candidate, 1, (), 5.0)
-    policy = RiskModel()
-    policy.swap(candidate.weights, manifest)
-    assert policy.version == manifest.version
+    risk_model = RiskModel()
+    risk_model.swap(candidate.weights, manifest)
+    assert risk_model.version == manifest.version
     assert manifest.parent is None
     assert manifest.sessions > 60 and manifest.agents > 5
 
