@@ -19,9 +19,11 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
-from streams.runtime import faust_adapter as faust_seam
+from streams.runtime import faust_adapter
 from streams.runtime.circuit_breaker import Breaker
-from streams.runtime.delivery import Delivery, Ledger
+from streams.runtime.delivery import Delivery
+from streams.runtime.faust_consumer import FleetTransport
+from streams.runtime.ledger import Ledger
 from streams.stage.base import Stage
 from streams.stages.pipeline import judge_chain, language_model, pipeline
 
@@ -67,9 +69,9 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._ledger = Ledger()
         clock = SystemClock()
         self._store = MilvusStore.from_settings(settings, metrics)
-        self._outbox = BatchProducer(settings.broker)
+        self._batch_producer = BatchProducer(settings.broker)
         breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
-        self._delivery = Delivery(self._store, self._outbox, metrics, clock, self._ledger, breaker=breaker)
+        self._delivery = Delivery(self._store, self._batch_producer, metrics, clock, self._ledger, breaker=breaker)
         self._model = language_model(settings, metrics)
         self._stages = pipeline(
             self._store,
@@ -99,7 +101,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.task(health.keep_beating)
 
     def _new_transport(self) -> Any:
-        return faust_seam.transport(self, self._settings.fetch_wait_ms)
+        return FleetTransport(self, self._settings.fetch_wait_ms)
 
     def _add_agent(self, stage: Stage) -> None:
         names = [topic(tenant, stage.reads) for tenant in self._settings.tenants]
@@ -108,9 +110,9 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
 
         async def run(stream: Any) -> None:
-            async for events in faust_seam.batches(stream, BATCH_PLACES, stage.linger_seconds):
+            async for events in faust_adapter.batches(stream, BATCH_PLACES, stage.linger_seconds):
                 async with self._turns[stage.name]:
-                    batch = faust_seam.current(self, events) if self._open else []
+                    batch = faust_adapter.current(self, events) if self._open else []
                     if batch:
                         await self._run(stage, batch)
 
@@ -122,8 +124,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._running[stage.name] = asyncio.create_task(self._process(stage, batch))
         await asyncio.wait([self._running[stage.name]])
 
-    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> faust_seam.Buffer:
-        return faust_seam.Buffer(maxsize=maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume)
+    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> faust_adapter.Buffer:
+        return faust_adapter.Buffer(
+            maxsize=maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume
+        )
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
         """Run one batch. What it cannot survive ends the worker without a commit.
@@ -170,7 +174,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def on_start(self) -> None:
         await ensure_topics(self._settings)
-        await self._outbox.start()
+        await self._batch_producer.start()
         await self._open_store()
         await super().on_start()
 
@@ -195,7 +199,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_stop(self) -> None:
         """Fetch no more, finish or give up the batches under way, commit, and only then let go of the partitions."""
         self._health.unready("partitions", "stopping")
-        faust_seam.stop_fetching(self)
+        faust_adapter.stop_fetching(self)
         await self._settle(self._settings.drain_seconds)
         await super().on_stop()
         for stage in self._stages:
@@ -203,7 +207,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._delivery.forget()
         if self._model is not None:
             await self._model.close()
-        await self._outbox.stop()
+        await self._batch_producer.stop()
         await self._store.close()
 
     def _on_rebalance_when_stopped(self) -> None:
@@ -243,7 +247,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         offsets = self._ledger.take()
         if not offsets:
             return
-        committed = await faust_seam.commit(self, offsets)
+        committed = await faust_adapter.commit(self, offsets)
         self._metrics.commits("ok" if committed else "rebalanced").inc()
         if committed:
             self._ledger.settle(offsets)
@@ -254,7 +258,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:
-            self._metrics.paused_partitions().set(faust_seam.paused(self))
-            for tp, lag in (await faust_seam.lags(self, self._ledger.positions())).items():
+            self._metrics.paused_partitions().set(faust_adapter.paused(self))
+            for tp, lag in (await faust_adapter.lags(self, self._ledger.positions())).items():
                 self._metrics.consumer_lag(tp.topic, tp.partition).set(lag)
             await self.sleep(LAG_SECONDS)

@@ -1,40 +1,42 @@
-"""The breaker: a stream that is refused wholesale stops the worker, instead of draining into the dead letters.
+"""Stop the worker when a whole stream is refused, instead of draining the stream into the dead letters.
 
 One bad record is a dead letter. When *everything* is bad, the fault is not in the records: a producer was deployed with
-another schema, or this worker with a bug. Then the log is the safe place and the dead letters are not, so the worker ends
-without committing the batch, loudly, and does so again when it is started before somebody has looked.
+another schema, or this worker with a bug. Then the log is the safe place and the dead letters are not. So the worker ends
+without committing the batch, with an error, and does so again at each start until the cause is removed.
 
-It trips where both hold, for one topic as this worker reads it:
+The breaker trips where both hold, for one topic as this worker reads it:
 
-- a run: the last `run_records` records in a row were lost, on whatever partitions. A record is lost if not one event of it
-  could be used; one good event anywhere on the topic ends the run.
+- a run: the last `run_records` records in a row were lost, on any partitions. A record is lost if no event of it could be
+  used; one good event anywhere on the topic ends the run.
 - a ratio: of the last `WINDOW_RUNS * run_records` records (fewer after a start) more than `ratio` were lost.
 
-Either alone would be a weapon. By a ratio alone, an agent that writes a little more garbage than the others write events
-would stop their pipeline, though every good event is still being processed. By a run alone, one burst of garbage would,
-in a pause of the others. Counting records and not events keeps an array of a million bad events at the weight of one.
-What is left: who may write to a tenant's topic and writes many times as much as all its agents together, for long, stops
-the workers of that tenant. That is a flood, which the broker's quotas are for; nothing is lost by stopping, and a tenant
-that is not trusted gets workers of its own (`FLEETLORE_TENANTS`).
+Either alone would be a weapon. By the ratio alone, an agent that writes more garbage than the others write events would stop
+their pipeline, though every good event is processed. By the run alone, one burst of garbage in a pause of the others would.
+Counting records and not events keeps an array of a million bad events at the weight of one. A client that writes many times
+as much as all agents of its tenant together, for long, can still stop the tenant's workers. That is a flood, which the
+broker's quotas are for; nothing is lost by stopping, and an untrusted tenant gets its own workers (`FLEETLORE_TENANTS`).
 
-A single bad record or a handful never trip it: `run_records` is also the smallest sample. The counts live in the process,
-so a start counts anew. But while a run is suspect, `streams.runtime.delivery` puts off the commit of its records, so that whoever
-starts next finds the run in the log and stops at the same place, however often it is started.
+A handful of bad records never trips it: `run_records` is also the smallest sample. The counts live in the process, so a start
+counts anew. But while a run is suspect, `streams.runtime.delivery` holds its commit back, so that the next start finds the
+run in the log and stops at the same place.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetlore.errors import BreakerTripped
-from streams.stage.base import TopicPartition
+from streams.runtime.dead_letters import is_lost
+from streams.stage.base import DeadLetter, Record, TopicPartition
 
 # How far the ratio looks back, in runs.
 WINDOW_RUNS = 10
-# A run is suspect from here on; from its first record where nothing good was seen on the stream since the start.
+# A run of this length is suspect; where no good record was seen on the stream since the start, its first record is.
 SUSPECT_RECORDS = 10
+# An event behind a gap was good when it came. That the one before it is missing says nothing about the stream's schema.
+NOT_LOST = frozenset({"sequence_gap"})
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class _Stream:
 
 
 class Breaker:
-    """Counts what was lost, by stream: a topic, or a collection of the store.
+    """Counts lost records by stream: a topic, or a collection of the store.
 
     Args:
         ratio: of the last records, above which a run trips it; in 0..1.
@@ -59,8 +61,29 @@ class Breaker:
         self._run_records = run_records
         self._streams: dict[str, _Stream] = {}
 
+    def weigh(self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter]) -> None:
+        """Count each record of a batch as good or lost.
+
+        Raises:
+            BreakerTripped: it is one lost record too many.
+        """
+        bad: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
+        for letter in dead_letters:
+            if letter.reason not in NOT_LOST:
+                bad.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
+        if not bad:
+            for name, records in Counter([record.topic for record in batch]).items():
+                self.good(name, records)
+            return
+        for record in batch:
+            mine = bad.get((record.tp, record.offset))
+            if mine and is_lost(record, mine):
+                self.lost(record.topic, mine[0].reason, record.tp, record.offset)
+            else:
+                self.good(record.topic)
+
     def good(self, name: str, records: int = 1) -> None:
-        """Records of which at least one event could be used."""
+        """Count records of which at least one event could be used."""
         stream = self._stream(name)
         stream.recent.extend([False] * min(records, WINDOW_RUNS * self._run_records))
         stream.seen_good = True
@@ -70,7 +93,7 @@ class Breaker:
             stream.starts.clear()
 
     def lost(self, name: str, reason: str, tp: TopicPartition | None = None, offset: int = 0) -> None:
-        """One record, of which nothing could be used.
+        """Count a record of which nothing could be used.
 
         Raises:
             BreakerTripped: it is one too many.
@@ -85,16 +108,16 @@ class Breaker:
             raise BreakerTripped(self._report(name, stream))
 
     def run(self, name: str) -> int:
-        """How many records in a row were lost, up to now."""
+        """Return how many records in a row were lost, up to now."""
         return self._stream(name).run
 
     def suspect(self, name: str) -> Mapping[TopicPartition, int]:
-        """Offset of the first record of the run on each partition, if it is long enough to put off its commit."""
+        """Return the first offset of the run on each partition, if it is long enough to hold its commit back."""
         stream = self._stream(name)
         return stream.starts if stream.run >= SUSPECT_RECORDS or not stream.seen_good else {}
 
     def forget(self) -> None:
-        """Partitions were handed out anew: what was not committed is read again and must not be counted twice."""
+        """Drop all counts: partitions were assigned anew, and uncommitted records are read again."""
         self._streams.clear()
 
     def _stream(self, name: str) -> _Stream:

@@ -1,4 +1,4 @@
-"""Which records of a batch are lost, what is written for their bad events, and how many letters there are."""
+"""Make the dead-letter records of bad events, tell which records are lost, and count a tenant's dead letters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
-# The emitter puts no more events than these into a record. What holds more bad ones is buried whole, as one letter, or a
-# record of a megabyte could make half a million of them.
-MOST_LETTERS = 64
+# The emitter puts no more events into a record. A record with more bad ones becomes one dead letter, or a megabyte could make
+# half a million of them.
+MAX_PER_RECORD = 64
 
 
 def is_lost(record: Record, letters: Sequence[DeadLetter]) -> bool:
-    """Whether not one event of a record could be used. Only for records with letters, which are rare: it decodes again."""
+    """Whether no event of a record could be used. Ask only for a record with dead letters: it is decoded again."""
     value = record.value or b""
     if any(letter.value == value for letter in letters):
         return True
@@ -29,23 +29,23 @@ def is_lost(record: Record, letters: Sequence[DeadLetter]) -> bool:
     return not isinstance(events, list) or len(letters) >= len(events)
 
 
-def letters_of(stage: Stage, letters: Sequence[DeadLetter]) -> list[RawRecord]:
-    """What to write for the bad events of a batch."""
+def records_of(stage: Stage, letters: Sequence[DeadLetter]) -> list[RawRecord]:
+    """Make the records of a batch's dead letters."""
     by_record: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
     for letter in letters:
         by_record.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
     written: list[RawRecord] = []
     for each in by_record.values():
-        if len(each) > MOST_LETTERS:
+        if len(each) > MAX_PER_RECORD:
             first = each[0]
             detail = f"{len(each)} bad events, of which the first: {first.detail}"
             each = [first._replace(value=first.record.value or b"", detail=detail)]
-        written += [letter_of(stage, letter) for letter in each]
+        written += [record_of(stage, letter) for letter in each]
     return written
 
 
-def letter_of(stage: Stage, letter: DeadLetter) -> RawRecord:
-    """What to write for one of them."""
+def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
+    """Make the record of one dead letter."""
     record = letter.record
     return dead_letter(
         to=topic(tenant_of(record.topic), "dead-letters"),
@@ -63,10 +63,10 @@ def letter_of(stage: Stage, letter: DeadLetter) -> RawRecord:
 
 
 async def count_dead_letters(settings: Settings, tenant: str) -> int:
-    """Records that were ever written to the tenant's dead-letter topic, marks of what was sent back included.
+    """Count the records ever written to the tenant's dead-letter topic, marks of redriven ones included.
 
     Raises:
-        BrokerUnavailable: nobody answers there.
+        BrokerUnavailable: the broker does not answer.
     """
     async with observer(settings.broker) as consumer:
         partitions = await partitions_of(consumer, topic(tenant, "dead-letters"))

@@ -39,7 +39,8 @@ from streams.embedded.broker import EmbeddedBroker, free_port
 from streams.offline.drain import wait_drained
 from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.state_hash import Knowledge, read_knowledge
-from streams.runtime.delivery import Delivery, Ledger
+from streams.runtime.delivery import Delivery
+from streams.runtime.ledger import Ledger
 from streams.stage.base import Outgoing, Record, Stage
 from streams.stages.pipeline import pipeline as all_stages
 from streams.stages.s3_judgments.language_model import LanguageModel

@@ -17,7 +17,8 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from sinks.redrive import Choice, redrive
 from streams.embedded.broker import EmbeddedBroker
-from streams.runtime.delivery import Delivery, Ledger
+from streams.runtime.delivery import Delivery
+from streams.runtime.ledger import Ledger
 from streams.stage.base import Effects, Record, Stage, TopicPartition
 
 TOO_LONG = "x" * 70_000

@@ -24,7 +24,8 @@ from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
 from streams.commands.redrive import register
 from streams.embedded.broker import EmbeddedBroker
-from streams.runtime.delivery import Delivery, Ledger
+from streams.runtime.delivery import Delivery
+from streams.runtime.ledger import Ledger
 from streams.stage.base import Record
 from streams.stages.s1_sessions.stage import SessionsStage
 

@@ -14,7 +14,8 @@ from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.dead_letter import RawRecord
 from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
-from streams.runtime.delivery import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Delivery, Ledger
+from streams.runtime.delivery import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Delivery
+from streams.runtime.ledger import Ledger
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, TopicPartition
 
 EVENTS = "fleetlore.acme.events"

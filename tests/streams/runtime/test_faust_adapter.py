@@ -1,4 +1,4 @@
-"""The seam to Faust, on two brokers: what we take of its private parts still does what we rely on.
+"""The adapter to Faust, on two brokers: the private parts of Faust that it uses still do what we rely on.
 
 If one of these fails after an upgrade of Faust or aiokafka, then events would be lost or late: mend `streams/runtime/faust_adapter.py`.
 """
@@ -14,7 +14,6 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,21 +24,21 @@ from mode import Service
 from fleetlore.kafka.offsets import observer
 from fleetlore.testing.mock_cluster import Failure, MockCluster, Request
 from streams.embedded.broker import EmbeddedBroker
-from streams.runtime import faust_adapter as faust_seam
+from streams.runtime.faust_consumer import FleetConsumer
 from streams.stage.base import TopicPartition
 
 pytestmark = pytest.mark.timeout(300)
 
-SCRIPT = Path(__file__).with_name("seam_worker.py")
+SCRIPT = Path(__file__).with_name("adapter_worker.py")
 PATIENCE_SECONDS = 100.0
 FETCH_WAIT_MS = 37
-BUFFER_PLACES = 64  # as in seam_worker.py, of 16 KiB each
+BUFFER_PLACES = 64  # as in adapter_worker.py, of 16 KiB each
 LARGE = 256 * 1024  # bytes of a record as an emitter fills it at most
 LARGE_PLACES = 17
 
 
-class SeamWorker:
-    """`seam_worker.py` as a process."""
+class AdapterWorker:
+    """`adapter_worker.py` as a process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -88,7 +87,7 @@ class SeamWorker:
 
 
 @asynccontextmanager
-async def seam_worker(bootstrap: str, topic: str, group: str) -> AsyncIterator[SeamWorker]:
+async def adapter_worker(bootstrap: str, topic: str, group: str) -> AsyncIterator[AdapterWorker]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(SCRIPT),
@@ -100,7 +99,7 @@ async def seam_worker(bootstrap: str, topic: str, group: str) -> AsyncIterator[S
         stdout=asyncio.subprocess.PIPE,
         cwd=SCRIPT.parents[2],
     )
-    worker = SeamWorker(process)
+    worker = AdapterWorker(process)
     try:
         yield worker
     finally:
@@ -129,10 +128,10 @@ async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
         await make_topics(bootstrap, tenant, "events", partitions=1)
     else:
         bootstrap = request.getfixturevalue("mock_cluster")
-    topic, group = f"fleetlore.{tenant}.events", f"seam-{uuid.uuid4().hex[:8]}"
+    topic, group = f"fleetlore.{tenant}.events", f"adapter-{uuid.uuid4().hex[:8]}"
     await produce(bootstrap, topic, range(20))
 
-    async with seam_worker(bootstrap, topic, group) as worker:
+    async with adapter_worker(bootstrap, topic, group) as worker:
         assert await worker.records(20) == [(number, str(number)) for number in range(20)]
         assert worker.facts["fetch_wait_ms"] == FETCH_WAIT_MS
         # A second round through the stream: Faust's own commit (every 0.1 s) has had its chance when it is through.
@@ -149,7 +148,7 @@ async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
         assert await committed(bootstrap, topic, group) == 12
         await worker.kill()
 
-    async with seam_worker(bootstrap, topic, group) as worker:
+    async with adapter_worker(bootstrap, topic, group) as worker:
         assert await worker.records(15) == [(number, str(number)) for number in range(12, 27)]
         assert await committed(bootstrap, topic, group) == 12
 
@@ -169,7 +168,7 @@ async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: 
     cluster.move_leader(topic, 0, 1)
     cluster.move_coordinator(group, 2)
     await produce(cluster.address, topic, range(10))
-    async with seam_worker(cluster.address, topic, group) as worker:
+    async with adapter_worker(cluster.address, topic, group) as worker:
         assert await worker.records(10) == [(number, str(number)) for number in range(10)]
         cluster.fail_next(
             Request.OFFSET_COMMIT,
@@ -187,7 +186,7 @@ async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: 
         assert await worker.commit(12)
         assert await committed(cluster.address, topic, group) == 12
         await worker.kill()
-    async with seam_worker(cluster.address, topic, group) as worker:
+    async with adapter_worker(cluster.address, topic, group) as worker:
         assert await worker.records(3) == [(number, str(number)) for number in range(12, 15)]
 
 
@@ -196,10 +195,10 @@ async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
 ) -> None:
     topic, group = f"fleetlore.{tenant}.events", tenant
     await make_topics(broker.address, tenant, "events", partitions=2)
-    async with seam_worker(broker.address, topic, group) as first:
+    async with adapter_worker(broker.address, topic, group) as first:
         assert (await first.answer("assigned"))["assigned"] == [0, 1]
         assert await first.commit(5, partition=0) and await first.commit(5, partition=1)
-        async with seam_worker(broker.address, topic, group) as second:
+        async with adapter_worker(broker.address, topic, group) as second:
             [taken] = (await second.answer("assigned"))["assigned"]
             [left] = (await first.answer("assigned"))["assigned"]
             assert {left, taken} == {0, 1}
@@ -214,7 +213,7 @@ async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_byt
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
     topic, count = f"fleetlore.{tenant}.events", 60
-    async with seam_worker(broker.address, topic, tenant) as worker:
+    async with adapter_worker(broker.address, topic, tenant) as worker:
         await worker.answer("assigned")
         await worker.tell("hold")
         await produce(broker.address, topic, range(count), size=LARGE)
@@ -243,7 +242,7 @@ def test_our_partitions_are_equal_to_fausts() -> None:
     assert hash(TP("t", 1)) == hash(TopicPartition("t", 1))
 
 
-def test_faust_still_has_the_parts_that_the_seam_takes_hold_of() -> None:
+def test_faust_still_has_the_private_parts_that_are_overridden() -> None:
     from faust import App
     from faust.transport.consumer import Consumer as BaseConsumer
     from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
@@ -279,11 +278,9 @@ class HandingOver:
 
 @pytest.fixture
 async def consumer() -> Any:
-    """A consumer of the seam that was never started."""
-    app: Any = SimpleNamespace(conf=SimpleNamespace(broker_consumer=[]), loop=asyncio.get_running_loop())
-    kind = faust_seam.transport(app, FETCH_WAIT_MS).Consumer
-    consumer = kind.__new__(kind)
-    Service.__init__(consumer, loop=app.loop)
+    """A consumer that was never started."""
+    consumer = FleetConsumer.__new__(FleetConsumer)
+    Service.__init__(consumer, loop=asyncio.get_running_loop())
     return consumer
 
 

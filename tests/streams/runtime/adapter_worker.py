@@ -1,6 +1,6 @@
-"""A Faust worker that reads one topic through the seam and commits what it is told on its standard input.
+"""A Faust worker that reads one topic through the adapter and commits what it is told on its standard input.
 
-`python seam_worker.py BOOTSTRAP TOPIC GROUP FETCH_WAIT_MS`; output lines are JSON. Input lines are `commit PARTITION OFFSET`,
+`python adapter_worker.py BOOTSTRAP TOPIC GROUP FETCH_WAIT_MS`; output lines are JSON. Input lines are `commit PARTITION OFFSET`,
 `hold` (read no further), `go` (read on) and `state`.
 """
 
@@ -16,7 +16,8 @@ from typing import Any
 
 import faust
 
-from streams.runtime import faust_adapter as faust_seam
+from streams.runtime import faust_adapter
+from streams.runtime.faust_consumer import FleetTransport
 from streams.stage.base import TopicPartition
 
 SESSION_TIMEOUT_SECONDS = 6.0
@@ -32,19 +33,19 @@ def say(**fields: Any) -> None:
     print(json.dumps(fields), file=ANSWERS, flush=True)
 
 
-class SeamApp(faust.App):  # type: ignore[misc]
+class AdapterApp(faust.App):  # type: ignore[misc]
     fetch_wait_ms = 0
 
-    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> faust_seam.Buffer:
-        return faust_seam.Buffer(maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume)
+    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> faust_adapter.Buffer:
+        return faust_adapter.Buffer(maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume)
 
     def _new_transport(self) -> Any:
-        return faust_seam.transport(self, self.fetch_wait_ms)
+        return FleetTransport(self, self.fetch_wait_ms)
 
 
 def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
-    SeamApp.fetch_wait_ms = int(fetch_wait_ms)
-    app = SeamApp(
+    AdapterApp.fetch_wait_ms = int(fetch_wait_ms)
+    app = AdapterApp(
         group,
         broker=[f"kafka://{host}" for host in bootstrap.split(",")],
         broker_session_timeout=SESSION_TIMEOUT_SECONDS,
@@ -57,7 +58,7 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
         stream_wait_empty=False,
         stream_buffer_maxsize=BUFFER_PLACES,
         store="memory://",
-        datadir=f"{tempfile.gettempdir()}/fleetlore-seam",
+        datadir=f"{tempfile.gettempdir()}/fleetlore-adapter",
         topic_allow_declare=False,
         topic_disable_leader=True,
         web_enabled=False,
@@ -73,9 +74,9 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
 
     @app.agent(source)
     async def read(stream: Any) -> None:
-        async for events in faust_seam.batches(stream, 16, linger_seconds=0.01):
+        async for events in faust_adapter.batches(stream, 16, linger_seconds=0.01):
             await going.wait()
-            for record in faust_seam.current(app, events):
+            for record in faust_adapter.current(app, events):
                 positions[record.tp] = record.offset + 1
                 say(partition=record.partition, offset=record.offset, value=record.value[:16].decode())
 
@@ -95,11 +96,11 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
                 case ["go"]:
                     going.set()
                 case ["state"]:
-                    lags = await faust_seam.lags(app, positions)
+                    lags = await faust_adapter.lags(app, positions)
                     buffer = next(iter(app.topics)).queue
-                    say(paused=faust_seam.paused(app), lag=sum(lags.values()), buffered=buffer.qsize())
+                    say(paused=faust_adapter.paused(app), lag=sum(lags.values()), buffered=buffer.qsize())
                 case ["commit", partition, offset]:
-                    done = await faust_seam.commit(app, {TopicPartition(topic, int(partition)): int(offset)})
+                    done = await faust_adapter.commit(app, {TopicPartition(topic, int(partition)): int(offset)})
                     say(committed=done)
 
     faust.Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False).execute_from_commandline()

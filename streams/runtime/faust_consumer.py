@@ -1,0 +1,96 @@
+"""Step Faust's coroutines by hand, and shorten its waits: a patch release of Faust can break this module.
+
+Faust makes four tasks to hand a record to its stream. `FleetConsumer.wait_first` runs the coroutine up to its first wait
+instead, which takes 90 µs off the 240 µs that Faust spends on a record. The fetch wait, the pause of a full partition and
+the commit of partitions that have moved away are changed here too. Each change overrides a private method of Faust.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import faust
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
+from faust.types import TP
+from mode.services import WaitResults
+
+# How soon to fetch again from a partition that was paused. Faust waits a second, in which a worker would stand idle.
+RECHECK_SECONDS = 0.05
+
+
+class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-ignore]
+    """The thread of the Kafka client."""
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        # aiokafka reads it when the consumer starts and builds its fetcher.
+        consumer._fetch_max_wait_ms = transport.fetch_wait_ms
+        return consumer
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        # With all partitions moved away there is nothing to commit, which aiokafka takes for a mistake and Faust for a
+        # reason to crash. Checked here, on the consumer's thread, where no rebalance comes between.
+        mine = {tp: offset for tp, offset in offsets.items() if tp in self.assignment()}
+        return bool(await super()._commit(mine)) if mine else False
+
+
+class FleetConsumer(Consumer):  # type: ignore[misc,unused-ignore]
+    """Hands the records of the thread to the streams."""
+
+    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
+        return FleetConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def _wait_next_records(self, timeout: float) -> Any:
+        if self._buffered_partitions and self.flow_active:
+            timeout = RECHECK_SECONDS
+            if not self._get_active_partitions():
+                await self.sleep(timeout)
+                return {}, set()
+        return await super()._wait_next_records(timeout)
+
+    async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:
+        """Wait until a record is handed to its stream, or else until the flow is suspended.
+
+        Nearly always the stream's buffer has room. So the coroutine that hands the record over is begun here, and only the
+        rest of one that has to wait goes Faust's way.
+        """
+        if len(coros) != 2 or not all(map(inspect.iscoroutine, coros)) or timeout is not None:
+            return await super().wait_first(*coros, timeout=timeout)
+        handing_over, suspended = coros
+        try:
+            waits_for = handing_over.send(None)
+        except StopIteration as end:
+            suspended.close()
+            return WaitResults([handing_over], [end.value], False)
+        except BaseException:
+            suspended.close()
+            raise
+        return await super().wait_first(_rest(handing_over, waits_for), suspended)
+
+
+class FleetTransport(Transport):  # type: ignore[misc,unused-ignore]
+    """A transport whose consumer lets the broker hold a fetch for `fetch_wait_ms` at most."""
+
+    Consumer = FleetConsumer
+
+    def __init__(self, app: faust.App, fetch_wait_ms: int) -> None:
+        super().__init__(app.conf.broker_consumer, app, loop=app.loop)
+        self.fetch_wait_ms = fetch_wait_ms
+
+
+async def _rest(begun: Any, waits_for: Any) -> Any:
+    """Finish a coroutine that was begun with `send` and waits for a future; an `await` of it would be refused."""
+    return await _continue(begun, waits_for)
+
+
+@types.coroutine
+def _continue(begun: Any, waits_for: Any) -> Any:
+    try:
+        yield waits_for
+    except BaseException:
+        begun.close()
+        raise
+    return (yield from begun)
