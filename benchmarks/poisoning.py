@@ -26,7 +26,7 @@ from fleetlore.risk.network import RiskNetwork, load_base
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.learner import Learner
 from models.adapter.lora_trainer import ContrastiveTrainer
-from models.data.dataset import Example, episodes_of
+from models.data.dataset import Example, examples_of
 from models.promotion.metrics import Predictions, predict
 from streams.demo.world import World
 
@@ -125,8 +125,8 @@ def make(quick: bool) -> Streams:
         lies=list(judged(lie(session, tools) if session["agent"] in LIARS else session for session in flood)),
         honest=list(judged(sessions(world, updates * BATCH, seed=1, agents=AGENTS[len(LIARS) :]))),
         news=judgments(changed, updates * BATCH, 2),
-        unseen=[e for judgment in judgments(world, unseen, 3) for e in episodes_of(judgment, encoder)],
-        unseen_after=[e for judgment in judgments(changed, unseen, 3) for e in episodes_of(judgment, encoder)],
+        unseen=[e for judgment in judgments(world, unseen, 3) for e in examples_of(judgment, encoder)],
+        unseen_after=[e for judgment in judgments(changed, unseen, 3) for e in examples_of(judgment, encoder)],
     )
 
 
@@ -163,7 +163,7 @@ def pool(stream: Iterable[Judgment]) -> RiskNetwork:
     trainer, encoder = ContrastiveTrainer(load_base()), shared_encoder()
     judged_sessions = list(stream)
     for start in range(0, len(judged_sessions), BATCH):
-        batch = [e for judgment in judged_sessions[start : start + BATCH] for e in episodes_of(judgment, encoder)]
+        batch = [e for judgment in judged_sessions[start : start + BATCH] for e in examples_of(judgment, encoder)]
         # As if each session were an agent of its own: no agent is capped then.
         trainer.update([replace(episode, agent=episode.key) for episode in batch], [])
     return trainer.folded(trainer.weights())

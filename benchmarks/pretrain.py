@@ -22,7 +22,7 @@ from fleetlore.risk.encoder import StaticEncoder, shared_encoder
 from fleetlore.risk.network import base_to_bytes
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.adapter.pretrain import pretrain
-from models.data.dataset import Example, episodes_of
+from models.data.dataset import Example, examples_of
 from models.promotion.metrics import predict
 from streams.demo.world import rollouts
 
@@ -66,7 +66,7 @@ def judged(sessions: Iterable[dict[str, Any]], tenant: str = "default") -> Itera
 def world_episodes(encoder: StaticEncoder, world_seed: int, sessions: int, **options: Any) -> list[Example]:
     """The same as episodes; `options` are those of `world_judgments`."""
     judgments = world_judgments(world_seed, sessions, **options)
-    return [episode for judgment in judgments for episode in episodes_of(judgment, encoder)]
+    return [episode for judgment in judgments for episode in examples_of(judgment, encoder)]
 
 
 def _step(number: int, step: dict[str, Any]) -> Step:

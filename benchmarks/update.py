@@ -23,7 +23,7 @@ from benchmarks.report import Report, Row
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from models.adapter.learner import Learner
-from models.data.dataset import episodes_of
+from models.data.dataset import examples_of
 from models.promotion.metrics import predict
 from streams.demo.world import World
 
@@ -59,7 +59,7 @@ def run(quick: bool) -> Report:
             costs.candidates.append(_seconds(partial(_stand, learner, costs, number, now)))
         if len(costs.updates) == updates:
             break
-    auroc = predict(learner.network, [e for judgment in unseen for e in episodes_of(judgment, encoder)]).auroc
+    auroc = predict(learner.network, [e for judgment in unseen for e in examples_of(judgment, encoder)]).auroc
     whole = time.process_time() - began
     milliseconds = sorted(1000 * seconds for seconds in costs.updates)
     median = statistics.median(milliseconds)

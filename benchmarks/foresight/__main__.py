@@ -20,7 +20,7 @@ from fleetlore.cli.output import print_json
 from fleetlore.risk.encoder import shared_encoder
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, slices_of
-from models.backtest.foresight import foresee, rightness
+from models.backtest.foresight import foresee, prediction_scores
 from models.judge.critic_fit import fit
 from streams.commands.backtest import cases_of, parts
 
@@ -45,8 +45,8 @@ def measure(train: Sequence[Case], test: Sequence[Case], seed: int) -> dict[str,
     pull = pull_of(left_out)
     cold = foresee(test, critic.failure_probability)
     rival = foresee(test, fit_tfidf(train, seed))
-    foreseen, calibration = rightness(test, slices, in_stream(test, slices, cold, critic, pull))
-    baseline, _ = rightness(test, slices, in_stream(test, slices, rival, critic, pull))
+    foreseen, calibration = prediction_scores(test, slices, in_stream(test, slices, cold, critic, pull))
+    baseline, _ = prediction_scores(test, slices, in_stream(test, slices, rival, critic, pull))
     return {
         "retrieval": retrieval(train, test, slices, shared_encoder()),
         "in_stream": {"failure_auroc": foreseen, "tfidf_baseline": baseline, "calibration": calibration},

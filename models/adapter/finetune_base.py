@@ -17,7 +17,7 @@ from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.risk.network import Base, base_to_bytes
 from fleetlore.wire.trajectory import Judgment, Trajectory, Verdict
 from models.adapter.pretrain import BATCH, pretrain
-from models.data.dataset import episodes_of
+from models.data.dataset import examples_of
 from models.promotion.metrics import predict
 
 
@@ -57,19 +57,19 @@ def own_base(
 
     Raises ConfigError: fewer sessions than a batch, or their calls all worked or all failed.
     """
-    episodes = [e for each in trajectories if (j := _judged(each)) is not None for e in episodes_of(j, encoder)]
-    episodes.sort(key=lambda episode: episode.key)
-    learned = [episode for episode in episodes if not episode.held_out]
-    sessions = {episode.session for episode in learned}
+    examples = [e for each in trajectories if (j := _judged(each)) is not None for e in examples_of(j, encoder)]
+    examples.sort(key=lambda example: example.key)
+    learned = [example for example in examples if not example.held_out]
+    sessions = {example.session for example in learned}
     if len(sessions) < BATCH:
         raise ConfigError(
             f"{len(sessions)} sessions with tool calls and a known end are left to learn from; a base needs {BATCH}"
         )
-    if len({label for episode in learned for label in episode.failed.tolist() if label >= 0}) < 2:
+    if len({label for example in learned for label in example.failed.tolist() if label >= 0}) < 2:
         raise ConfigError("a base needs tool calls that failed and some that worked")
     steps = max(1, round(passes * len(learned) / BATCH))
     base = pretrain(learned, steps, seed=seed, start=shipped.network)
-    held_out = [episode for episode in episodes if episode.held_out]
+    held_out = [example for example in examples if example.held_out]
     now, before = predict(base.network, held_out), predict(shipped.network, held_out)
     data = base_to_bytes(base.network)
     return OwnBase(
@@ -79,7 +79,7 @@ def own_base(
         seed=seed,
         steps=steps,
         sessions=len(sessions),
-        held_out_sessions=len({episode.session for episode in held_out}),
+        held_out_sessions=len({example.session for example in held_out}),
         held_out_steps=len(now.failed),
         held_out_failures=int(now.failed.sum()),
         auroc=_known(now.auroc),

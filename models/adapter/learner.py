@@ -19,17 +19,17 @@ from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, DataRange,
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig, version_of
 from models.adapter.private import PRIVATE_UPDATES, PrivacyConfig, PrivateTrainer
-from models.adapter.prototypes import familiar_goals, signatures_of
-from models.data.dataset import NOWHERE, Example, episodes_of
+from models.adapter.prototypes import goal_prototypes, signatures_of
+from models.data.dataset import NOWHERE, Example, examples_of
 from models.data.replay_buffer import ReplayBuffer
-from models.promotion.drift import ChangeDetector, Residual, TrustConfig
+from models.promotion.drift import ChangeDetector, DriftConfig, Residual
 from models.promotion.gate import GateConfig, GateReport, PromotionGate
 from models.promotion.metrics import predict
 from models.promotion.prequential import Prequential
 
 PROBE_SEED = 1
 REMEMBERED_SESSIONS = 200_000
-USUAL_STEPS = 12  # fewer held-out steps of a tool say too little of what is usual there
+BASELINE_STEPS = 12  # fewer held-out steps of a tool say too little of what is usual there
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Learner:
         config: TrainerConfig | None = None,
         cadence: Cadence | None = None,
         gate: GateConfig | None = None,
-        trust: TrustConfig | None = None,
+        trust: DriftConfig | None = None,
         privacy: PrivacyConfig | None = None,
     ) -> None:
         self.tenant = tenant
@@ -96,14 +96,14 @@ class Learner:
         self._trainer = self._new_trainer()
         self._replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
-        self._watch = ChangeDetector(trust)
-        self._doubted: frozenset[tuple[str, str]] = frozenset()
+        self._drift = ChangeDetector(trust)
+        self._outliers: frozenset[tuple[str, str]] = frozenset()
         self._waiting: OrderedDict[str, list[Example]] = OrderedDict()
         self._waiting_of: Counter[str] = Counter()
         self._waiting_since = 0.0
         self._last_arrival = 0.0
-        self._overheard: deque[Judgment] = deque(maxlen=self.config.new_sessions)
-        self._unlearned: deque[Example] = deque(maxlen=4 * self.config.new_sessions)
+        self._excess: deque[Judgment] = deque(maxlen=self.config.new_sessions)
+        self._unseen: deque[Example] = deque(maxlen=4 * self.config.new_sessions)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._judged_by: OrderedDict[str, str] = OrderedDict()
         self._learned: set[tuple[int, ...]] = set()
@@ -149,9 +149,9 @@ class Learner:
             self._trainer.take_over(manifest.privacy)
         self._trainer.resume(weights)
         self.running = (weights, manifest)
-        self._published_network = self._trainer.folded(weights)
+        self._published_network = self._trainer.network_of(weights)
         self._begin_version()
-        self._learn_what_is_usual()
+        self._measure_baseline()
 
     def restart(self) -> None:
         """Begin again from the base, as a trainer that finds no version to go on from."""
@@ -166,12 +166,12 @@ class Learner:
 
     def recall(self, judgment: Judgment, place: Place = NOWHERE) -> None:
         """Put a session that was learned before a restart back into the buffers, without learning it again."""
-        for episode in self._admit(judgment, place):
-            (self._held_out if episode.held_out else self._replay).add([episode])
+        for example in self._admit(judgment, place):
+            (self._held_out if example.held_out else self._replay).add([example])
 
     def recalled(self) -> None:
         """Say that all was recalled: what is usual on held-out sessions is then known again."""
-        self._learn_what_is_usual()
+        self._measure_baseline()
 
     def offer(self, judgment: Judgment, now: float, place: Place = NOWHERE) -> bool:
         """Take a judged session; False if it is known, unsure, or teaches nothing.
@@ -180,23 +180,23 @@ class Learner:
         """
         agent = judgment.trajectory.agent
         if self._waiting_of[agent] >= self.cadence.agent_backlog and len(self._waiting) > self._waiting_of[agent]:
-            self._overheard.append(judgment)
+            self._excess.append(judgment)
             return False
-        episodes = self._admit(judgment, place)
+        examples = self._admit(judgment, place)
         if place[:3] in self._learned:
             return False
-        held_out = [episode for episode in episodes if episode.held_out]
+        held_out = [example for example in examples if example.held_out]
         self._held_out.add(held_out)
-        self._unlearned.extend(held_out)
-        new = [episode for episode in episodes if not episode.held_out]
+        self._unseen.extend(held_out)
+        new = [example for example in examples if not example.held_out]
         if new:
             self._waiting_since = self._waiting_since if self._waiting else now
             self._waiting[judgment.trajectory.id] = new
             self._waiting_of[agent] += 1
             self._judged_by[judgment.trajectory.id] = f"{judgment.verdict.source}/{judgment.verdict.version}"
-        if episodes:
+        if examples:
             self._last_arrival = now
-        return bool(episodes)
+        return bool(examples)
 
     def update_due(self, now: float) -> bool:
         waiting = len(self._waiting)
@@ -211,11 +211,11 @@ class Learner:
         """
         sessions = self._in_turn()
         waiting = {session: self._waiting.pop(session) for session in sessions}
-        self._waiting_of -= Counter(episodes[0].agent for episodes in waiting.values())
+        self._waiting_of -= Counter(examples[0].agent for examples in waiting.values())
         judged_by = {session: self._judged_by.pop(session) for session in sessions}
         self._waiting_since = now
-        self._look_at([episode for episodes in waiting.values() for episode in episodes])
-        new = [episode for episodes in waiting.values() for episode in episodes if self._believed(episode)]
+        self._observe([example for examples in waiting.values() for example in examples])
+        new = [example for examples in waiting.values() for example in examples if self._trusted(example)]
         self._updates += 1
         if not new:
             return None
@@ -224,38 +224,38 @@ class Learner:
         self._replay.add(new)
         self._updates_since_candidate += 1
         self._batches.append(TrainedBatch(_places(new), _places(rehearsed), tuple(sorted(self._stale))))
-        self._agents.update(episode.agent for episode in new)
-        learned = {episode.session for episode in new}
-        taken = [session for session, episodes in waiting.items() if episodes[0].session in learned]
+        self._agents.update(example.agent for example in new)
+        learned = {example.session for example in new}
+        taken = [session for session, examples in waiting.items() if examples[0].session in learned]
         self._sessions.update(taken)
         self._judges.update(judged_by[session] for session in taken)
         return losses
 
     def _in_turn(self) -> list[str]:
         queues: dict[str, list[str]] = {}
-        for session, episodes in self._waiting.items():
-            queues.setdefault(episodes[0].agent, []).append(session)
+        for session, examples in self._waiting.items():
+            queues.setdefault(examples[0].agent, []).append(session)
         turns = [(turn, place, s) for place, queue in enumerate(queues.values()) for turn, s in enumerate(queue)]
         return [session for _, _, session in sorted(turns)][: self.config.new_sessions]
 
-    def _look_at(self, episodes: list[Example]) -> None:
+    def _observe(self, examples: list[Example]) -> None:
         """See what the published version, and the learner, did not expect of new sessions, and forget what is no longer believed."""
-        met = [*episodes, *self._unlearned]  # held-out sessions are new once as well
-        self._unlearned.clear()
+        met = [*examples, *self._unseen]  # held-out sessions are new once as well
+        self._unseen.clear()
         # Who sends more than is learned is still listened to, for what it says about him.
-        overheard = [e for judgment in self._overheard for e in episodes_of(judgment, self._encoder)]
-        self._overheard.clear()
+        excess = [e for judgment in self._excess for e in examples_of(judgment, self._encoder)]
+        self._excess.clear()
         if self._published_network is None:
             return
         # Bets are on those who were believed before: what happens in a session must not decide whether it is a bet.
-        bets = [episode for episode in met if self._believed(episode)]
-        episodes = [*bets, *(episode for episode in met if not self._believed(episode)), *overheard]
-        predictions = predict(self._published_network, episodes)
+        bets = [example for example in met if self._trusted(example)]
+        examples = [*bets, *(example for example in met if not self._trusted(example)), *excess]
+        predictions = predict(self._published_network, examples)
         if self._batches and bets:  # before the first update the learner is the running version
-            mine = predict(self._trainer.folded(self._trainer.weights()), bets)
+            mine = predict(self._trainer.network_of(self._trainer.weights()), bets)
             self._evidence.observe(bets, mine, predictions.first(len(mine.failed)))
-        agents = list({episode.session: episode.agent for episode in episodes}.values())
-        changed = self._watch.observe(
+        agents = list({example.session: example.agent for example in examples}.values())
+        changed = self._drift.observe(
             Residual(tool, probability > 0.5, agents[session], probability - failed)
             for tool, probability, session, failed in zip(
                 predictions.tools.tolist(),
@@ -266,14 +266,14 @@ class Learner:
             )
         )
         self._stale |= changed
-        self._doubted = self._watch.doubted
+        self._outliers = self._drift.outliers
         for buffer in (self._replay, self._held_out):
-            buffer.drop(lambda episode: not changed.isdisjoint(episode.tools) or not self._believed(episode))
+            buffer.drop(lambda example: not changed.isdisjoint(example.tools) or not self._trusted(example))
 
-    def _believed(self, episode: Example) -> bool:
-        return not any((episode.agent, tool) in self._doubted for tool in episode.tools)
+    def _trusted(self, example: Example) -> bool:
+        return not any((example.agent, tool) in self._outliers for tool in example.tools)
 
-    def _learn_what_is_usual(self) -> None:
+    def _measure_baseline(self) -> None:
         if self.running is None:
             return
         predictions = self._gate.foresight(self.running[0]).predict(self._held_out.all())
@@ -281,9 +281,9 @@ class Learner:
         for tool in predictions.tool_counts:
             for warned in (True, False):
                 side = predictions.where((predictions.tools == tool) & ((predictions.probability > 0.5) == warned))
-                if len(side.failed) >= USUAL_STEPS:
+                if len(side.failed) >= BASELINE_STEPS:
                     usual[tool, warned] = float(side.squared_error.mean())
-        self._watch.published(usual)
+        self._drift.set_baseline(usual)
 
     def candidate_due(self, now: float) -> bool:
         """After some updates; after one, when no version runs or there is evidence of a gain, or nothing has arrived for a while."""
@@ -301,7 +301,7 @@ class Learner:
         One that is merely not better yet goes on learning, a few times in a row; one that is unsound is dropped at once.
         """
         weights = self._trainer.weights()
-        held_out = [episode for episode in self._held_out.all() if self._believed(episode)]
+        held_out = [example for example in self._held_out.all() if self._trusted(example)]
         running = self.running[0] if self.running else None
         judged = (
             [set(known) - self._stale for known in (self.running[1].tools, self.running[1].vain_tools)]
@@ -324,7 +324,7 @@ class Learner:
         self, candidate: CandidateVersion, ordinal: int, data: tuple[DataRange, ...], created: float
     ) -> AdapterManifest:
         """What is said about a candidate that passed."""
-        network = self._trainer.folded(candidate.weights)
+        network = self._trainer.network_of(candidate.weights)
         known = [*self._replay.all(), *self._held_out.all()]
         private = self._privacy is not None
         return AdapterManifest(
@@ -345,7 +345,7 @@ class Learner:
             sessions=len(self._sessions),
             agents=len(self._agents),
             tools=candidate.report.tools,
-            vain_tools=() if private else candidate.report.vain_tools,
+            vain_tools=() if private else candidate.report.ineffective_tools,
             metrics=candidate.report.figures,
             probe=Probe(PROBE_SEED, probe_answers(network, PROBE_SEED)),
             created=created,
@@ -355,7 +355,7 @@ class Learner:
             judges=dict(self._judges),
             # Both are made of single sessions, which no noise has covered.
             signatures=() if private else signatures_of(network, known),
-            familiar=Familiar() if private else familiar_goals(known),
+            familiar=Familiar() if private else goal_prototypes(known),
             privacy=self._trainer.ledger if isinstance(self._trainer, PrivateTrainer) else None,
         )
 
@@ -377,8 +377,8 @@ class Learner:
         self._known[session] = None
         while len(self._known) > REMEMBERED_SESSIONS:
             self._known.popitem(last=False)
-        return episodes_of(judgment, self._encoder, place)
+        return examples_of(judgment, self._encoder, place)
 
 
-def _places(episodes: list[Example]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(episode.place) for episode in episodes)
+def _places(examples: list[Example]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(example.place) for example in examples)

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from fleetlore.risk.network import LORA_TARGETS, Base, Reading, RiskNetwork, merge_lora, read_adapter
 from models.data.dataset import UNLABELLED, Batch, Example, collate
-from models.data.sample_weights import influences
+from models.data.sample_weights import sample_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Losses:
     session: float
     contrast: float
     distillation: float
-    vain: float
+    ineffective: float
     steps: int
 
 
@@ -106,7 +106,7 @@ class ContrastiveTrainer:
             safetensors.torch.save({name: tensors[name].detach().half().contiguous() for name in sorted(tensors)})
         )
 
-    def folded(self, weights: bytes) -> RiskNetwork:
+    def network_of(self, weights: bytes) -> RiskNetwork:
         """The network of an adapter of this lineage."""
         return merge_lora(self.base.network, read_adapter(weights, self.config.rank), self.config.scale)
 
@@ -117,25 +117,25 @@ class ContrastiveTrainer:
 
         stale: tools whose rules have changed since the published version: it is no teacher for their steps.
         """
-        fresh, old = (sorted(episodes, key=lambda episode: episode.key) for episodes in (new, rehearsed))
-        episodes = [*fresh, *old]
-        weights = influences(episodes)
+        fresh, old = (sorted(examples, key=lambda example: example.key) for examples in (new, rehearsed))
+        examples = [*fresh, *old]
+        weights = sample_weights(examples)
         optimizer = torch.optim.AdamW(self._parameters, lr=self.config.learning_rate, weight_decay=0.0, fused=True)
         totals = torch.zeros(5)
         self._model.train()
-        steps = self.config.steps_of(sum(episode.place.window >= 2 for episode in fresh))
+        steps = self.config.steps_of(sum(example.place.window >= 2 for example in fresh))
         for rows in self._rows(len(fresh), len(old), steps):
-            part = [episodes[row] for row in rows]
+            part = [examples[row] for row in rows]
             batch = collate(part, [weights[row] for row in rows])
             reading = self._model(batch.vectors)
             losses = batch_losses(reading, batch, self.config.temperature)
-            vain = vain_loss(reading, batch)
+            ineffective = ineffective_loss(reading, batch)
             taught = torch.tensor([row >= len(fresh) for row in rows]).unsqueeze(1) & _known_steps(part, batch, stale)
             distillation = self._distance(reading, batch, taught)
             loss = (
                 losses[0]
                 + losses[1]
-                + self.config.vain_weight * vain
+                + self.config.vain_weight * ineffective
                 + self.config.contrast_weight * losses[2]
                 + self.config.distillation_weight * distillation
             )
@@ -143,7 +143,7 @@ class ContrastiveTrainer:
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self._parameters, self.config.clip_norm)
             optimizer.step()
-            totals += torch.stack([*losses, distillation, vain]).detach()
+            totals += torch.stack([*losses, distillation, ineffective]).detach()
         self._model.eval()
         return Losses(*[*(totals / steps).tolist(), steps])
 
@@ -170,10 +170,10 @@ class ContrastiveTrainer:
             known = self._teacher(batch.vectors[rows])
         step = (reading.step[rows, 1::2] - known.step[:, 1::2].clone())[taught[rows]]
         # At actions the session's head says whether the call is in vain, at outcomes how the session ends.
-        vain, session = (
+        ineffective, session = (
             (reading.session[rows, first::2] - known.session[:, first::2].clone())[taught[rows]] for first in (1, 2)
         )
-        distance: Tensor = step.square().mean() + vain.square().mean() + session.square().mean()
+        distance: Tensor = step.square().mean() + ineffective.square().mean() + session.square().mean()
         return distance
 
 
@@ -203,14 +203,14 @@ def batch_losses(reading: Reading, batch: Batch, temperature: float) -> tuple[Te
     return step, session, contrast
 
 
-def vain_loss(reading: Reading, batch: Batch) -> Tensor:
+def ineffective_loss(reading: Reading, batch: Batch) -> Tensor:
     """Of the calls of which the rest of the session tells whether they were in vain; 0 where the batch has none."""
-    known = batch.vain != UNLABELLED
+    known = batch.ineffective != UNLABELLED
     if not bool(known.any()):
         return torch.zeros(())
     return functional.binary_cross_entropy_with_logits(
         reading.session[:, 1::2][known],
-        batch.vain[known].float(),
+        batch.ineffective[known].float(),
         weight=batch.weight.unsqueeze(1).expand_as(known)[known],
     )
 
@@ -238,12 +238,12 @@ def version_of(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()
 
 
-def _known_steps(episodes: Sequence[Example], batch: Batch, stale: Collection[str]) -> Tensor:
+def _known_steps(examples: Sequence[Example], batch: Batch, stale: Collection[str]) -> Tensor:
     """(b, s): True at labelled steps of tools that are not stale."""
     known = batch.failed != UNLABELLED
     if stale:
-        for row, episode in enumerate(episodes):
-            for place, tool in enumerate(episode.tools):
+        for row, example in enumerate(examples):
+            for place, tool in enumerate(example.tools):
                 if tool in stale:
                     known[row, place] = False
     return known

@@ -17,7 +17,7 @@ CONTRAST_WEIGHT = 0.3
 TEMPERATURE = 0.1
 
 
-def pretrain(episodes: Sequence[Example], steps: int, *, seed: int, start: RiskNetwork | None = None) -> Base:
+def pretrain(examples: Sequence[Example], steps: int, *, seed: int, start: RiskNetwork | None = None) -> Base:
     """Take `steps` batches; on one thread the same episodes, steps and seed give the same base.
 
     start: the network to begin from, which is left as it is; random weights where there is none.
@@ -31,7 +31,7 @@ def pretrain(episodes: Sequence[Example], steps: int, *, seed: int, start: RiskN
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=LEARNING_RATE, total_steps=steps, pct_start=0.1)
     for _ in range(steps):
-        batch = collate(chance.sample(list(episodes), min(BATCH, len(episodes))))
+        batch = collate(chance.sample(list(examples), min(BATCH, len(examples))))
         step, session, contrast = batch_losses(network(batch.vectors), batch, TEMPERATURE)
         optimizer.zero_grad()
         (step + session + CONTRAST_WEIGHT * contrast).backward()  # type: ignore[no-untyped-call]

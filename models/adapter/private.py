@@ -107,8 +107,8 @@ class PrivateTrainer(ContrastiveTrainer):
         if rehearsed:
             raise ConfigError("a private update rehearses nothing: the ledger counts one update for each session")
         # Of a session's windows the first one comes last, and is the one that stays.
-        windows = sorted(new, key=lambda episode: episode.key, reverse=True)
-        batch = collate(list({episode.session: episode for episode in windows}.values()))
+        windows = sorted(new, key=lambda example: example.key, reverse=True)
+        batch = collate(list({example.session: example for example in windows}.values()))
         self._hooked.train()
         totals = torch.zeros(2)
         for _ in range(self.config.steps):

@@ -10,10 +10,10 @@ from fleetlore.risk.network import Base
 from fleetlore.wire.adapter_manifest import AdapterManifest, Place
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig
-from models.data.dataset import Example, episodes_of
+from models.data.dataset import Example, examples_of
 
 
-def remake(
+def reproduce(
     manifest: AdapterManifest,
     parent: bytes | None,
     sessions: Mapping[Place, Judgment],
@@ -44,16 +44,16 @@ def remake(
         trainer.resume(parent)
     read: dict[Place, list[Example]] = {}
 
-    def episode(place: Place) -> Example:
+    def example(place: Place) -> Example:
         first = place._replace(window=0)
         if first not in read:
-            read[first] = episodes_of(sessions[first], encoder, first)
+            read[first] = examples_of(sessions[first], encoder, first)
         try:
             return read[first][place.window]
         except IndexError:
             raise AdapterRefused("malformed", f"{place} is no session") from None
 
     for batch in manifest.batches:
-        new, rehearsed = ([episode(Place(*place)) for place in places] for places in (batch.new, batch.rehearsed))
+        new, rehearsed = ([example(Place(*place)) for place in places] for places in (batch.new, batch.rehearsed))
         trainer.update(new, rehearsed, batch.stale)
     return trainer.weights()

@@ -20,8 +20,8 @@ from fleetlore.wire.trajectory import Judgment, Verdict
 from models.adapter.learner import Learner
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, Slice
-from models.backtest.foresight import BySlice, foresee, rightness
-from models.data.dataset import Example, episodes_of
+from models.backtest.foresight import BySlice, foresee, prediction_scores
+from models.data.dataset import Example, examples_of
 from models.judge.critic_fit import fit
 from models.promotion.metrics import predict
 
@@ -58,7 +58,7 @@ def learning_curve(
     for seen in points[:-1]:
         progress(f"learning curve: the first {seen:,} sessions")
         curves["critic"].append(_critic(train[:seen], test, slices, seed))
-        curves["tfidf"].append(rightness(test, slices, foresee(test, fit_tfidf(train[:seen], seed)))[0])
+        curves["tfidf"].append(prediction_scores(test, slices, foresee(test, fit_tfidf(train[:seen], seed)))[0])
     curves["critic"].append(foreseen)
     curves["tfidf"].append(baseline)
     progress("learning curve: online updates")
@@ -84,7 +84,7 @@ def _critic(train: Sequence[Case], test: Sequence[Case], slices: Sequence[Slice]
         critic, _ = fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
     except ConfigError:  # the first sessions all ended alike
         return None
-    return rightness(test, slices, foresee(test, critic.failure_probability))[0]
+    return prediction_scores(test, slices, foresee(test, critic.failure_probability))[0]
 
 
 def _online(
@@ -92,8 +92,8 @@ def _online(
 ) -> dict[str, Any]:
     asked: dict[str, list[Example]] = {}
     for case in test:
-        asked.setdefault(case.source, []).extend(episodes_of(_judgment(case), encoder))
-    bare = {source: _auroc(base.network, episodes) for source, episodes in sorted(asked.items())}
+        asked.setdefault(case.source, []).extend(examples_of(_judgment(case), encoder))
+    bare = {source: _auroc(base.network, examples) for source, examples in sorted(asked.items())}
     rows: dict[str, list[float | None]] = {source: [] for source in bare}
     versions = []
     for seen, (network, published) in enumerate(_learned(train, base, encoder), 1):
@@ -135,6 +135,6 @@ def _judgment(case: Case) -> Judgment:
     return Judgment(trajectory=case.trajectory, verdict=verdict)
 
 
-def _auroc(network: RiskNetwork, episodes: Sequence[Example]) -> float | None:
-    found = predict(network, episodes).auroc
+def _auroc(network: RiskNetwork, examples: Sequence[Example]) -> float | None:
+    found = predict(network, examples).auroc
     return None if found != found else found

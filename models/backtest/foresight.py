@@ -40,7 +40,7 @@ def foresee(cases: Sequence[Case], predict: Predictor) -> Foreseen:
     return {calls: (places, predict(of, calls)) for calls, (places, of) in beginnings.items() if places}
 
 
-def rightness(
+def prediction_scores(
     cases: Sequence[Case], slices: Sequence[Slice], foreseen: Foreseen
 ) -> tuple[BySlice, dict[str, dict[str, float | None]]]:
     """AUROC by source and slice, and calibration by source over all predictions after 1, 2 and 3 calls."""

@@ -10,7 +10,7 @@ from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, slices_of
-from models.backtest.foresight import foresee, rightness
+from models.backtest.foresight import foresee, prediction_scores
 from models.backtest.judging import judging
 from models.backtest.memory_quality import harmless_patterns, harmless_warnings, junk_reasons, recurrence
 from models.backtest.priors import priors
@@ -54,12 +54,12 @@ def backtest(
     """
     slices = slices_of(train, test)
     progress("fitting TF-IDF with logistic regression")
-    baseline, _ = rightness(test, slices, foresee(test, fit_tfidf(train, seed)))
+    baseline, _ = prediction_scores(test, slices, foresee(test, fit_tfidf(train, seed)))
     progress("fitting the critic")
     ended = [case for case in train if case.failed is not None]
     critic, _ = fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
     progress("foreseeing failures")
-    foreseen, calibration = rightness(test, slices, foresee(test, critic.failure_probability))
+    foreseen, calibration = prediction_scores(test, slices, foresee(test, critic.failure_probability))
     progress("judging")
     chain = JudgeChain([RulesJudge(), CriticJudge(critic)])
     judged = judging(test, slices, chain)

@@ -17,7 +17,7 @@ from fleetlore.risk.network import MAX_STEPS, TEXT_DIMENSIONS
 from fleetlore.risk.session_texts import session_texts
 from fleetlore.wire.adapter_manifest import Place
 from fleetlore.wire.trajectory import Judgment, Step
-from models.data.ineffective import in_vain
+from models.data.ineffective import ineffective_labels
 
 UNLABELLED = -1
 HELD_OUT_ONE_IN = 5
@@ -55,7 +55,7 @@ class Example:
     domain: str = ""
     patterns: tuple[str, ...] = ()
     place: Place = NOWHERE
-    vain: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    ineffective: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
 
     @property
     def session(self) -> str:
@@ -73,7 +73,7 @@ class Example:
         return self.tools[int(failures[0]) if len(failures) else -1], bool(len(failures))
 
 
-def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHERE) -> list[Example]:
+def examples_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHERE) -> list[Example]:
     """The session's episodes: none without a tool call, several when it has more steps than the network reads.
 
     Windows overlap by half, so that a step never lacks its past; each step is a label in one of them only.
@@ -86,18 +86,18 @@ def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
     vectors = encoder.encode(session_texts(trajectory.goal, steps)).astype(np.float16)
     key = blake2b(f"{trajectory.tenant}\x1f{trajectory.id}".encode(), digest_size=16).hexdigest()
     word = _WORD.search(trajectory.task)
-    episodes: list[Example] = []
-    vain = np.array(in_vain(steps), dtype=np.int8)
+    examples: list[Example] = []
+    ineffective = np.array(ineffective_labels(steps), dtype=np.int8)
     labelled_until = 0
     for start in range(0, max(1, len(steps) - MAX_STEPS // 2), MAX_STEPS // 2):
         window = steps[start : start + MAX_STEPS]
         failed = np.array([_label(step) for step in window], dtype=np.int8)
-        mine = vain[start : start + MAX_STEPS].copy()
+        mine = ineffective[start : start + MAX_STEPS].copy()
         for labels in (failed, mine):
             labels[: labelled_until - start] = UNLABELLED
         labelled_until = start + len(window)
         rows = [0, *range(1 + 2 * start, 1 + 2 * (start + len(window)))]
-        episodes.append(
+        examples.append(
             Example(
                 key=f"{key}{start:04x}",
                 agent=trajectory.agent,
@@ -108,11 +108,11 @@ def episodes_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
                 session_failed=judgment.verdict.label == "failure",
                 domain=word.group().lower() if word else "",
                 patterns=tuple(step.pattern or "" for step in window),
-                place=place._replace(window=len(episodes)),
-                vain=mine,
+                place=place._replace(window=len(examples)),
+                ineffective=mine,
             )
         )
-    return episodes
+    return examples
 
 
 def _label(step: Step) -> int:
@@ -134,29 +134,29 @@ class Batch:
     session_failed: Tensor
     length: Tensor
     weight: Tensor
-    vain: Tensor
+    ineffective: Tensor
 
 
-def collate(episodes: Sequence[Example], weights: Sequence[float] | None = None) -> Batch:
+def collate(examples: Sequence[Example], weights: Sequence[float] | None = None) -> Batch:
     """Stack episodes; contrast classes get numbers in the order of their names."""
-    longest = max(len(episode.failed) for episode in episodes)
-    classes = {name: index for index, name in enumerate(sorted({name for e in episodes for name in e.contrast}))}
-    vectors = np.zeros((len(episodes), 1 + 2 * longest, TEXT_DIMENSIONS), dtype=np.float32)
-    failed = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
-    contrast = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
-    vain = np.full((len(episodes), longest), UNLABELLED, dtype=np.int64)
-    for row, episode in enumerate(episodes):
-        vectors[row, : len(episode.vectors)] = episode.vectors
-        failed[row, : len(episode.failed)] = episode.failed
-        vain[row, : len(episode.vain)] = episode.vain
-        contrast[row, : len(episode.failed)] = [classes[name] for name in episode.contrast]
+    longest = max(len(example.failed) for example in examples)
+    classes = {name: index for index, name in enumerate(sorted({name for e in examples for name in e.contrast}))}
+    vectors = np.zeros((len(examples), 1 + 2 * longest, TEXT_DIMENSIONS), dtype=np.float32)
+    failed = np.full((len(examples), longest), UNLABELLED, dtype=np.int64)
+    contrast = np.full((len(examples), longest), UNLABELLED, dtype=np.int64)
+    ineffective = np.full((len(examples), longest), UNLABELLED, dtype=np.int64)
+    for row, example in enumerate(examples):
+        vectors[row, : len(example.vectors)] = example.vectors
+        failed[row, : len(example.failed)] = example.failed
+        ineffective[row, : len(example.ineffective)] = example.ineffective
+        contrast[row, : len(example.failed)] = [classes[name] for name in example.contrast]
     contrast[failed == UNLABELLED] = UNLABELLED
     return Batch(
         vectors=torch.from_numpy(vectors),
         failed=torch.from_numpy(failed),
         contrast=torch.from_numpy(contrast),
-        session_failed=torch.tensor([float(episode.session_failed) for episode in episodes]),
-        length=torch.tensor([len(episode.failed) for episode in episodes]),
-        weight=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights), dtype=torch.float32),
-        vain=torch.from_numpy(vain),
+        session_failed=torch.tensor([float(example.session_failed) for example in examples]),
+        length=torch.tensor([len(example.failed) for example in examples]),
+        weight=torch.ones(len(examples)) if weights is None else torch.tensor(list(weights), dtype=torch.float32),
+        ineffective=torch.from_numpy(ineffective),
     )

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from fleetlore.wire.trajectory import Step
 
-HELPED, IN_VAIN, UNKNOWN = 0, 1, -1
+HELPED, INEFFECTIVE, UNKNOWN = 0, 1, -1
 
 REACH = 8
 """Steps between an error and the next call of its tool, at most: what an agent did longer ago may have been about something else."""
 
 
-def in_vain(calls: Sequence[Step]) -> list[int]:
-    """Of each call of a finished session `HELPED`, `IN_VAIN` or `UNKNOWN`. Passing faults say nothing, about themselves or others."""
+def ineffective_labels(calls: Sequence[Step]) -> list[int]:
+    """Of each call of a finished session `HELPED`, `INEFFECTIVE` or `UNKNOWN`. Passing faults say nothing, about themselves or others."""
     labels = [UNKNOWN] * len(calls)
     pending: dict[str, int] = {}  # tool → its last failure
     for place, call in enumerate(calls):
@@ -30,13 +30,13 @@ def in_vain(calls: Sequence[Step]) -> list[int]:
             between = [at for at in range(begun + 1, place) if not calls[at].failed and calls[at].tool != call.tool]
             if call.failed and call.pattern == calls[begun].pattern:
                 for at in between:
-                    labels[at] = IN_VAIN if labels[at] == UNKNOWN else labels[at]
+                    labels[at] = INEFFECTIVE if labels[at] == UNKNOWN else labels[at]
             elif len({calls[at].call for at in between}) == 1:
                 labels[between[0]] = HELPED
                 for at in between[1:]:
-                    labels[at] = IN_VAIN
+                    labels[at] = INEFFECTIVE
         if call.failed:
-            labels[place] = IN_VAIN
+            labels[place] = INEFFECTIVE
             pending[call.tool] = place
         elif begun is not None:
             labels[place] = HELPED

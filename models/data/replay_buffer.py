@@ -35,20 +35,20 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return sum(len(stratum) for stratum in self._strata.values())
 
-    def add(self, episodes: Iterable[Example]) -> None:
+    def add(self, examples: Iterable[Example]) -> None:
         """Offer episodes, the oldest first; one that is there changes nothing."""
         held = len(self)
-        for episode in episodes:
-            name = episode.stratum
+        for example in examples:
+            name = example.stratum
             stratum = self._strata.setdefault(name, {})
-            if episode.key in stratum:
+            if example.key in stratum:
                 continue
             self._clocks[name] += 1 / max(SMALLEST_SPAN, len(stratum))
-            stratum[episode.key] = math.log(-math.log(self._chance(episode.key))) - self._clocks[name], episode
+            stratum[example.key] = math.log(-math.log(self._chance(example.key))) - self._clocks[name], example
             held += 1
             if held > self.capacity:
                 largest = self._strata[max((len(kept), each) for each, kept in self._strata.items())[1]]
-                del largest[_least_missed(largest)]
+                del largest[_evicted(largest)]
                 held -= 1
 
     def drop(self, unwanted: Callable[[Example], bool]) -> int:
@@ -87,7 +87,7 @@ class ReplayBuffer:
         return (int.from_bytes(digest) + 0.5) / 2**48
 
 
-def _least_missed(stratum: Mapping[str, tuple[float, Example]]) -> str:
+def _evicted(stratum: Mapping[str, tuple[float, Example]]) -> str:
     """Key of what goes first: of the agents with the most episodes, the one of the greatest rank."""
-    of_agent = Counter(episode.agent for _, episode in stratum.values())
-    return max((of_agent[episode.agent], rank, key) for key, (rank, episode) in stratum.items())[2]
+    of_agent = Counter(example.agent for _, example in stratum.values())
+    return max((of_agent[example.agent], rank, key) for key, (rank, example) in stratum.items())[2]

@@ -15,31 +15,31 @@ AGENT_SHARE = 0.05
 MOST_BALANCING = 3.0
 
 
-def influences(episodes: Sequence[Example], agent_share: float = AGENT_SHARE) -> list[float]:
+def sample_weights(examples: Sequence[Example], agent_share: float = AGENT_SHARE) -> list[float]:
     """Weight of a step of each episode; its mean over all labelled steps is 1.
 
     Sessions that failed and sessions that did not weigh the same (a rare outcome at most `MOST_BALANCING` times its
     number), then no agent has more than `agent_share` of the whole, or its equal part where there are fewer agents than
     that allows: what is above is handed to the others in proportion (water-filling).
     """
-    steps = [int((episode.failed != UNLABELLED).sum()) for episode in episodes]
+    steps = [int((example.failed != UNLABELLED).sum()) for example in examples]
     by_outcome = {
-        failed: sum(n for e, n in zip(episodes, steps, strict=True) if e.session_failed == failed)
+        failed: sum(n for e, n in zip(examples, steps, strict=True) if e.session_failed == failed)
         for failed in (True, False)
     }
     total = sum(steps)
     if total == 0:
-        return [1.0] * len(episodes)
+        return [1.0] * len(examples)
     balance = {
         failed: min(MOST_BALANCING, total / (2 * mass)) if mass and mass < total else 1.0
         for failed, mass in by_outcome.items()
     }
     masses: dict[str, float] = defaultdict(float)
-    for episode, n in zip(episodes, steps, strict=True):
-        masses[episode.agent] += n * balance[episode.session_failed]
+    for example, n in zip(examples, steps, strict=True):
+        masses[example.agent] += n * balance[example.session_failed]
     masses = {agent: mass for agent, mass in masses.items() if mass}
     factors = _capped(masses, max(agent_share, 1 / len(masses)))
-    raw = [balance[episode.session_failed] * factors.get(episode.agent, 1.0) for episode in episodes]
+    raw = [balance[example.session_failed] * factors.get(example.agent, 1.0) for example in examples]
     mean = sum(weight * n for weight, n in zip(raw, steps, strict=True)) / total
     return [weight / mean for weight in raw]
 

@@ -27,17 +27,17 @@ from statistics import fmean
 
 # Share of the wealth that a bet may lose: a change shows in some of the steps only.
 STAKE = 0.6
-DOUBT_STAKE = 0.9
+OUTLIER_STAKE = 0.9
 SMALLEST_ERROR = 0.02
-Side = tuple[str, bool]
+Group = tuple[str, bool]
 """A tool, and whether the version warned of the step."""
-LIARS = 0.4
-HEARD_STEPS = 4
+OUTLIER_SHARE = 0.4
+MINIMUM_STEPS = 4
 """Where few steps fail, most means of fewer steps are of none, and so is their median: who reports the usual would seem to report more."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrustConfig:
+class DriftConfig:
     """`change_margin` is a squared error of a probability, `agent_margin` a share of steps; `agent_alarm` of each of an agent's two bets on a tool."""
 
     quorum: int = 5
@@ -63,105 +63,107 @@ class Residual:
         return self.residual**2
 
     @property
-    def side(self) -> Side:
+    def group(self) -> Group:
         return self.tool, self.warned
 
 
 @dataclass(slots=True)
-class _Side:
-    usual: float | None = None
+class _GroupState:
+    baseline_error: float | None = None
     recent: dict[str, deque[float]] = field(default_factory=dict)
-    news: dict[str, float] = field(default_factory=dict)
+    change_e_values: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Doubts:
+class EValues:
     """Of one tool: wealth of the bets that an agent reports fewer (True) and more failures than the others, and who is doubted."""
 
-    against: dict[bool, dict[str, float]] = field(default_factory=lambda: {True: {}, False: {}})
-    doubted: set[str] = field(default_factory=set)
+    e_values: dict[bool, dict[str, float]] = field(default_factory=lambda: {True: {}, False: {}})
+    outliers: set[str] = field(default_factory=set)
 
 
 class ChangeDetector:
     """Follows all tools of one tenant. Not thread-safe."""
 
-    def __init__(self, config: TrustConfig | None = None) -> None:
-        self.config = config or TrustConfig()
-        self._sides: dict[Side, _Side] = defaultdict(_Side)
-        self._doubts: dict[str, _Doubts] = defaultdict(_Doubts)
+    def __init__(self, config: DriftConfig | None = None) -> None:
+        self.config = config or DriftConfig()
+        self._groups: dict[Group, _GroupState] = defaultdict(_GroupState)
+        self._outlier_evidence: dict[str, EValues] = defaultdict(EValues)
 
-    def published(self, usual: Mapping[Side, float]) -> None:
+    def set_baseline(self, baseline_error: Mapping[Group, float]) -> None:
         """Mean squared error that a new published version shows on held-out steps, by tool and side.
 
         The lowest since the last change stays the reference: a version that has half learned a change must not hide it.
         """
-        for side, error in usual.items():
-            known = self._sides[side]
+        for group, error in baseline_error.items():
+            known = self._groups[group]
             error = max(error, SMALLEST_ERROR)
-            known.usual = error if known.usual is None else min(known.usual, error)
+            known.baseline_error = error if known.baseline_error is None else min(known.baseline_error, error)
 
-    def observe(self, surprises: Iterable[Residual]) -> frozenset[str]:
+    def observe(self, residuals: Iterable[Residual]) -> frozenset[str]:
         """Take in new steps; returns the tools whose rules have changed."""
-        others: dict[tuple[Side, str], dict[bool, float] | None] = {}
-        for surprise in surprises:
-            known = self._sides[surprise.side]
-            pair = surprise.side, surprise.agent
+        others: dict[tuple[Group, str], dict[bool, float] | None] = {}
+        for residual in residuals:
+            known = self._groups[residual.group]
+            pair = residual.group, residual.agent
             if pair not in others:  # what the others said before this batch
-                others[pair] = self._others(known, surprise.agent)
+                others[pair] = self._expected_range(known, residual.agent)
             expected = others[pair]
-            if expected is not None and known.usual is not None:
-                self._doubt(surprise, expected)
-            if known.usual is not None:
-                expected_error = known.usual + self.config.change_margin
-                _bet(known.news, surprise.agent, STAKE / expected_error * (surprise.error - expected_error))
-            recent = known.recent.setdefault(surprise.agent, deque(maxlen=self.config.window_steps))
-            recent.append(surprise.residual)
-        changed = frozenset(side[0] for side in {side for side, _ in others} if self._changed(self._sides[side]))
+            if expected is not None and known.baseline_error is not None:
+                self._compare(residual, expected)
+            if known.baseline_error is not None:
+                expected_error = known.baseline_error + self.config.change_margin
+                _bet(known.change_e_values, residual.agent, STAKE / expected_error * (residual.error - expected_error))
+            recent = known.recent.setdefault(residual.agent, deque(maxlen=self.config.window_steps))
+            recent.append(residual.residual)
+        changed = frozenset(
+            group[0] for group in {group for group, _ in others} if self._has_changed(self._groups[group])
+        )
         for tool in changed:
             # What was usual, and who disagreed, was about the old rules.
             for warned in (True, False):
-                self._sides.pop((tool, warned), None)
-            self._doubts.pop(tool, None)
+                self._groups.pop((tool, warned), None)
+            self._outlier_evidence.pop(tool, None)
         return changed
 
     @property
-    def doubted(self) -> frozenset[tuple[str, str]]:
+    def outliers(self) -> frozenset[tuple[str, str]]:
         """Agents and the tools of which their steps are not to be learned."""
         found: set[tuple[str, str]] = set()
-        for tool, doubts in self._doubts.items():
-            heard = {agent for warned in (True, False) for agent in self._sides[tool, warned].recent}
-            if len(doubts.doubted) < LIARS * len(heard):
-                found.update((agent, tool) for agent in doubts.doubted)
+        for tool, doubts in self._outlier_evidence.items():
+            heard = {agent for warned in (True, False) for agent in self._groups[tool, warned].recent}
+            if len(doubts.outliers) < OUTLIER_SHARE * len(heard):
+                found.update((agent, tool) for agent in doubts.outliers)
         return frozenset(found)
 
-    def _others(self, known: _Side, agent: str) -> dict[bool, float] | None:
+    def _expected_range(self, known: _GroupState, agent: str) -> dict[bool, float] | None:
         """What 60 % of the others keep to who report the most, and the fewest, failures: how few (True) and how many may be reported."""
-        means = sorted(fmean(r) for other, r in known.recent.items() if other != agent and len(r) >= HEARD_STEPS)
+        means = sorted(fmean(r) for other, r in known.recent.items() if other != agent and len(r) >= MINIMUM_STEPS)
         if len(means) < self.config.quorum - 1:
             return None
         # One of the others at least is no liar there, as whoever is weighed is one of the liars or none.
-        kept = int((1 - LIARS) * len(means))
+        kept = int((1 - OUTLIER_SHARE) * len(means))
         return {True: means[kept], False: means[-1 - kept]}
 
-    def _doubt(self, surprise: Residual, expected: Mapping[bool, float]) -> None:
-        known = self._doubts[surprise.tool]
-        for less, wealths in known.against.items():
+    def _compare(self, residual: Residual, expected: Mapping[bool, float]) -> None:
+        known = self._outlier_evidence[residual.tool]
+        for less, wealths in known.e_values.items():
             # A residual lies within P and P - 1, and P on one side of 1/2.
-            reach = 0.5 if surprise.warned == less else 1.0
+            reach = 0.5 if residual.warned == less else 1.0
             sign = 1 if less else -1
             most_lost = max(0.5, self.config.agent_margin + reach + sign * expected[less])
-            gain = sign * (surprise.residual - expected[less]) - self.config.agent_margin
+            gain = sign * (residual.residual - expected[less]) - self.config.agent_margin
             # Above a ceiling, a long lie could never be lived down.
-            _bet(wealths, surprise.agent, DOUBT_STAKE * gain / most_lost, ceiling=2 / self.config.agent_alarm)
-        wealth = max(wealths[surprise.agent] for wealths in known.against.values())
+            _bet(wealths, residual.agent, OUTLIER_STAKE * gain / most_lost, ceiling=2 / self.config.agent_alarm)
+        wealth = max(wealths[residual.agent] for wealths in known.e_values.values())
         if wealth >= 1 / self.config.agent_alarm:
-            known.doubted.add(surprise.agent)
+            known.outliers.add(residual.agent)
         elif wealth == 1:
-            known.doubted.discard(surprise.agent)
+            known.outliers.discard(residual.agent)
 
-    def _changed(self, known: _Side) -> bool:
-        wealths = sorted(known.news.values())
-        believed = wealths[: len(wealths) - int(LIARS * len(wealths))]
+    def _has_changed(self, known: _GroupState) -> bool:
+        wealths = sorted(known.change_e_values.values())
+        believed = wealths[: len(wealths) - int(OUTLIER_SHARE * len(wealths))]
         return sum(math.log(wealth) for wealth in believed) >= -math.log(self.config.change_alarm)
 
 

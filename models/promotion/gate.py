@@ -72,7 +72,7 @@ class GateReport:
 
     `too_few` and `no_gain` mean: ask again with more; the others that the candidate would do harm.
     tools: those the candidate may judge, by what it showed on held-out steps.
-    vain_tools: those of which it may say whether a call is in vain, by the same bars.
+    ineffective_tools: those of which it may say whether a call is in vain, by the same bars.
     slices: recall of each slice before and after, for those that the gate looked at.
     """
 
@@ -80,7 +80,7 @@ class GateReport:
     figures: dict[str, float] = field(default_factory=dict)
     tools: tuple[str, ...] = ()
     slices: dict[str, tuple[float, float]] = field(default_factory=dict)
-    vain_tools: tuple[str, ...] = ()
+    ineffective_tools: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -110,13 +110,13 @@ class PromotionGate:
         probe_seed: int,
         evidence: Prequential | None = None,
         judged: Collection[str] = (),
-        judged_vain: Collection[str] = (),
+        judged_ineffective: Collection[str] = (),
     ) -> GateReport:
         """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned from.
 
         evidence: of the candidate's course of learning; without it, there is none of a gain.
         judged: tools that the running version may judge and whose rules are as they were: so may the candidate, unless it shows otherwise.
-        judged_vain: the same of whether a call is in vain.
+        judged_ineffective: the same of whether a call is in vain.
         """
         bars = self.config
         try:
@@ -163,7 +163,7 @@ class PromotionGate:
             figures,
             self._judged_tools(now, judged),
             {name: (round(was, 4), round(is_, 4)) for name, (_, _, was, is_) in slices.items()},
-            self._judged_tools(mine.predict_vain(held_out), judged_vain),
+            self._judged_tools(mine.predict_ineffective(held_out), judged_ineffective),
         )
 
     def foresight(self, version: bytes | None) -> Foresight:

@@ -92,9 +92,9 @@ class Predictions:
         return dict(counts)
 
 
-def predict(network: RiskNetwork, episodes: Sequence[Example]) -> Predictions:
+def predict(network: RiskNetwork, examples: Sequence[Example]) -> Predictions:
     """Let the network foresee every labelled step of the episodes."""
-    return Foresight(network).predict(episodes)
+    return Foresight(network).predict(examples)
 
 
 class Foresight:
@@ -104,27 +104,27 @@ class Foresight:
         self._network = network
         self._known: dict[str, npt.NDArray[np.float64]] = {}  # (steps, 2): fails, in vain
 
-    def predict(self, episodes: Sequence[Example]) -> Predictions:
+    def predict(self, examples: Sequence[Example]) -> Predictions:
         """As `predict`. Only these episodes are remembered then."""
-        self._read(episodes)
-        return self._of([(episode, episode.failed, self._known[episode.key][:, 0]) for episode in episodes])
+        self._read(examples)
+        return self._of([(example, example.failed, self._known[example.key][:, 0]) for example in examples])
 
-    def predict_vain(self, episodes: Sequence[Example]) -> Predictions:
+    def predict_ineffective(self, examples: Sequence[Example]) -> Predictions:
         """The same of P(in vain) where the rest of the session tells: `failed` of the result is that the call was in vain."""
-        self._read(episodes)
-        return self._of([(e, e.vain, self._known[e.key][:, 1]) for e in episodes if len(e.vain)])
+        self._read(examples)
+        return self._of([(e, e.ineffective, self._known[e.key][:, 1]) for e in examples if len(e.ineffective)])
 
-    def _read(self, episodes: Sequence[Example]) -> None:
-        self._known = {episode.key: self._known[episode.key] for episode in episodes if episode.key in self._known}
-        unknown = [episode for episode in episodes if episode.key not in self._known]
+    def _read(self, examples: Sequence[Example]) -> None:
+        self._known = {example.key: self._known[example.key] for example in examples if example.key in self._known}
+        unknown = [example for example in examples if example.key not in self._known]
         for start in range(0, len(unknown), CHUNK):
             chunk = unknown[start : start + CHUNK]
             with torch.inference_mode():
                 reading = self._network(collate(chunk).vectors)
                 logits = torch.stack([reading.step[:, 1::2], reading.session[:, 1::2]], dim=-1)
                 answers = torch.sigmoid(logits).double().numpy()
-            for row, episode in enumerate(chunk):
-                self._known[episode.key] = answers[row, : len(episode.failed)]
+            for row, example in enumerate(chunk):
+                self._known[example.key] = answers[row, : len(example.failed)]
 
     def _of(self, answered: Sequence[tuple[Example, npt.NDArray[np.int8], npt.NDArray[np.float64]]]) -> Predictions:
         tools: list[str] = []
@@ -132,15 +132,15 @@ class Foresight:
         domains: list[str] = []
         numbers: dict[str, int] = {}
         chances, outcomes = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)]
-        for episode, labels, answers in answered:
+        for example, labels, answers in answered:
             places = labels != UNLABELLED
             chances.append(answers[places])
             outcomes.append(labels[places] == 1)
-            mine = [tool for tool, label in zip(episode.tools, labels, strict=True) if label != UNLABELLED]
+            mine = [tool for tool, label in zip(example.tools, labels, strict=True) if label != UNLABELLED]
             tools.extend(mine)
             # The windows of one session are one session: what they say is not independent. Numbered as they come.
-            sessions.extend([numbers.setdefault(episode.session, len(numbers))] * len(mine))
-            domains.extend([episode.domain] * len(mine))
+            sessions.extend([numbers.setdefault(example.session, len(numbers))] * len(mine))
+            domains.extend([example.domain] * len(mine))
         return Predictions(
             np.concatenate(chances),
             np.concatenate(outcomes),

@@ -34,7 +34,7 @@ class Prequential:
         self._won = 0.0
         self._weight = 0.0
 
-    def observe(self, episodes: Sequence[Example], learner: Predictions, running: Predictions) -> None:
+    def observe(self, examples: Sequence[Example], learner: Predictions, running: Predictions) -> None:
         """Bet on new sessions, foreseen by both before the learner had any of them.
 
         Whose sessions count, and how much, must not depend on what happened in them. No agent has more than its share of
@@ -43,7 +43,7 @@ class Prequential:
         gains = learner.by_session(running.squared_error - learner.squared_error)
         if not len(gains):
             return
-        order = list({e.session: e.agent for e in episodes}.values())
+        order = list({e.session: e.agent for e in examples}.values())
         agents = [order[number] for number in np.unique(learner.sessions).tolist()]
         bets = np.clip(gains / self.session_gain, -1, 1)
         weights = np.array(shares(agents))

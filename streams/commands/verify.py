@@ -81,7 +81,7 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
     from fleetlore.risk.registry import RegistryView
     from fleetlore.risk.weights_storage import BlobStore
     from fleetlore.wire.adapter_manifest import public_keys
-    from models.adapter.reproduce import remake
+    from models.adapter.reproduce import reproduce
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
     inbox = RegistryView(tenant, public_keys(settings.public_key))
@@ -102,7 +102,7 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
     if manifest.parent and parent is None:
         raise ConfigError(f"its parent {manifest.parent[:12]} is no longer kept")
     sessions = await _sessions(settings.broker, tenant, manifest, timeout_seconds)
-    weights = remake(manifest, parent, sessions, load_base(settings.base), shared_encoder())
+    weights = reproduce(manifest, parent, sessions, load_base(settings.base), shared_encoder())
     return Remade(
         version=manifest.version,
         remade=hashlib.sha256(weights).hexdigest(),

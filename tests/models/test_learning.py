@@ -19,14 +19,14 @@ UPDATES = 8
 @pytest.mark.parametrize("world_seed", [0, 1])
 def test_an_adapter_beats_its_base_on_unseen_sessions(world_seed: int) -> None:
     base, encoder = load_base(), shared_encoder()
-    episodes = world_episodes(encoder, world_seed, UPDATES * 32)
+    examples = world_episodes(encoder, world_seed, UPDATES * 32)
     unseen = world_episodes(encoder, world_seed, 150, seed=99)
     trainer, replay = ContrastiveTrainer(base), ReplayBuffer(400)
     for update in range(UPDATES):
-        new = episodes[32 * update : 32 * (update + 1)]
+        new = examples[32 * update : 32 * (update + 1)]
         trainer.update(new, replay.draw(32, update))
         replay.add(new)
-    before, after = predict(base.network, unseen), predict(trainer.folded(trainer.weights()), unseen)
+    before, after = predict(base.network, unseen), predict(trainer.network_of(trainer.weights()), unseen)
     assert after.auroc >= before.auroc + AUROC_GAIN
     assert after.cross_entropy <= before.cross_entropy - CROSS_ENTROPY_GAIN
 

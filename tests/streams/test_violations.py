@@ -19,7 +19,7 @@ from fleetlore.testing import sessions
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.trajectory import Feedback, Trajectory
-from models.data.dataset import episodes_of
+from models.data.dataset import examples_of
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from streams.demo.world import Call, Reply
@@ -82,7 +82,7 @@ def test_distiller_and_trainer_see_a_failure() -> None:
         assert judgment.verdict.label == label
         taught = [item.side == "success" and SHORTCUT in str(item.calls) for item in distil(judgment)]
         assert any(taught) == (label == "success")
-        (episode,) = episodes_of(judgment, shared_encoder())
+        (episode,) = examples_of(judgment, shared_encoder())
         assert episode.failed.tolist() == [1, int(label == "failure")]
         assert episode.session_failed == (label == "failure")
     assert SESSIONS[0].judgment(guarded=False).verdict.label == "success"

@@ -12,7 +12,7 @@ from fleetlore.risk.network import load_base
 from fleetlore.wire.trajectory import Judgment, Verdict
 from models.adapter.learner import Cadence, Learner
 from models.adapter.lora_trainer import TrainerConfig
-from models.data.dataset import episodes_of
+from models.data.dataset import examples_of
 from models.promotion.gate import GateConfig
 
 
@@ -97,7 +97,7 @@ def test_an_unsure_verdict_that_becomes_sure_is_learned() -> None:
 def test_held_out_sessions_never_wait_to_be_learned() -> None:
     fair = learner()
     offer(fair, judgments())
-    held = {j.trajectory.id for j in judgments() if episodes_of(j, shared_encoder())[0].held_out}
+    held = {j.trajectory.id for j in judgments() if examples_of(j, shared_encoder())[0].held_out}
     assert held and not held & set(fair.waiting)
 
 
@@ -162,7 +162,7 @@ def test_every_new_session_is_evidence_once_before_it_is_learned() -> None:
     assert len(source._batches) == 1 and source._evidence.sessions == 0
     met = len(source.waiting)
     learned(source, judgments()[100:150])
-    held = sum(episodes_of(j, shared_encoder())[0].held_out for j in judgments()[100:150])
+    held = sum(examples_of(j, shared_encoder())[0].held_out for j in judgments()[100:150])
     assert len(source._batches) == 2
     assert source._evidence.sessions <= met + 50 - len(source.waiting)
     assert source._evidence.sessions > 32 + held // 2
@@ -173,7 +173,7 @@ def test_what_distrusted_agents_send_is_no_evidence() -> None:
     source = published(judgments()[:60])
     learned(source, judgments()[60:100])
     tools = {step.tool for j in judgments() for step in j.trajectory.calls}
-    source._doubted = frozenset((j.trajectory.agent, tool) for j in judgments() for tool in tools)
+    source._outliers = frozenset((j.trajectory.agent, tool) for j in judgments() for tool in tools)
     learned(source, judgments()[100:150])
     assert source._evidence.sessions == 0
 

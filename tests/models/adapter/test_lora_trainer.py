@@ -17,7 +17,7 @@ from models.data.dataset import Example
 
 
 @cache
-def episodes() -> list[Example]:
+def examples() -> list[Example]:
     return world_episodes(shared_encoder(), 0, 40)
 
 
@@ -28,13 +28,13 @@ def trained(new: list[Example], old: list[Example], **config: int) -> Contrastiv
 
 
 def test_the_fold_gives_what_peft_gives() -> None:
-    trainer = trained(episodes()[:16], [], steps=2)
+    trainer = trained(examples()[:16], [], steps=2)
     vectors = torch.randn(3, 11, 256, generator=torch.Generator().manual_seed(0)) / 16
     # The published weights are half precision, so peft is given the same ones.
     trainer.resume(trainer.weights())
     with torch.inference_mode():
         by_peft = trainer._model(vectors)
-        by_fold = trainer.folded(trainer.weights())(vectors)
+        by_fold = trainer.network_of(trainer.weights())(vectors)
         merged = trainer._model.merge_and_unload()(vectors)
     assert torch.allclose(by_peft.step, by_fold.step, atol=1e-5)
     assert torch.allclose(merged.step, by_fold.step, atol=1e-5)
@@ -42,7 +42,7 @@ def test_the_fold_gives_what_peft_gives() -> None:
 
 
 def test_an_update_is_a_function_of_data_and_seed() -> None:
-    new, old = episodes()[:16], episodes()[16:24]
+    new, old = examples()[:16], examples()[16:24]
     first = trained(new, old, steps=2).weights()
     torch.rand(7)  # the global generator moves on; an update must not notice
     assert trained(new[::-1], old[::-1], steps=2).weights() == first
@@ -55,7 +55,7 @@ def test_training_leaves_the_base_and_torchs_generator_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    trained(episodes()[:8], [], steps=1)
+    trained(examples()[:8], [], steps=1)
     assert torch.rand(1) == expected
     assert base_to_bytes(load_base().network) == before
 
@@ -64,32 +64,32 @@ def test_an_untrained_adapter_changes_nothing() -> None:
     trainer = ContrastiveTrainer(load_base())
     vectors = torch.randn(1, 5, 256) / 16
     with torch.inference_mode():
-        assert torch.equal(trainer.folded(trainer.weights())(vectors).step, load_base().network(vectors).step)
+        assert torch.equal(trainer.network_of(trainer.weights())(vectors).step, load_base().network(vectors).step)
 
 
 def test_losses_fall() -> None:
     trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=4))
-    first = trainer.update(episodes(), [])
+    first = trainer.update(examples(), [])
     for _ in range(3):
-        last = trainer.update(episodes(), [])
+        last = trainer.update(examples(), [])
     assert last.step < 0.8 * first.step
     assert last.contrast < first.contrast
 
 
 def test_what_is_in_vain_is_learned() -> None:
     trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=4))
-    first = trainer.update(episodes(), [])
+    first = trainer.update(examples(), [])
     for _ in range(4):
-        last = trainer.update(episodes(), [])
-    assert last.vain < 0.8 * first.vain
+        last = trainer.update(examples(), [])
+    assert last.ineffective < 0.8 * first.ineffective
 
 
 def test_long_sessions_are_read_in_as_many_more_steps() -> None:
     assert [TrainerConfig().steps_of(later) for later in (0, 1, 4, 384)] == [7, 8, 10, 295]
     trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=2))
-    short = [episode for episode in episodes()[:12] if episode.place.window < 2]
+    short = [example for example in examples()[:12] if example.place.window < 2]
     assert trainer.update(short, []).steps == 2
-    long = [replace(episode, place=Place(0, 0, 0, window)) for window, episode in enumerate(short[:10])]
+    long = [replace(example, place=Place(0, 0, 0, window)) for window, example in enumerate(short[:10])]
     assert trainer.update(long, []).steps == 8
 
 
@@ -99,13 +99,13 @@ def test_distillation_holds_rehearsed_sessions_to_the_published_version() -> Non
         trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=3, distillation_weight=weight))
         trainer.resume(random_weights(1, size=0.05))
         for _ in range(3):
-            losses = trainer.update(episodes()[:16], episodes()[16:])
+            losses = trainer.update(examples()[:16], examples()[16:])
         distances.append(losses.distillation)
     assert distances[1] < 0.5 * distances[0]
 
 
 def test_training_continues_from_a_published_version() -> None:
-    published = trained(episodes()[:16], [], steps=2).weights()
+    published = trained(examples()[:16], [], steps=2).weights()
     trainer = ContrastiveTrainer(load_base(), TrainerConfig(seed=9))
     trainer.resume(published)
     assert trainer.weights() == published
@@ -117,7 +117,7 @@ def test_only_an_adapter_can_be_resumed() -> None:
 
 
 def test_what_is_published_passes_the_agents_checks() -> None:
-    assert len(read_adapter(trained(episodes()[:8], [], steps=1).weights(), 8)) == 24
+    assert len(read_adapter(trained(examples()[:8], [], steps=1).weights(), 8)) == 24
 
 
 def test_supervised_contrast_by_hand() -> None:

@@ -14,13 +14,13 @@ from fleetlore.wire.adapter_manifest import Place, PrivateSteps, SigningKey, pub
 from models.adapter.learner import Cadence, Learner
 from models.adapter.lora_trainer import TrainerConfig
 from models.adapter.private import PrivacyConfig, PrivateTrainer, epsilon_of, session_losses
-from models.adapter.reproduce import remake
+from models.adapter.reproduce import reproduce
 from models.data.dataset import Example, collate
 
 pytest.importorskip("opacus")
 
 
-def episodes(count: int, seed: int = 0) -> list[Example]:
+def examples(count: int, seed: int = 0) -> list[Example]:
     return world_episodes(shared_encoder(), 72, count, seed=seed)
 
 
@@ -29,19 +29,19 @@ def trainer(seed: int | None = 1, **privacy: float) -> PrivateTrainer:
 
 
 def test_what_a_session_says_does_not_depend_on_the_others() -> None:
-    some = episodes(6)
+    some = examples(6)
     private = trainer()
     batch = collate(some)
     together = torch.stack(session_losses(private._hooked(batch.vectors), batch))
-    for row, episode in enumerate(some):
-        alone = collate([episode])
+    for row, example in enumerate(some):
+        alone = collate([example])
         single = torch.stack(session_losses(private._hooked(alone.vectors), alone))
         assert torch.allclose(together[:, row : row + 1], single, atol=1e-5)
 
 
 def test_no_session_says_more_than_the_clip_norm() -> None:
     private = trainer(clip_norm=0.01)
-    batch = collate(episodes(12)[:8])
+    batch = collate(examples(12)[:8])
     private._hooked.train()
     step, session = session_losses(private._hooked(batch.vectors.requires_grad_()), batch)
     (step + session).sum().backward()
@@ -55,7 +55,7 @@ def test_no_session_says_more_than_the_clip_norm() -> None:
 def test_updates_change_the_adapter_and_the_ledger_alone() -> None:
     private, before = trainer(), load_base().network.state_dict()["step_head.weight"].clone()
     untrained = private.weights()
-    losses = private.update(episodes(12), [])
+    losses = private.update(examples(12), [])
     assert losses.contrast == losses.distillation == 0 and losses.step > 0
     changed, first = read_adapter(private.weights(), 8), read_adapter(untrained, 8)
     assert all(not torch.equal(changed[name], first[name]) for name in changed)
@@ -65,23 +65,23 @@ def test_updates_change_the_adapter_and_the_ledger_alone() -> None:
 
 def test_other_sessions_cost_a_session_nothing() -> None:
     private = trainer()
-    private.update(episodes(12), [])
+    private.update(examples(12), [])
     once = private.ledger
-    private.update(episodes(12, seed=5), [])
+    private.update(examples(12, seed=5), [])
     assert private.ledger == once
     with pytest.raises(ConfigError, match="rehearses nothing"):
-        private.update(episodes(12, seed=6), episodes(2))
+        private.update(examples(12, seed=6), examples(2))
 
 
 def test_of_updates_that_cost_differently_the_costliest_counts() -> None:
     dear, cheap = trainer(noise=1.0), trainer(noise=2.0)
-    dear.update(episodes(4), [])
+    dear.update(examples(4), [])
     cheap.take_over(dear.ledger)
-    cheap.update(episodes(4, seed=5), [])
+    cheap.update(examples(4, seed=5), [])
     assert cheap.ledger == dear.ledger
-    cheap.update(episodes(4, seed=6), [])
+    cheap.update(examples(4, seed=6), [])
     dear.take_over(trainer(noise=2.0).ledger)
-    dear.update(episodes(4, seed=6), [])
+    dear.update(examples(4, seed=6), [])
     assert cheap.ledger == dear.ledger
 
 
@@ -89,7 +89,7 @@ def test_noise_is_secret_unless_a_seed_is_given() -> None:
     made = []
     for seed in (1, 1, None, None):
         private = trainer(seed)
-        private.update(episodes(12), [])
+        private.update(examples(12), [])
         made.append(private.weights())
     assert made[0] == made[1] and len({*made[1:]}) == 3
 
@@ -115,7 +115,7 @@ def test_a_private_version_says_so_and_holds_nothing_of_single_sessions() -> Non
     key = SigningKey.from_pem(_pem())
     assert verify_manifest(key.sign(manifest), public_keys(key.public_base64)) == manifest
     with pytest.raises(AdapterRefused, match="privacy"):
-        remake(manifest, None, {}, load_base(), shared_encoder())
+        reproduce(manifest, None, {}, load_base(), shared_encoder())
 
     weights = learner.candidate().weights
     ours = manifest_for(weights, "default", privacy=manifest.privacy)

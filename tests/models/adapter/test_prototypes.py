@@ -4,7 +4,7 @@ import numpy as np
 
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.model import unpacked
-from models.adapter.prototypes import familiar_goals
+from models.adapter.prototypes import goal_prototypes
 from models.data.dataset import Example
 
 LEARNED = [
@@ -19,17 +19,17 @@ LEARNED = [
 ]
 
 
-def likeness(goal: str) -> tuple[float, float]:
+def similarity(goal: str) -> tuple[float, float]:
     """To the nearest centre of what was learned, and the least that is familiar."""
     encoder, zeros = shared_encoder(), np.zeros(1, dtype=np.int8)
     vectors = encoder.encode(LEARNED).astype(np.float16)
-    familiar = familiar_goals([Example("0", "a", row[None], zeros, ("",), ("t",), False) for row in vectors])
-    centres = unpacked(familiar.centres, 256)
-    return float((centres @ encoder.encode([goal])[0]).max()), familiar.least
+    familiar = goal_prototypes([Example("0", "a", row[None], zeros, ("",), ("t",), False) for row in vectors])
+    prototypes = unpacked(familiar.centres, 256)
+    return float((prototypes @ encoder.encode([goal])[0]).max()), familiar.least
 
 
 def test_a_new_task_of_the_same_kinds_is_familiar_and_another_kind_is_not() -> None:
-    same, least = likeness("rebuild the index in orders; restart the service of search; and 9 more")
+    same, least = similarity("rebuild the index in orders; restart the service of search; and 9 more")
     assert same >= least
-    other, least = likeness("translate the poem into Finnish")
+    other, least = similarity("translate the poem into Finnish")
     assert other < least

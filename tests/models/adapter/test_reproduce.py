@@ -14,7 +14,7 @@ from fleetlore.wire.adapter_manifest import AdapterManifest, Place
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.learner import Cadence, Learner
 from models.adapter.lora_trainer import TrainerConfig, version_of
-from models.adapter.reproduce import remake
+from models.adapter.reproduce import reproduce
 from models.promotion.gate import GateConfig
 
 EASY = GateConfig(
@@ -59,7 +59,7 @@ def lineage() -> list[tuple[bytes, AdapterManifest]]:
 
 
 def again(manifest: AdapterManifest, parent: bytes | None) -> bytes:
-    return remake(manifest, parent, log(), load_base(), shared_encoder())
+    return reproduce(manifest, parent, log(), load_base(), shared_encoder())
 
 
 def test_a_version_comes_out_again_to_the_byte() -> None:
@@ -93,13 +93,13 @@ def test_no_agent_has_too_much_weight_in_any_batch_that_a_manifest_names() -> No
     """What the manifest names is enough to check the influence from outside."""
     from collections import defaultdict
 
-    from models.data.dataset import episodes_of
-    from models.data.sample_weights import influences
+    from models.data.dataset import examples_of
+    from models.data.sample_weights import sample_weights
 
     for _, manifest in lineage():
         for batch in manifest.batches:
-            episodes = [episodes_of(log()[p._replace(window=0)], shared_encoder())[p.window] for p in batch.places]
+            examples = [examples_of(log()[p._replace(window=0)], shared_encoder())[p.window] for p in batch.places]
             share: dict[str, float] = defaultdict(float)
-            for episode, weight in zip(episodes, influences(episodes), strict=True):
-                share[episode.agent] += weight * float((episode.failed >= 0).sum())
+            for example, weight in zip(examples, sample_weights(examples), strict=True):
+                share[example.agent] += weight * float((example.failed >= 0).sum())
             assert max(share.values()) / sum(share.values()) <= max(0.05, 1 / len(share)) + 1e-9

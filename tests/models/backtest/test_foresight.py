@@ -8,7 +8,7 @@ import pytest
 from fleetlore.wire.trajectory import Trajectory
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case
-from models.backtest.foresight import foresee, rightness
+from models.backtest.foresight import foresee, prediction_scores
 from models.backtest.priors import priors
 from models.backtest.scores import Floats
 
@@ -31,7 +31,7 @@ def test_only_sessions_that_still_run_are_foreseen(make_case: MakeCase) -> None:
         # How it ended is not known.
         make_case("4", "ann", "cook", GOOD, LAST, failed=None),
     ]
-    figures, calibration = rightness(cases, ["A"] * 4, foresee(cases, knows))
+    figures, calibration = prediction_scores(cases, ["A"] * 4, foresee(cases, knows))
     assert figures == {"shop": {"A": {"k1": 1.0, "k2": None, "k3": None, "within_task_k1": 1.0}}}
     assert calibration["shop"]["brier"] == pytest.approx(0.025)
     assert calibration["shop"]["ece"] == pytest.approx(0.15)
@@ -40,7 +40,7 @@ def test_only_sessions_that_still_run_are_foreseen(make_case: MakeCase) -> None:
 def test_within_a_task_a_hard_task_is_no_foresight(make_case: MakeCase) -> None:
     cases = [make_case(f"{n}", "ann", "hard", BAD, LAST) for n in range(3)]
     cases += [make_case(f"e{n}", "ann", "easy", GOOD, LAST, failed=False) for n in range(3)]
-    figures, _ = rightness(cases, ["T"] * 6, foresee(cases, knows))
+    figures, _ = prediction_scores(cases, ["T"] * 6, foresee(cases, knows))
     assert figures["shop"]["T"] == {"k1": 1.0, "k2": None, "k3": None, "within_task_k1": None}
 
 
@@ -48,7 +48,7 @@ def test_tfidf_learns_from_beginnings_alone(make_case: MakeCase) -> None:
     train = [
         make_case(f"{n}", "ann", "cook", *([BAD] if n % 2 else [GOOD]), LAST, failed=bool(n % 2)) for n in range(20)
     ]
-    figures, _ = rightness(train, ["K"] * 20, foresee(train, fit_tfidf(train, seed=0)))
+    figures, _ = prediction_scores(train, ["K"] * 20, foresee(train, fit_tfidf(train, seed=0)))
     assert figures["shop"]["K"]["k1"] == 1.0
     # Nobody still runs after two calls: there is no model, and nothing to ask it.
     assert figures["shop"]["K"]["k2"] is None

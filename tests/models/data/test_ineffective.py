@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire.trajectory import Step
-from models.data.ineffective import HELPED, IN_VAIN, REACH, UNKNOWN, in_vain
+from models.data.ineffective import HELPED, INEFFECTIVE, REACH, UNKNOWN, ineffective_labels
 
 
 def session(text: str) -> list[Step]:
@@ -28,42 +28,42 @@ def step(number: int, word: str) -> Step:
 
 
 def test_what_stood_between_an_error_and_getting_past_it_helped() -> None:
-    assert in_vain(session("deploy!locked login deploy")) == [IN_VAIN, HELPED, HELPED]
-    assert in_vain(session("deploy!locked login deploy!refused")) == [IN_VAIN, HELPED, IN_VAIN]
+    assert ineffective_labels(session("deploy!locked login deploy")) == [INEFFECTIVE, HELPED, HELPED]
+    assert ineffective_labels(session("deploy!locked login deploy!refused")) == [INEFFECTIVE, HELPED, INEFFECTIVE]
 
 
 def test_what_did_not_keep_the_error_from_coming_again_was_in_vain() -> None:
-    found = in_vain(session("deploy!locked wait deploy!locked login deploy"))
-    assert found == [IN_VAIN, IN_VAIN, IN_VAIN, HELPED, HELPED]
+    found = ineffective_labels(session("deploy!locked wait deploy!locked login deploy"))
+    assert found == [INEFFECTIVE, INEFFECTIVE, INEFFECTIVE, HELPED, HELPED]
 
 
 def test_of_several_nobody_knows_which_helped_and_of_one_made_twice_the_first() -> None:
-    assert in_vain(session("deploy!locked wait login deploy"))[1:3] == [UNKNOWN, UNKNOWN]
-    assert in_vain(session("deploy!locked login login deploy"))[1:3] == [HELPED, IN_VAIN]
-    assert in_vain(session("deploy!locked login login:2 deploy"))[1:3] == [UNKNOWN, UNKNOWN]
+    assert ineffective_labels(session("deploy!locked wait login deploy"))[1:3] == [UNKNOWN, UNKNOWN]
+    assert ineffective_labels(session("deploy!locked login login deploy"))[1:3] == [HELPED, INEFFECTIVE]
+    assert ineffective_labels(session("deploy!locked login login:2 deploy"))[1:3] == [UNKNOWN, UNKNOWN]
 
 
 def test_what_was_done_before_anything_failed_has_no_label() -> None:
-    assert in_vain(session("login deploy list")) == [UNKNOWN] * 3
+    assert ineffective_labels(session("login deploy list")) == [UNKNOWN] * 3
 
 
 def test_a_passing_fault_says_nothing() -> None:
-    assert in_vain(session("deploy~ login deploy")) == [UNKNOWN] * 3
-    assert in_vain(session("deploy!locked login deploy~ deploy")) == [IN_VAIN, HELPED, UNKNOWN, HELPED]
+    assert ineffective_labels(session("deploy~ login deploy")) == [UNKNOWN] * 3
+    assert ineffective_labels(session("deploy!locked login deploy~ deploy")) == [INEFFECTIVE, HELPED, UNKNOWN, HELPED]
 
 
 def test_what_was_done_long_before_the_next_call_may_have_been_about_something_else() -> None:
     between = " ".join(["list"] * (REACH + 1))
-    assert set(in_vain(session(f"deploy!locked {between} deploy!locked"))[1:-1]) == {UNKNOWN}
+    assert set(ineffective_labels(session(f"deploy!locked {between} deploy!locked"))[1:-1]) == {UNKNOWN}
 
 
 @given(st.lists(st.sampled_from(["a", "a!x", "a!y", "b", "b!x", "c", "a~"]), max_size=30))
 def test_failed_calls_are_in_vain_and_no_other_call_is_without_one(words: list[str]) -> None:
     calls = session(" ".join(words))
-    labels = in_vain(calls)
+    labels = ineffective_labels(calls)
     assert len(labels) == len(calls)
     for place, call in enumerate(calls):
         if call.failed:
-            assert labels[place] == (UNKNOWN if call.transient else IN_VAIN)
-    if not any(label == IN_VAIN for label in labels):
+            assert labels[place] == (UNKNOWN if call.transient else INEFFECTIVE)
+    if not any(label == INEFFECTIVE for label in labels):
         assert set(labels) <= {UNKNOWN}

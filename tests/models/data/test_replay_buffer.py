@@ -8,7 +8,7 @@ from models.data.dataset import Example
 from models.data.replay_buffer import ReplayBuffer
 
 
-def episode(number: int, tool: str = "t", failed: bool = False, agent: str = "a") -> Example:
+def example(number: int, tool: str = "t", failed: bool = False, agent: str = "a") -> Example:
     return Example(
         key=f"{number:032x}",
         agent=agent,
@@ -20,7 +20,7 @@ def episode(number: int, tool: str = "t", failed: bool = False, agent: str = "a"
     )
 
 
-EPISODES = [episode(n, f"tool-{n % 3}", n % 4 == 0) for n in range(60)]
+EPISODES = [example(n, f"tool-{n % 3}", n % 4 == 0) for n in range(60)]
 
 
 @given(st.integers(1, 59), st.integers(0, 5))
@@ -37,7 +37,7 @@ def test_content_and_draws_do_not_depend_on_repeats_or_batches(cut: int, repeats
 
 def test_newer_episodes_are_likelier_and_older_ones_not_gone_at_once() -> None:
     buffer = ReplayBuffer(50)
-    buffer.add(episode(n) for n in range(1000))
+    buffer.add(example(n) for n in range(1000))
     ages = sorted(999 - int(e.key, 16) for e in buffer.all())
     assert ages[len(ages) // 2] < 100
     assert ages[-1] > 75
@@ -45,44 +45,44 @@ def test_newer_episodes_are_likelier_and_older_ones_not_gone_at_once() -> None:
 
 def test_a_tool_that_is_no_longer_used_is_still_rehearsed() -> None:
     buffer = ReplayBuffer(40)
-    buffer.add(episode(n, "old") for n in range(100))
+    buffer.add(example(n, "old") for n in range(100))
     kept = {e.key for e in buffer.all()}
-    buffer.add(episode(1000 + n, "new") for n in range(1000))
+    buffer.add(example(1000 + n, "new") for n in range(1000))
     left = {e.key for e in buffer.all() if e.tools == ("old",)}
     assert len(left) == 20 and left < kept
 
 
 def test_it_never_grows_past_its_capacity() -> None:
     buffer = ReplayBuffer(50)
-    buffer.add(episode(n) for n in range(1000))
+    buffer.add(example(n) for n in range(1000))
     assert len(buffer) == 50
 
 
 def test_a_rare_failure_is_drawn_as_often_as_a_common_success() -> None:
     buffer = ReplayBuffer(100)
-    buffer.add(episode(n) for n in range(500))
-    buffer.add(episode(1000 + n, failed=True) for n in range(5))
+    buffer.add(example(n) for n in range(500))
+    buffer.add(example(1000 + n, failed=True) for n in range(5))
     assert sum(e.session_failed for e in buffer.draw(10, 0)) == 5
 
 
 def test_a_flood_of_one_tool_does_not_wash_out_another() -> None:
     buffer = ReplayBuffer(20)
-    buffer.add(episode(n, "rare") for n in range(8))
+    buffer.add(example(n, "rare") for n in range(8))
     for start in range(0, 2000, 100):
-        buffer.add(episode(100 + start + n, "common") for n in range(100))
+        buffer.add(example(100 + start + n, "common") for n in range(100))
     assert sum(e.tools == ("rare",) for e in buffer.all()) == 8
 
 
 def test_what_small_strata_leave_free_serves_the_others() -> None:
     buffer = ReplayBuffer(100)
-    buffer.add(episode(n, f"rare-{n}") for n in range(10))
-    buffer.add(episode(100 + n, "common") for n in range(500))
+    buffer.add(example(n, f"rare-{n}") for n in range(10))
+    buffer.add(example(100 + n, "common") for n in range(500))
     assert len(buffer) == 100
 
 
 def test_who_sends_five_times_as_much_is_kept_no_more_often() -> None:
     buffer, crowd = ReplayBuffer(40), [*"abcd", *["liar"] * 16]
-    buffer.add(episode(n, agent=crowd[n % len(crowd)]) for n in range(2000))
+    buffer.add(example(n, agent=crowd[n % len(crowd)]) for n in range(2000))
     assert sum(e.agent == "liar" for e in buffer.all()) == 8
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.data.dataset import UNLABELLED, Example
-from models.data.sample_weights import influences
+from models.data.sample_weights import sample_weights
 
 
-def episode(agent: str, session_failed: bool = False, steps: int = 4, labelled: int = 4) -> Example:
+def example(agent: str, session_failed: bool = False, steps: int = 4, labelled: int = 4) -> Example:
     failed = np.zeros(steps, dtype=np.int8)
     failed[labelled:] = UNLABELLED
     return Example(
@@ -19,48 +19,48 @@ def episode(agent: str, session_failed: bool = False, steps: int = 4, labelled: 
     )
 
 
-def shares(episodes: list[Example]) -> dict[str, float]:
+def shares(examples: list[Example]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
-    for each, weight in zip(episodes, influences(episodes), strict=True):
+    for each, weight in zip(examples, sample_weights(examples), strict=True):
         found[each.agent] += weight * int((each.failed != UNLABELLED).sum())
     total = sum(found.values())
     return {agent: mass / total for agent, mass in found.items()}
 
 
 sessions = st.builds(
-    episode, st.sampled_from([f"a{n}" for n in range(30)]), st.booleans(), st.just(6), st.integers(1, 6)
+    example, st.sampled_from([f"a{n}" for n in range(30)]), st.booleans(), st.just(6), st.integers(1, 6)
 )
 
 
 @given(st.lists(sessions, min_size=1, max_size=80))
-def test_no_agent_has_more_than_its_share_and_the_mean_weight_is_one(episodes: list[Example]) -> None:
-    found = shares(episodes)
+def test_no_agent_has_more_than_its_share_and_the_mean_weight_is_one(examples: list[Example]) -> None:
+    found = shares(examples)
     assert max(found.values()) <= max(0.05, 1 / len(found)) + 1e-9
-    steps = [int((each.failed != UNLABELLED).sum()) for each in episodes]
-    assert np.average(influences(episodes), weights=steps) == pytest.approx(1)
-    assert min(influences(episodes)) >= 0
+    steps = [int((each.failed != UNLABELLED).sum()) for each in examples]
+    assert np.average(sample_weights(examples), weights=steps) == pytest.approx(1)
+    assert min(sample_weights(examples)) >= 0
 
 
 def test_a_flood_gets_five_per_cent() -> None:
-    fleet = [episode(f"a{n}", failed) for n in range(40) for failed in (True, False)]
-    assert shares([*fleet, *[episode("loud")] * 100])["loud"] <= 0.05 + 1e-9
+    fleet = [example(f"a{n}", failed) for n in range(40) for failed in (True, False)]
+    assert shares([*fleet, *[example("loud")] * 100])["loud"] <= 0.05 + 1e-9
 
 
 def test_both_outcomes_weigh_the_same() -> None:
-    episodes = [episode(f"a{n}", n % 3 == 0) for n in range(30)]
-    weights = influences(episodes)
-    failed = sum(w for w, e in zip(weights, episodes, strict=True) if e.session_failed)
+    examples = [example(f"a{n}", n % 3 == 0) for n in range(30)]
+    weights = sample_weights(examples)
+    failed = sum(w for w, e in zip(weights, examples, strict=True) if e.session_failed)
     assert failed == pytest.approx(sum(weights) / 2)
 
 
 def test_a_lonely_outcome_does_not_become_everything() -> None:
-    episodes = [episode(f"a{n}", n == 0) for n in range(60)]
-    assert max(influences(episodes)) < 3.1
+    examples = [example(f"a{n}", n == 0) for n in range(60)]
+    assert max(sample_weights(examples)) < 3.1
 
 
 def test_one_agent_alone_is_learned_whole() -> None:
-    assert influences([episode("only"), episode("only")]) == [1.0, 1.0]
+    assert sample_weights([example("only"), example("only")]) == [1.0, 1.0]
 
 
 def test_nothing_labelled_weighs_nothing_odd() -> None:
-    assert influences([episode("a", labelled=0)]) == [1.0]
+    assert sample_weights([example("a", labelled=0)]) == [1.0]

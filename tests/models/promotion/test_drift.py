@@ -12,7 +12,7 @@ LIARS = AGENTS[:6]
 
 def known(error: float = 0.08) -> ChangeDetector:
     watch = ChangeDetector()
-    watch.published({("deploy", True): error, ("git", True): error})
+    watch.set_baseline({("deploy", True): error, ("git", True): error})
     return watch
 
 
@@ -35,7 +35,7 @@ def run(watch: ChangeDetector, updates: int, mean: dict[str, float], seed: int =
 def test_in_a_steady_world_nothing_changes_and_nobody_is_doubted(seed: int) -> None:
     watch = known()
     assert run(watch, 200, {}, seed) is None
-    assert watch.doubted == frozenset()
+    assert watch.outliers == frozenset()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -44,7 +44,7 @@ def test_what_all_agents_see_is_a_change_and_soon(seed: int) -> None:
     run(watch, 20, {}, seed)
     found = run(watch, 30, dict.fromkeys(AGENTS, 0.7), seed + 100)
     assert found is not None and found <= 10
-    assert watch.doubted == frozenset()
+    assert watch.outliers == frozenset()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -53,29 +53,29 @@ def test_what_six_of_twenty_say_is_no_change_and_they_alone_are_doubted(seed: in
     run(watch, 20, {}, seed)
     assert run(watch, 60, dict.fromkeys(LIARS, 0.5), seed + 100) is None
     liars = {(agent, "deploy") for agent in LIARS}
-    assert watch.doubted <= liars and len(watch.doubted) >= 5
+    assert watch.outliers <= liars and len(watch.outliers) >= 5
 
 
 def test_a_doubt_about_one_tool_is_none_about_another() -> None:
     watch = known()
     run(watch, 60, dict.fromkeys(LIARS, 0.5))
     run(watch, 20, {}, tool="git")
-    assert not {agent for agent, tool in watch.doubted if tool == "git"}
+    assert not {agent for agent, tool in watch.outliers if tool == "git"}
 
 
 def test_who_agrees_again_is_believed_again() -> None:
     watch = known()
     run(watch, 60, dict.fromkeys(LIARS, 0.5))
-    assert watch.doubted
+    assert watch.outliers
     run(watch, 60, {}, seed=5)
-    assert watch.doubted == frozenset()
+    assert watch.outliers == frozenset()
 
 
 def test_a_dispute_of_halves_leaves_nobody_out() -> None:
     watch = known()
     run(watch, 20, {})
     run(watch, 40, dict.fromkeys(AGENTS[:9], 0.6), seed=3)
-    assert watch.doubted == frozenset()
+    assert watch.outliers == frozenset()
 
 
 def test_a_lone_agent_is_believed_about_a_change() -> None:
@@ -93,14 +93,14 @@ def test_without_a_reference_nothing_is_said() -> None:
 
 def test_the_lowest_error_stays_the_reference_until_a_change() -> None:
     watch = known(0.08)
-    watch.published({("deploy", True): 0.5})
+    watch.set_baseline({("deploy", True): 0.5})
     assert run(watch, 30, dict.fromkeys(AGENTS, 0.7)) is not None
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_liars_are_found_by_a_version_that_knows_no_more_than_how_often_a_tool_fails(seed: int) -> None:
     chance, watch = random.Random(seed), ChangeDetector()
-    watch.published({("deploy", True): 0.22, ("deploy", False): 0.22})
+    watch.set_baseline({("deploy", True): 0.22, ("deploy", False): 0.22})
     crowd = [*AGENTS[6:], *LIARS * 5]
     for update in range(80):
         steps = []
@@ -110,11 +110,11 @@ def test_liars_are_found_by_a_version_that_knows_no_more_than_how_often_a_tool_f
             failed = chance.random() < probability and not (update >= 20 and agent in LIARS)
             steps.append(Residual("deploy", probability > 0.5, agent, probability - failed))
         watch.observe(steps)
-    assert {agent for agent, _ in watch.doubted} == set(LIARS)
+    assert {agent for agent, _ in watch.outliers} == set(LIARS)
 
 
 def test_nobody_is_doubted_where_it_is_not_known_what_is_usual() -> None:
     watch = ChangeDetector()
-    watch.published({("git", True): 0.1})
+    watch.set_baseline({("git", True): 0.1})
     run(watch, 60, dict.fromkeys(LIARS, 0.9))
-    assert watch.doubted == frozenset()
+    assert watch.outliers == frozenset()

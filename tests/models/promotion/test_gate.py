@@ -28,9 +28,9 @@ def held_out() -> list[Example]:
 @cache
 def learned() -> bytes:
     trainer = ContrastiveTrainer(load_base())
-    episodes = world_episodes(shared_encoder(), 0, 128)
+    examples = world_episodes(shared_encoder(), 0, 128)
     for start in range(0, 128, 32):
-        trainer.update(episodes[start : start + 32], [])
+        trainer.update(examples[start : start + 32], [])
     return trainer.weights()
 
 
@@ -157,9 +157,9 @@ def test_a_tool_that_was_judged_is_so_until_its_steps_speak_against_it() -> None
 def test_what_runs_reads_held_out_sessions_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def counted(episodes: Sequence[Example]) -> Batch:
-        read.append(len(episodes))
-        return collate(episodes)
+    def counted(examples: Sequence[Example]) -> Batch:
+        read.append(len(examples))
+        return collate(examples)
 
     monkeypatch.setattr("models.promotion.metrics.collate", counted)
     ours, sessions = gate(), held_out()

@@ -13,7 +13,7 @@ from models.promotion.prequential import Prequential
 NEEDED = -math.log(0.05)
 
 
-def episodes(agents: list[str]) -> list[Example]:
+def examples(agents: list[str]) -> list[Example]:
     """One session of two steps for each."""
     return [
         Example(
@@ -33,7 +33,7 @@ def foreseen(probability: list[float]) -> Predictions:
 
 def bets(agents: list[str], learner: list[float], running: list[float]) -> Prequential:
     evidence = Prequential(0.05)
-    evidence.observe(episodes(agents), foreseen(learner), foreseen(running))
+    evidence.observe(examples(agents), foreseen(learner), foreseen(running))
     return evidence
 
 

@@ -30,7 +30,7 @@ from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.learner import Cadence, Learner
 from models.adapter.lora_trainer import TrainerConfig
-from models.data.dataset import episodes_of
+from models.data.dataset import examples_of
 from models.promotion.gate import GateConfig
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.health_endpoint import Readiness
@@ -170,7 +170,7 @@ async def until(check: Callable[[], bool], seconds: float = 120.0) -> None:
 
 async def test_a_session_that_comes_again_is_not_learned_again(settings: Settings) -> None:
     judgments = world(settings, 60)
-    learnable = sum(not episodes_of(judgment, shared_encoder())[0].held_out for judgment in judgments)
+    learnable = sum(not examples_of(judgment, shared_encoder())[0].held_out for judgment in judgments)
     await send(settings, judgments)
     async with running(settings) as (metrics, learner):
 
