@@ -51,7 +51,6 @@ def database() -> sqlite3.Connection:
 
 async def main() -> None:
     async with Fleet("analyst", data=sys.argv[1] if len(sys.argv) > 1 else None) as fleet:
-        await fleet.ready(5)
         attempts = await fleet.parallel("How many cars were made in 1970?", attempt, k=3, task="cars")
     for each in attempts.all:
         print(

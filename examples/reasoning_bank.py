@@ -31,7 +31,6 @@ def think(memory: str, error: str) -> tuple[str, str]:
 
 async def main() -> None:
     async with Fleet("analyst", data=sys.argv[1] if len(sys.argv) > 1 else None) as fleet:
-        await fleet.ready(5)
         async with fleet.session(GOAL, task="cars") as session:
             advice: Advice = session.advise()  # 1. retrieve: of the task, before the first action
             query, error = "SELECT count(*) FROM cars WHERE year = 1970", ""

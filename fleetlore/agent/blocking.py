@@ -13,18 +13,17 @@ several threads at once.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from fleetlore.agent.attempts import Attempts, Choose, best_of
 from fleetlore.agent.fleet import Action, Fleet, Session
 from fleetlore.errors import FleetloreError
-from fleetlore.recall.advice import MAX_ITEMS, Advice, Caution
-from fleetlore.tenants import DEFAULT_TENANT
-from fleetlore.watch.watchdog import STALL_SECONDS, Budget
+from fleetlore.recall.advice import Advice, Caution
+from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
 
 if TYPE_CHECKING:
@@ -32,7 +31,21 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockingAction", "BlockingFleet", "BlockingSession"]
 
+Arguments = ParamSpec("Arguments")
+Given = TypeVar("Given")
 Result = TypeVar("Result")
+
+
+def _arguments_of(
+    original: Callable[Concatenate[Any, Arguments], object],
+) -> Callable[[Callable[..., Given]], Callable[Concatenate[Any, Arguments], Given]]:
+    """Give a method the arguments of the one it stands for, so that the two cannot differ."""
+
+    def decorate(method: Callable[..., Given]) -> Callable[Concatenate[Any, Arguments], Given]:
+        method.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+        return method
+
+    return decorate
 
 
 class _LoopThread:
@@ -69,28 +82,9 @@ class _LoopThread:
 class BlockingFleet:
     """`fleetlore.Fleet` as an ordinary context manager; the arguments are the same."""
 
-    def __init__(
-        self,
-        agent: str,
-        *,
-        broker: str | None = None,
-        data: str | Path | None = None,
-        tenant: str = DEFAULT_TENANT,
-        adapters: bool = False,
-        max_buffered_events: int = 10_000,
-        fetch_wait_ms: int | None = None,
-        holdout_share: float | None = None,
-    ) -> None:
-        self._arguments: dict[str, Any] = {
-            "broker": broker,
-            "data": data,
-            "tenant": tenant,
-            "adapters": adapters,
-            "max_buffered_events": max_buffered_events,
-            "fetch_wait_ms": fetch_wait_ms,
-            "holdout_share": holdout_share,
-        }
-        self._agent = agent
+    @_arguments_of(Fleet.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._make = lambda: Fleet(*args, **kwargs)
         self._open: tuple[_LoopThread, Fleet] | None = None
 
     @property
@@ -109,7 +103,7 @@ class BlockingFleet:
     def __enter__(self) -> Self:
         thread = _LoopThread()
         try:
-            fleet = thread.call(lambda: Fleet(self._agent, **self._arguments))
+            fleet = thread.call(self._make)
             thread.run(fleet.start())
         except BaseException:
             thread.close()
@@ -130,18 +124,10 @@ class BlockingFleet:
         """See `Fleet.ready`."""
         return self._thread.run(self._fleet.ready(timeout_seconds))
 
-    def session(
-        self,
-        goal: str,
-        task: str = "",
-        session_id: str | None = None,
-        *,
-        budget: Budget | None = None,
-        stall_seconds: float = STALL_SECONDS,
-    ) -> BlockingSession:
+    @_arguments_of(Fleet.session)
+    def session(self, *args: Any, **kwargs: Any) -> BlockingSession:
         """See `Fleet.session`."""
-        made = self._fleet.session(goal, task, session_id, budget=budget, stall_seconds=stall_seconds)
-        return BlockingSession(self._thread, made)
+        return BlockingSession(self._thread, self._fleet.session(*args, **kwargs))
 
     def parallel(
         self,
@@ -228,9 +214,10 @@ class BlockingSession:
         """See `Session.action`."""
         return BlockingAction(self._thread, self._session.action(tool, arguments))
 
-    def advise(self, tool: str | None = None, arguments: object = None, *, most: int = MAX_ITEMS) -> Advice:
+    @_arguments_of(Session.advise)
+    def advise(self, *args: Any, **kwargs: Any) -> Advice:
         """See `Session.advise`."""
-        return self._thread.call(lambda: self._session.advise(tool, arguments, most=most))
+        return self._thread.call(lambda: self._session.advise(*args, **kwargs))
 
     def message(self, role: str, text: str) -> None:
         """See `Session.message`."""

@@ -7,14 +7,16 @@
                 action.result = await run(query)
             session.succeed()
 
-Nothing here waits for the broker and nothing raises for its sake: what cannot be sent is dropped and counted, what cannot
-be read is not known. An agent's own exceptions pass through, recorded.
+Only entering a fleet waits for the broker, for `ready_seconds` at most, and nothing raises because of it: events that cannot
+be sent are dropped and counted. An agent's own exceptions pass through, recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +26,7 @@ from fleetlore.agent.session import Action, Session, checked_name
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
+from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from fleetlore.watch.safety import SafetyLessons
@@ -36,6 +39,8 @@ if TYPE_CHECKING:  # torch comes with the extra [adapters] and must not be impor
     from fleetlore.risk.subscriber import AdapterSubscriber
 
 __all__ = ["Action", "Fleet", "Session"]
+
+log = logging.getLogger(__name__)
 
 
 class Fleet:
@@ -52,6 +57,7 @@ class Fleet:
             sooner and costs more requests, which count where many agents share a small broker.
         holdout_share: share of recalled items that is withheld at random, so that what an item is worth can be measured,
             0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
+        ready_seconds: how long entering waits for the lore that exists; 0 does not wait. Advice is empty before it is here.
 
     Raises:
         ConfigError: a name or setting is malformed, or no stack runs on `data`.
@@ -69,11 +75,16 @@ class Fleet:
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
         holdout_share: float | None = None,
+        ready_seconds: float = 2.0,
         clock: Clock | None = None,
     ) -> None:
         self.agent = checked_name("agent", agent)
         self.tenant = check_tenant(tenant)
         self.clock = clock or SystemClock()
+        if not 0 <= ready_seconds < inf:
+            raise ConfigError(f"ready_seconds must be 0 or above and finite, not {ready_seconds}")
+        self._ready_seconds = ready_seconds
+        self._warns_of_missing_lore = False
         given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         self.emitter = Emitter(self.settings.broker, self.tenant, max_events=max_buffered_events)
@@ -86,13 +97,21 @@ class Fleet:
         self._open_actions = 0
 
     async def start(self) -> None:
-        """What entering the context does; returns without waiting for the broker."""
+        """Connect and wait for the lore, as entering the context does; where it does not come in time, say so and go on."""
         if self._follows_adapters:
             # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
             self._subscriber = await asyncio.to_thread(self._new_subscriber)
             await self._subscriber.start()
         await self.emitter.start()
         await self.replica.start()
+        self._warns_of_missing_lore = True
+        if self._ready_seconds:
+            try:
+                await self.ready(self._ready_seconds)
+            except BaseException:
+                await self.close(0.0)
+                raise
+            self.check_lore()
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
         """Send what is buffered within the limit, then stop everything. Never hangs."""
@@ -117,6 +136,14 @@ class Fleet:
         if self._subscriber is not None:
             waits.append(self._subscriber.caught_up(timeout_seconds))
         return all(await asyncio.gather(*waits))
+
+    def check_lore(self) -> None:
+        """Warn, once, where what the fleet knows is not here yet: advice is empty for want of it."""
+        if self._warns_of_missing_lore:
+            self._warns_of_missing_lore = False
+            if not self.replica.loaded:
+                where = self.settings.broker
+                log.warning("the lore of broker %s has not arrived: advice is empty until it does (Fleet.ready)", where)
 
     def session(
         self,

@@ -128,6 +128,7 @@ class Session:
         Args:
             most: memory items at the most. More is not better: what is recalled without need misleads.
         """
+        self._fleet.check_lore()
         advice = advise(
             self._fleet.replica.index,
             tool,

@@ -63,8 +63,15 @@ class LoreReplica:
         self._items_topic = topic(tenant, "items")
         self._clock = clock or SystemClock()
         self._positions: dict[TopicPartition, int] = {}
+        self._first_ends: dict[TopicPartition, int] | None = None
         self._consumer: Any = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether all lore that existed when the broker first answered is known here."""
+        ends = self._first_ends
+        return ends is not None and not any(self._behind(part, end) for part, end in ends.items())
 
     def learned_at(self, id: str) -> float | None:
         """When (wall time, seconds) a pattern or item first became known here; None if it has not."""
@@ -151,6 +158,7 @@ class LoreReplica:
         try:
             await connect(consumer)
             ends = await _ends(consumer)
+            self._first_ends = ends if self._first_ends is None else self._first_ends
             for part, end in ends.items():
                 position = self._positions.get(part, 0)
                 if 0 < position <= end:

@@ -139,11 +139,10 @@ class FleetArm:
             self._progress()
 
     async def _join(self, name: str) -> Member:
-        fleet = Fleet(name, data=self._data, adapters=True, fetch_wait_ms=FETCH_WAIT_MS)
+        fleet = Fleet(name, data=self._data, adapters=True, fetch_wait_ms=FETCH_WAIT_MS, ready_seconds=READY_SECONDS)
         member = Member(name, fleet, math.inf)
         self.members.append(member)
         await fleet.start()
-        await fleet.ready(READY_SECONDS)
         member.joined = time.time()
         return member
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from fleetlore import BlockingFleet, Budget, ConfigError, FleetloreError
+from fleetlore import Action, BlockingFleet, Budget, ConfigError, Fleet, FleetloreError, Session
+from fleetlore.agent.blocking import BlockingAction, BlockingSession
+from fleetlore.testing import FakeClock
 from streams.embedded.broker import EmbeddedBroker
 
 
@@ -56,7 +59,7 @@ def test_several_threads_share_a_fleet(broker: EmbeddedBroker, tenant: str) -> N
 
 def test_a_missing_broker_neither_blocks_nor_breaks(unused_address: str) -> None:
     started = time.perf_counter()
-    with BlockingFleet("agent", broker=unused_address) as fleet, fleet.session("g") as session:
+    with BlockingFleet("agent", broker=unused_address, ready_seconds=0) as fleet, fleet.session("g") as session:
         session.succeed()
     assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
     assert (fleet.sent, fleet.dropped) == (0, 2)
@@ -69,3 +72,24 @@ def test_mistakes_are_told_at_once() -> None:
     with pytest.raises(ConfigError), BlockingFleet("a\nb", broker="x:1"):
         pass
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("blocking", "original"), [(BlockingFleet, Fleet), (BlockingSession, Session), (BlockingAction, Action)]
+)
+def test_arguments_are_those_of_the_original(blocking: type, original: type) -> None:
+    def arguments(of: type, name: str) -> list[tuple[str, Any, Any]]:
+        parameters = inspect.signature(getattr(of, name)).parameters.values()
+        return [(each.name, each.kind, each.default) for each in parameters]
+
+    shared = [name for name in vars(blocking) if callable(getattr(original, name, None)) and name[:2] != "__"]
+    assert shared
+    for name in [*shared, *(["__init__"] if blocking is BlockingFleet else [])]:
+        assert arguments(blocking, name) == arguments(original, name), name
+
+
+def test_a_fleet_takes_a_clock(broker: EmbeddedBroker, tenant: str) -> None:
+    clock = FakeClock(1000.0)
+    with BlockingFleet("agent", broker=broker.address, tenant=tenant, clock=clock) as fleet:
+        assert fleet.feedback("s1", "failure")
+        assert fleet.flush(30)

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
 
 import fleetlore
 from fleetlore import Budget, ConfigError, Fleet
@@ -19,6 +20,7 @@ from fleetlore.testing.lore import memory_item
 from fleetlore.wire import events
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Pattern
+from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
 
 CALL = ("sql", {"query": "SELECT 1"})
@@ -356,7 +358,7 @@ async def test_nothing_an_agent_hands_over_breaks_it(fleet: Fleet, value: Any) -
 
 async def test_an_agent_without_a_broker_goes_on(unused_address: str) -> None:
     started = time.perf_counter()
-    async with Fleet("agent", broker=unused_address) as fleet:
+    async with Fleet("agent", broker=unused_address, ready_seconds=0) as fleet:
         async with fleet.session("g") as session:
             assert not session.advise(*CALL)
             async with session.action(*CALL) as action:
@@ -366,6 +368,60 @@ async def test_an_agent_without_a_broker_goes_on(unused_address: str) -> None:
         assert fleet.adapter_version is None and fleet.risk_model is None and fleet.adapters_refused == {}
     assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
     assert (fleet.sent, fleet.dropped) == (0, 4)
+
+
+@pytest.mark.parametrize("ready_seconds", [0.0, 0.3])
+async def test_a_missing_lore_costs_what_was_granted_and_is_reported_once(
+    unused_address: str, caplog: pytest.LogCaptureFixture, ready_seconds: float
+) -> None:
+    started = time.perf_counter()
+    async with Fleet("agent", broker=unused_address, ready_seconds=ready_seconds) as fleet:
+        entered = time.perf_counter() - started
+        async with fleet.session("g") as session:
+            assert not session.advise(*CALL)
+            assert not session.advise(*CALL)
+    assert ready_seconds <= entered + 0.01 and entered < 20.0
+    said = [record.message for record in caplog.records if "advice is empty" in record.message]
+    assert len(said) == 1 and unused_address in said[0]
+
+
+async def test_what_the_fleet_knows_is_here_once_the_fleet_is_entered(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_topics(broker.address, tenant, "events", "patterns", "items")
+    known = Pattern(
+        id="p",
+        level="exact",
+        tenant=tenant,
+        tool="sql",
+        parent="c",
+        call=call_id(*CALL),
+        failures=3,
+        calls=3,
+        sessions=3,
+    )
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
+    await producer.start()
+    await producer.send_and_wait(topic(tenant, "patterns"), known.to_json(), key=b"p")
+    await producer.stop()
+    fleet = Fleet("agent", broker=broker.address, tenant=tenant, ready_seconds=60.0)
+    async with fleet, fleet.session("g") as session:
+        assert session.advise(*CALL).ids == ("p",)
+    assert "advice is empty" not in caplog.text
+
+
+async def test_entering_can_be_interrupted(unused_address: str) -> None:
+    before = asyncio.all_tasks()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1), Fleet("agent", broker=unused_address, ready_seconds=60.0):
+            pass
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("ready_seconds", [-1.0, float("nan"), float("inf")])
+def test_a_wait_without_an_end_is_refused(ready_seconds: float) -> None:
+    with pytest.raises(ConfigError, match="ready_seconds"):
+        Fleet("agent", broker="nowhere:1", ready_seconds=ready_seconds)
 
 
 async def test_an_agent_on_a_stack_s_folder(
