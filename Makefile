@@ -36,7 +36,7 @@ $(BIN)/python:
 # Not before one of the files changed again: a second run starts at once.
 $(STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the checks need into $(VENV): some minutes, once"
-	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev,s3]' --editable 'deploy/server[embedded,backtest,llm,privacy]'
+	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,backtest,llm,privacy]'
 	$(PIP) install $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
 	@touch $@ $(DEMO_STAMP)
 
@@ -90,6 +90,9 @@ docs: $(STAMP)  ## Write the pages and tables that are made from the code, and t
 	$(BIN)/python -m benchmarks.docs.reference
 	$(BIN)/python -m benchmarks.docs.scale
 	$(BIN)/python -m benchmarks.page
+
+site: $(STAMP)  ## Build the documentation's site in build/site; a dead link or a warning fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 upgrade:  ## Take the newest versions that pyproject.toml allows into constraints.txt
 	$(PYTHON) deploy/upgrade.py
