@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleetlore.errors import StoreUnavailable
 from fleetlore.wire.events import Event
-from streams.stages.s1_sessions.resent import FIRST_SECONDS, LONGEST_SECONDS
+from streams.stages.s1_sessions.stage import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
 
 Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]
@@ -24,7 +24,7 @@ def held(pipeline: Pipeline) -> int:
     return sum(end - committed for committed, end in pipeline.committed("events").values())
 
 
-async def wait(pipeline: Pipeline, seconds: float = FIRST_SECONDS) -> None:
+async def wait(pipeline: Pipeline, seconds: float = FIRST_CHECK_SECONDS) -> None:
     pipeline.clock.advance(seconds)
     await pipeline.drain()
 
@@ -74,7 +74,7 @@ async def test_a_session_that_is_still_open_holds_the_commit_however_often_the_s
     events = pipeline.story.session("s", WRONG, RIGHT)
     await pipeline.send(events[:2])
     for _ in range(8):
-        await wait(pipeline, LONGEST_SECONDS)
+        await wait(pipeline, LONGEST_CHECK_SECONDS)
     assert held(pipeline) == 2
     pipeline.crash()
     await pipeline.send(events[2:])
@@ -115,7 +115,7 @@ async def test_an_outage_of_the_store_only_puts_it_off(log_pipeline: MakePipelin
         patch.setattr(pipeline.store, "get", away)
         await wait(pipeline)
     assert held(pipeline) == 1
-    await wait(pipeline, 2 * FIRST_SECONDS)
+    await wait(pipeline, 2 * FIRST_CHECK_SECONDS)
     assert held(pipeline) == 0
 
 

@@ -1,4 +1,4 @@
-"""One open session: what is known of it so far, as a set of events and not as a sequence of arrivals."""
+"""Assemble one session from its events: a set, whatever the order in which they arrive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure
-from fleetlore.fingerprint.loops import Loop, LoopDetector
+from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.bottom_k import stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory
@@ -25,23 +25,23 @@ from streams.stage.observations import (
 )
 from streams.stages.s1_sessions.parse import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 
-# A long session is closed in parts of this many events. Which part an event belongs to follows from its sequence alone,
-# so the parts are the same wherever processing starts again.
+# A long session is closed in parts of this many events. An event's part follows from its sequence alone, so the parts are the
+# same wherever processing starts again.
 PART_EVENTS = 512
-# Of what a sender fills in and the store keeps: a role, an id of lore, a version; and how many of them.
+# Bounds of stored fields that the sender fills in: length of a role, an id of lore or a version; number of ids.
 MAX_WORD = 64
 MAX_ADVICE = 64
 
 
 class SubjectCounts(msgspec.Struct, gc=False):
-    """What the session has seen of one subject; changed in place, because every call changes two to five of them."""
+    """Counts of one subject in the session; mutable, because every call changes two to five of them."""
 
     subject: Subject
     first: float
     last: float
     calls: int = 0
     failures: int = 0
-    told: bool = False
+    reported: bool = False
     ended: int = 0
 
 
@@ -51,11 +51,11 @@ class OpenSession(msgspec.Struct):
     Attributes:
         first_offset: of the first record that holds one of its events: no commit may pass it.
         last_time: newest event time, to tell when it has been silent for too long.
-        news: a call has failed or got into a loop since the last observations, which other agents should hear of at once.
-        suspects: dead letters to be, by sequence: events that came before the one they should have followed.
-        behind: events before this sequence lie behind a judgment already, see `streams.stages.s1_sessions.resent`.
-        _next: the first event that has not come: up to there calls were looked at for loops.
-        _waiting: calls behind it, by sequence: when they ended and with which arguments.
+        has_new_failure: a call has failed or got into a loop since the last observations, and other agents must know at once.
+        out_of_order: by sequence, the dead letters of events that arrived before their predecessor.
+        persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
+        _next: the first sequence that has not arrived; calls before it were checked for loops.
+        _waiting: calls after it, by sequence: when they ended and with which arguments.
     """
 
     tenant: str
@@ -72,12 +72,12 @@ class OpenSession(msgspec.Struct):
     ending: Ending | None = None
     reward: float | None = None
     feedback: Feedback | None = None
-    news: bool = False
+    has_new_failure: bool = False
     steps: dict[int, Step] = {}
     sequences: set[int] = set()
-    suspects: dict[int, DeadLetter] = {}
-    behind: int = 0
-    _figures: dict[str, SubjectCounts] = {}
+    out_of_order: dict[int, DeadLetter] = {}
+    persisted_up_to: int = 0
+    _counts: dict[str, SubjectCounts] = {}
     _waiting: dict[int, tuple[float, str]] = {}
     _next: int = 0
     _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
@@ -87,12 +87,12 @@ class OpenSession(msgspec.Struct):
 
     @property
     def id(self) -> str:
-        """Of its judgment."""
+        """Id of its judgment."""
         return self.session if self.part == 0 else f"{self.session}#{self.part}"
 
     @property
-    def headless(self) -> bool:
-        """Its first event has not been seen.
+    def missing_start(self) -> bool:
+        """Whether its first event has not arrived.
 
         After a restart this is the tail of a session that was closed before the commit; it was handed on then, whole.
         """
@@ -100,16 +100,16 @@ class OpenSession(msgspec.Struct):
 
     @property
     def complete(self) -> bool:
-        """Nothing more can come: it said that it ended and no event is missing, or the part is full."""
+        """Whether no more events can come: it has ended and none is missing, or the part is full."""
         return len(self.sequences) == PART_EVENTS or (self.ending is not None and self.missing == 0)
 
     @property
     def missing(self) -> int:
-        """Events up to the last known one that have not come."""
+        """Number of events before the last known one that have not arrived."""
         return max(self.sequences) + 1 - self.part * PART_EVENTS - len(self.sequences)
 
     def add(self, event: Incoming, time: float) -> None:
-        """Take in an event (cleaned, see `streams.stages.s1_sessions.sanitize`) that is not known yet."""
+        """Add an event (cleaned, see `streams.stages.s1_sessions.sanitize`) that is not known yet."""
         sequence, kind, data = event.sequence, event.type, event.data
         self.sequences.add(sequence)
         if time < self.first_time:
@@ -133,107 +133,82 @@ class OpenSession(msgspec.Struct):
             self.reward = data.reward
         # An action about to run says nothing that its outcome does not repeat.
         if sequence == self._next:
-            self._look_on()
+            self._advance()
 
     def _take_outcome(self, sequence: int, time: float, data: Data) -> None:
-        tool, arguments, message = data.tool or "", data.arguments, data.error_message
+        tool, arguments, result = data.tool or "", data.arguments, data.result
+        error_type, message = data.error_type, data.error_message
+        if data.guard:
+            # Whatever the call returned and bought: one that counted as working would be recommended.
+            error_type, message = ev.guarded(data.guard)
         shape = argument_shape(arguments)
         call, subjects = _recognise_call(tool, shape)
-        error_type = data.error_type
-        if data.guard:
-            # Whatever it returned and bought: a call that counted as working would be recommended.
-            error_type, message = ev.guarded(data.guard)
         failure: Failure | None = None
         if message or error_type:
             failure, subjects = _recognise_failure(tool, shape, error_type or "", message or "")
-            self.news = True
+            self.has_new_failure = True
         advice = _texts(data.advice) if data.advice else ()
         if advice:
             subjects += tuple(subjects_of_warnings(tool, arguments, advice))
-        failed = failure is not None
-        figures = self._figures
-        for subject in subjects:
-            seen = figures.get(subject.id)
-            if seen is None:
-                seen = figures[subject.id] = SubjectCounts(subject, time, time)
-            seen.calls += 1
-            seen.failures += failed
-            seen.told = False
-            if time > seen.last:
-                seen.last = time
-            elif time < seen.first:
-                seen.first = time
-        duration, adapter, withheld = data.duration, data.adapter, data.withheld
-        # No more than 15 arguments by name: of 16 CPython makes a dictionary first, and a step takes 0.9 µs instead of 0.2.
-        step = Step(
-            sequence=sequence,
-            role="tool",
-            tool=tool,
-            arguments=arguments[:MAX_TEXT],
-            result=data.result[:MAX_TEXT],
-            error_type=failure.error_class if failure else None,
-            error_message=message[:MAX_TEXT] if message else None,
-            duration_seconds=float(duration) if isinstance(duration, int | float) else None,
-            call=call,
-            family=failure.family if failure else None,
-            pattern=failure.class_ if failure else None,
-            exact=failure.exact if failure else None,
-            transient=failure is not None and failure.transient,
-            advice=advice,
-        )
-        if isinstance(adapter, str):
-            step = replace(step, adapter=adapter[:MAX_WORD])
-        if withheld:
-            step = replace(step, withheld=_texts(withheld))
-        self.steps[sequence] = step
-        # Two that differ where the step is cut are not the same.
-        if len(arguments) > MAX_TEXT or len(data.result) > MAX_TEXT:
-            arguments = f"{arguments[:MAX_TEXT]}\x1f{hash((arguments, data.result))}"
+        self._count(subjects, time, failed=failure is not None)
+        self.steps[sequence] = _step(sequence, data, call, failure, message, advice)
+        if len(arguments) > MAX_TEXT or len(result) > MAX_TEXT:
+            # The step is cut; two calls that differ after the cut are not equal.
+            arguments = f"{arguments[:MAX_TEXT]}\x1f{hash((arguments, result))}"
         if sequence == self._next:
-            self._look(sequence, time, arguments)
+            self._detect_loop(sequence, time, arguments)
         else:
             self._waiting[sequence] = time, arguments
 
-    def _look_on(self) -> None:
-        """The event that was missing is there: go on to the next one that is.
+    def _count(self, subjects: tuple[Subject, ...], time: float, *, failed: bool) -> bool:
+        """Count one call for its subjects; return whether any of them is new."""
+        new, known = False, self._counts
+        for subject in subjects:
+            counts = known.get(subject.id)
+            if counts is None:
+                counts = known[subject.id] = SubjectCounts(subject, time, time)
+                new = True
+            counts.calls += 1
+            counts.failures += failed
+            counts.reported = False
+            if time > counts.last:
+                counts.last = time
+            elif time < counts.first:
+                counts.first = time
+        return new
 
-        What lies behind a gap waits: two equal calls with another one lost between them are no loop, and what is counted
-        here is merged by maximum and never taken back.
+    def _advance(self) -> None:
+        """Go on to the next missing event, now that this one has arrived.
+
+        Calls after a gap wait: two equal calls with another one lost between them are no loop, and these counts are merged by
+        maximum and never taken back.
         """
         self._next += 1
         while self._next in self.sequences:
             if (call := self._waiting.pop(self._next, None)) is not None:
-                self._look(self._next, *call)
+                self._detect_loop(self._next, *call)
             self._next += 1
 
-    def _look(self, sequence: int, time: float, arguments: str) -> None:
-        loop = self._detector.take(arguments, self.steps[sequence])
+    def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
+        """Count a loop as a pattern of its own. It is no failure: failed calls were counted as that."""
+        step = self.steps[sequence]
+        loop = self._detector.take(arguments, step)
         if loop is not None:
-            self._take_loop(sequence, time, loop)
-
-    def _take_loop(self, sequence: int, time: float, loop: Loop) -> None:
-        """Nothing of it is a failure: what failed was counted as that."""
-        pattern = loop.pattern
-        self.steps[sequence] = replace(self.steps[sequence], loop=pattern.exact)
-        for subject in subjects_of_loop(pattern):
-            seen = self._figures.get(subject.id)
-            if seen is None:
-                seen = self._figures[subject.id] = SubjectCounts(subject, time, time)
-                self.news = True
-            seen.calls += 1
-            seen.told = False
-            seen.first, seen.last = min(seen.first, time), max(seen.last, time)
+            pattern = loop.pattern
+            self.steps[sequence] = replace(step, loop=pattern.exact)
+            if self._count(subjects_of_loop(pattern), time, failed=False):
+                self.has_new_failure = True
 
     def take_observations(self) -> list[Observation]:
-        """What has changed since the last call: more was seen of a subject, or it became known how the session ended."""
-        self.news = False
+        """Return the subjects whose counts have changed since the last call, or all where it became known how it ended."""
+        self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session = stable_hash(self.id)
         agent = _agent_hash(self.agent)
         observations = []
-        for each in self._figures.values():
-            if not each.told or each.ended != ended:
-                each.told, each.ended = True, ended
+        for each in self._counts.values():
+            if not each.reported or each.ended != ended:
+                each.reported, each.ended = True, ended
                 name = self.agent if each.subject.level == "tool" else ""
                 observations.append(
                     Observation(
@@ -243,16 +218,16 @@ class OpenSession(msgspec.Struct):
         return observations
 
     def follows(self, sequence: int) -> bool:
-        """The event before `sequence` is known, or there is none."""
+        """Whether the event before `sequence` is known, or there is none."""
         return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
-        """The session as a trajectory, and the events that jumped over a gap.
+        """Make the trajectory, and the dead letters of events after a gap.
 
-        An event behind a gap is left out of the trajectory, unless a later arrival filled the gap; the events after it are
-        in. The session's end is kept in any case, for without it the whole session would say nothing.
+        The first event after a gap is left out of the trajectory, unless a later arrival has filled the gap. The session's end
+        is kept in any case, for without it the whole session would say nothing.
         """
-        jumped = {sequence for sequence in self.suspects if not self.follows(sequence) and sequence in self.steps}
+        left_out = {each for each in self.out_of_order if not self.follows(each) and each in self.steps}
         trajectory = Trajectory(
             tenant=self.tenant,
             session=self.session,
@@ -263,30 +238,58 @@ class OpenSession(msgspec.Struct):
             ended=self.last_time,
             ending=self.ending or "continued",
             reward=self.reward,
-            steps=tuple([step for sequence, step in sorted(self.steps.items()) if sequence not in jumped]),
+            steps=tuple([step for sequence, step in sorted(self.steps.items()) if sequence not in left_out]),
             part=self.part,
-            events=len(self.sequences) - len(jumped),
+            events=len(self.sequences) - len(left_out),
             missing=self.missing,
             feedback=self.feedback,
             group=self.group,
             guard=self.guard,
         )
-        return trajectory, [self.suspects[sequence] for sequence in sorted(jumped)]
+        return trajectory, [self.out_of_order[sequence] for sequence in sorted(left_out)]
 
 
 _agent_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
+def _step(
+    sequence: int, data: Data, call: str, failure: Failure | None, message: str | None, advice: tuple[str, ...]
+) -> Step:
+    duration = data.duration
+    # At most 15 arguments by name: for 16 CPython makes a dictionary first, and a step takes 0.9 µs instead of 0.2.
+    step = Step(
+        sequence=sequence,
+        role="tool",
+        tool=data.tool or "",
+        arguments=data.arguments[:MAX_TEXT],
+        result=data.result[:MAX_TEXT],
+        error_type=failure.error_class if failure else None,
+        error_message=message[:MAX_TEXT] if message else None,
+        duration_seconds=float(duration) if isinstance(duration, int | float) else None,
+        call=call,
+        family=failure.family if failure else None,
+        pattern=failure.class_ if failure else None,
+        exact=failure.exact if failure else None,
+        transient=failure is not None and failure.transient,
+        advice=advice,
+    )
+    if isinstance(data.adapter, str):
+        step = replace(step, adapter=data.adapter[:MAX_WORD])
+    if data.withheld:
+        step = replace(step, withheld=_texts(data.withheld))
+    return step
+
+
 @lru_cache(maxsize=16_384)
 def _recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
-    """The call's id and its subjects. Cached: a fleet makes few kinds of calls, and many of each."""
+    """Return the call's id and its subjects. Cached: a fleet makes few kinds of calls, and many of each."""
     call = shaped_call_id(tool, shape)
     return call, subjects_of_call(tool, call, shape)
 
 
 @lru_cache(maxsize=16_384)
 def _recognise_failure(tool: str, shape: str, error_type: str, message: str) -> tuple[Failure, tuple[Subject, ...]]:
-    """The failure and all subjects of a call that failed."""
+    """Return the failure and all subjects of a call that failed."""
     failure = shaped_failure(tool, shape, error_type, message)
     call, subjects = _recognise_call(tool, shape)
     return failure, subjects + subjects_of_failure(failure, call)

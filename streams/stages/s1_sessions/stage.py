@@ -1,12 +1,14 @@
-"""Stage 1: events → observations, trajectories.
+"""Stage 1: assemble sessions from events; hand on observations and trajectories.
 
-Sessions are put together from their events, and what they have seen of tools and failures goes out with every batch, so
-that other agents need not wait for a session's end. No state is kept outside: the commit of a partition never passes the
-first event of a session that is still open, so after a crash the log gives every open session back, whole. That is bounded
-by event time and by distance in the log, not by the clock. One clock there is: a session whose end overtook some of its other
-events waits for them, but not for ever. What comes later still replaces what was handed on, so the clock decides how soon a
-session is known and not what is known of it in the end. And a session that holds the commit back for seconds is looked up in the
-store, for it may be one that was closed long ago and begins again with events that were sent twice (`streams.stages.s1_sessions.resent`).
+Observations of tools and failures go out with every batch, so other agents need not wait for a session's end. No state is kept
+outside: the commit of a partition never passes the first event of an open session, so after a crash the log gives every open
+session back, whole. How much a restart reads again is bounded by event time and by distance in the log.
+
+Only two things depend on the clock, and neither changes what is known in the end. A session whose end overtook other events
+waits a while for them; a later arrival still replaces its trajectory. And where a session holds the commit back for seconds,
+the store is asked whether it was redelivered: a worker that was restarted, or has closed many sessions since, cannot tell a
+redelivered session from a new one. Its end lies before the commit and does not come again, so it would hold the commit back
+for ever; but its judgment is in the store and says up to which event the session is known.
 """
 
 from __future__ import annotations
@@ -18,67 +20,93 @@ from itertools import islice
 from math import inf
 
 from fleetlore.clock import Clock
-from fleetlore.errors import InvalidEvent
+from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, encode
+from models.judge.session_state import SessionState
 from sinks.metrics import Metrics
+from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
 from streams.stages.s1_sessions.parse import FEEDBACK, Incoming, bytes_of, read_events
-from streams.stages.s1_sessions.resent import MOST_SESSIONS, RedeliveryCheck, known_to
 from streams.stages.s1_sessions.sanitize import clean
 
-# A session that lies further back than this many records is closed as continued, so that a restart never has more to redo.
+# A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
-# How long a session that has ended waits for an event that it lacks, at most: where nothing comes at all, it waits no longer.
-# Clients keep a session in order, so what overtakes does it by a moment; what is still missing then was lost or refused.
+# How long a session that has ended waits for a missing event. Clients keep a session in order, so an event is late by a moment;
+# one that is still missing then was lost or refused.
 GAP_SECONDS = 2.0
-# Closed sessions that are remembered, so that what arrives twice or late is told from what is new.
+# Closed sessions in memory, by which duplicates and late events are recognised.
 REMEMBERED_SESSIONS = 2_000
+
+# How long a session may hold a commit back before the store is asked about it; the pause doubles each time.
+FIRST_CHECK_SECONDS = 5.0
+LONGEST_CHECK_SECONDS = 60.0
+# The oldest sessions of a partition, asked about at once: redelivered events come in records of many sessions.
+MOST_CHECKED = 256
 
 Key = tuple[str, int]  # session, part
 
 
+class RedeliveryCheck:
+    """When to ask the store about the sessions that hold one partition back: after a while, with exponential backoff."""
+
+    def __init__(self) -> None:
+        self._first_offset: int | None = None
+        self._pause = 0.0
+        self._next = 0.0
+
+    def observe(self, first_offset: int | None, now: float) -> None:
+        """Note by which offset the commit is held back (None: it is not), at a time of `Clock.monotonic`."""
+        if first_offset != self._first_offset:
+            self._first_offset, self._pause, self._next = first_offset, FIRST_CHECK_SECONDS, now + FIRST_CHECK_SECONDS
+
+    def due(self, now: float) -> bool:
+        return self._first_offset is not None and now >= self._next
+
+    def checked(self, now: float) -> None:
+        self._pause = min(2 * self._pause, LONGEST_CHECK_SECONDS)
+        self._next = now + self._pause
+
+
 @dataclass(slots=True)
 class Partition:
-    """What is known of one partition of `events`.
+    """The sessions of one partition of `events`.
 
     Attributes:
-        open: sessions whose first event has been seen, oldest first event first.
-        headless: the others. They hold no commit back: see `OpenSession.headless`.
-        torn: those of `open` that have ended and lack events, and when the last event of each came (`Clock.monotonic`).
+        open: sessions whose first event has arrived, oldest first event first.
+        missing_start: the other sessions. They hold no commit back: see `OpenSession.missing_start`.
+        incomplete: sessions of `open` that have ended and miss events; and when the last event of each came (`Clock.monotonic`).
         closed: the last ones, oldest first.
         newest_time: the largest event time seen: the partition's own clock.
     """
 
     open: dict[Key, OpenSession] = field(default_factory=dict)
-    headless: dict[Key, OpenSession] = field(default_factory=dict)
-    torn: dict[Key, float] = field(default_factory=dict)
+    missing_start: dict[Key, OpenSession] = field(default_factory=dict)
+    incomplete: dict[Key, float] = field(default_factory=dict)
     closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
-    patience: RedeliveryCheck = field(default_factory=RedeliveryCheck)
+    redelivery: RedeliveryCheck = field(default_factory=RedeliveryCheck)
     newest_time: float = 0.0
     swept_time: float = 0.0
 
     def find(self, key: Key) -> OpenSession | None:
-        return self.open.get(key) or self.headless.get(key) or self.closed.get(key)
+        return self.open.get(key) or self.missing_start.get(key) or self.closed.get(key)
 
     @property
-    def held_at(self) -> int | None:
+    def first_offset(self) -> int | None:
         """Where the oldest open session begins, which no commit passes."""
         oldest = next(iter(self.open.values()), None)
         return None if oldest is None else oldest.first_offset
 
     def place(self, key: Key, session: OpenSession) -> None:
-        """File a session by whether its first event is known."""
-        if session.headless:
-            self.headless[key] = session
+        """File a session by whether its first event has arrived."""
+        if session.missing_start:
+            self.missing_start[key] = session
             return
-        if self.headless.pop(key, None) is not None:
-            self.open[key] = session
+        self.open[key] = session
+        if self.missing_start.pop(key, None) is not None:
             # Its first record lies further back than those of sessions filed before it.
             self.open = dict(sorted(self.open.items(), key=lambda item: item[1].first_offset))
-        else:
-            self.open[key] = session
 
 
 class SessionsStage(Stage):
@@ -97,7 +125,7 @@ class SessionsStage(Stage):
     @property
     def holds(self) -> bool:
         now = self._clock.monotonic()
-        return any(partition.torn or partition.patience.over(now) for partition in self._partitions.values())
+        return any(partition.incomplete or partition.redelivery.due(now) for partition in self._partitions.values())
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -110,33 +138,33 @@ class SessionsStage(Stage):
             self._metrics.received_events(record.topic).inc(len(events) + refused)
             arrivals.append((record, events))
         clean([event for _, events in arrivals for event in events])
-        news: dict[int, OpenSession] = {}
+        failed: dict[int, OpenSession] = {}
         for record, events in arrivals:
             if (partition := self._partitions.get(record.tp)) is None:
                 partition = self._partitions[record.tp] = Partition()
             tenant = tenant_of(record.topic)
             for event in events:
                 try:
-                    self._take(event, tenant, record, partition, news, effects)
+                    self._take(event, tenant, record, partition, failed, effects)
                 except InvalidEvent as error:
                     effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
                     effects.processed -= 1
             self._close_stale(partition, record.offset, effects)
         overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
         for partition in list(self._partitions.values()):  # a rebalance may come while the store is asked
-            await self._close_torn(partition, overdue, effects)
-            await self._close_known(partition, effects)
-        for session in news.values():
-            # A failure cannot wait until the session ends; what went well can.
-            if session.news:
-                self._tell(session, effects)
+            await self._close_incomplete(partition, overdue, effects)
+            await self._close_redelivered(partition, effects)
+        for session in failed.values():
+            # A failure cannot wait until the session ends; successful calls can.
+            if session.has_new_failure:
+                self._report(session, effects)
         self._metrics.open_sessions().set(sum(len(each.open) for each in self._partitions.values()))
         return effects
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         partition = self._partitions.get(tp)
-        held_at = partition.held_at if partition else None
-        return next_offset if held_at is None else min(held_at, next_offset)
+        first_offset = partition.first_offset if partition else None
+        return next_offset if first_offset is None else min(first_offset, next_offset)
 
     def forget(self) -> None:
         self._partitions.clear()
@@ -147,7 +175,7 @@ class SessionsStage(Stage):
         tenant: str,
         record: Record,
         partition: Partition,
-        news: dict[int, OpenSession],
+        failed: dict[int, OpenSession],
         effects: Effects,
     ) -> None:
         if event.type == FEEDBACK:
@@ -163,30 +191,30 @@ class SessionsStage(Stage):
             raise InvalidEvent(
                 "foreign_agent", f"session {event.session!r} is {session.agent!r}'s, not {event.agent!r}'s"
             )
-        elif sequence in session.sequences or sequence < session.behind:
+        elif sequence in session.sequences or sequence < session.persisted_up_to:
             self._metrics.duplicate_events().inc()
             return
         session.add(event, time)
         if not session.follows(sequence):
             error = InvalidEvent("sequence_gap", f"{sequence} came without {sequence - 1}")
-            session.suspects[sequence] = dead_letter(record, error, bytes_of(event, record))
+            session.out_of_order[sequence] = dead_letter(record, error, bytes_of(event, record))
         if time > partition.newest_time:
             partition.newest_time = time
         if time > effects.newest:
             effects.newest = time
         if time < effects.oldest:
             effects.oldest = time
-        if session.news:
-            news[id(session)] = session
-        if new or key in partition.headless:
+        if session.has_new_failure:
+            failed[id(session)] = session
+        if new or key in partition.missing_start:
             partition.place(key, session)
         if session.complete or key in partition.closed:
             self._close(partition, key, session, effects)
-        elif session.ending is not None and not session.headless:
-            partition.torn[key] = self._clock.monotonic()
+        elif session.ending is not None and not session.missing_start:
+            partition.incomplete[key] = self._clock.monotonic()
 
     def _take_feedback(self, event: Incoming, tenant: str, partition: Partition, effects: Effects) -> None:
-        """A session that is open takes it along; to one that was closed, or never seen, it is sent after."""
+        """Add feedback to an open session; for one that is closed or unknown, send it on by itself."""
         label = event.data.outcome
         if label == "unknown":
             return
@@ -197,70 +225,92 @@ class SessionsStage(Stage):
         if (event.session, 0) not in partition.open:
             effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
 
-    def _tell(self, session: OpenSession, effects: Effects) -> None:
+    def _report(self, session: OpenSession, effects: Effects) -> None:
         for seen in session.take_observations():
             effects.outgoing.append(Outgoing(session.tenant, "observations", seen.subject.id, encode(seen)))
 
     def _close(self, partition: Partition, key: Key, session: OpenSession, effects: Effects) -> None:
-        """Hand a session on. One that was closed before is handed on again, for it has learned of another event."""
+        """Hand a session on; again, where it was closed before and another of its events has arrived."""
         partition.open.pop(key, None)
-        partition.headless.pop(key, None)
-        partition.torn.pop(key, None)
-        self._tell(session, effects)
-        if session.headless:
+        partition.missing_start.pop(key, None)
+        partition.incomplete.pop(key, None)
+        self._report(session, effects)
+        if session.missing_start:
             return
         partition.closed[key] = session
         while len(partition.closed) > REMEMBERED_SESSIONS:
             partition.closed.popitem(last=False)
-        trajectory, jumped = session.close()
-        effects.dead_letters.extend(jumped)
+        trajectory, left_out = session.close()
+        effects.dead_letters.extend(left_out)
         effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, trajectory.to_json()))
         self._metrics.sessions_closed(trajectory.ending).inc()
 
-    async def _close_torn(self, partition: Partition, overdue: float, effects: Effects) -> None:
-        """Close the sessions that have waited long enough for what they lack: nothing has come since `overdue`."""
-        late = [key for key, arrived in partition.torn.items() if arrived <= overdue]
+    async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
+        """Close the incomplete sessions of which nothing has come since `overdue`."""
+        late = [key for key, arrived in partition.incomplete.items() if arrived <= overdue]
         if late:
-            # What one lacks may lie behind a judgment: its beginning was sent twice, and a restart read it from the middle on.
-            await self._ask_about([partition.open[key] for key in late])
+            # A stored judgment may cover the gap: the beginning was redelivered, and a restart read it from the middle on.
+            await self._find_persisted([partition.open[key] for key in late])
         for key in late:
             self._close(partition, key, partition.open[key], effects)
 
-    async def _close_known(self, partition: Partition, effects: Effects) -> None:
-        """Close what only repeats what is behind a judgment already. Merged into that, it changes nothing."""
+    async def _close_redelivered(self, partition: Partition, effects: Effects) -> None:
+        """Close the sessions that a stored judgment covers. Merged into that, they change nothing."""
         now = self._clock.monotonic()
-        partition.patience.note(partition.held_at, now)
-        if not partition.patience.over(now):
+        partition.redelivery.observe(partition.first_offset, now)
+        if not partition.redelivery.due(now):
             return
-        partition.patience.asked(now)
-        oldest = list(islice(partition.open.items(), MOST_SESSIONS))
-        known = await self._ask_about([session for _, session in oldest])
-        for (key, session), is_known in zip(oldest, known, strict=True):
-            if is_known:
+        partition.redelivery.checked(now)
+        oldest = list(islice(partition.open.items(), MOST_CHECKED))
+        persisted = await self._find_persisted([session for _, session in oldest])
+        for (key, session), is_persisted in zip(oldest, persisted, strict=True):
+            if is_persisted:
                 self._close(partition, key, session, effects)
-        partition.patience.note(partition.held_at, now)
+        partition.redelivery.observe(partition.first_offset, now)
 
-    async def _ask_about(self, sessions: Sequence[OpenSession]) -> list[bool]:
-        """Whether each is behind a judgment, wholly or in part. What follows on that part lacks nothing."""
-        known = await known_to(self._store, sessions)
-        for session, behind in zip(sessions, known, strict=True):
-            if behind is not None:
-                session.behind = behind
-                session.suspects = {sequence: each for sequence, each in session.suspects.items() if sequence >= behind}
-        return [behind is not None for behind in known]
+    async def _find_persisted(self, sessions: Sequence[OpenSession]) -> list[bool]:
+        """Look up which sessions a stored judgment covers, wholly or in part. An event after that part is not out of order."""
+        ids = [row_id(each.tenant, each.id) for each in sessions]
+        try:
+            rows = await self._store.get("judgments", ids, "state")
+        except StoreUnavailable:
+            rows = {}  # this can wait and events cannot
+        found = [
+            _persisted_up_to(session, rows[id]["state"]) if id in rows else None
+            for session, id in zip(sessions, ids, strict=True)
+        ]
+        for session, upto in zip(sessions, found, strict=True):
+            if upto is not None:
+                session.persisted_up_to = upto
+                session.out_of_order = {each: letter for each, letter in session.out_of_order.items() if each >= upto}
+        return [upto is not None for upto in found]
 
     def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
-        """Close what holds the commit back for too long: by distance in the log, and by the partition's own clock."""
+        """Close sessions that hold the commit back too long: by distance in the log, and by the partition's own clock."""
         while partition.open:
             key, oldest = next(iter(partition.open.items()))
             if offset - oldest.first_offset <= MAX_OPEN_RECORDS:
                 break
             self._close(partition, key, oldest, effects)
-        # Looking at all open sessions for every record would cost more than the records do.
+        # To look at all open sessions for every record would cost more than the records do.
         if partition.newest_time - partition.swept_time > self._silent_seconds / 8:
             partition.swept_time = partition.newest_time
             limit = partition.newest_time - self._silent_seconds
-            for sessions in (partition.open, partition.headless):
+            for sessions in (partition.open, partition.missing_start):
                 for key, session in list(sessions.items()):
                     if session.last_time < limit:
                         self._close(partition, key, session, effects)
+
+
+def _persisted_up_to(session: OpenSession, state: str) -> int | None:
+    """Up to which sequence a stored judgment covers a session; None where the session may become one of its own.
+
+    Where the store knows that a session ended and misses events of it, any event may be one of those: it covers none.
+    """
+    known = SessionState.from_json(state).trajectory
+    if known is None or known.agent != session.agent:
+        return None
+    first = session.part * PART_EVENTS
+    if known.missing == 0 and max(session.sequences) < first + known.events:
+        return first + known.events
+    return None if known.ending == "continued" else first
