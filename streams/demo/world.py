@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from streams.demo.catalogue import CATALOGUE, ENTITIES, FLAKY, Catalogue, Fault, Job, Remedy
+from streams.demo.catalogue import CATALOGUE, Catalogue, Fault, Job, Remedy
 
 NETWORK = "network"
 """``Reply.fault`` of a transient network error: it comes and goes by chance, and no rule is behind it."""
@@ -156,7 +156,7 @@ class Environment:
         self.task = task
         self.seed = f"{world.seed}/{task.id}/{seed}"
         rng = Random(f"session/{self.seed}")
-        common = {name: rng.choice(pool) for name, pool in ENTITIES.items()}
+        common = {name: rng.choice(pool) for name, pool in world.catalogue.entities.items()}
         common["branch"] = f"fix-{rng.randint(100, 999)}"
         self._entities = [common | {"number": str(rng.randint(1000, 9999))} for _ in task.jobs]
         self._uses: dict[str, float] = {}
@@ -236,7 +236,7 @@ class Environment:
         """The numbers that make each text another one, and the network's weather: of the call's place, never of its content."""
         rng = Random(f"call/{self.seed}/{self.calls}")
         return {
-            "storm": rng.choice(FLAKY) if rng.random() < self.world.flakiness else None,
+            "storm": rng.choice(self.world.catalogue.flaky) if rng.random() < self.world.flakiness else None,
             "n": rng.randint(2, 250),
             "ms": rng.randint(300, 90_000),
             "port": rng.randint(20_000, 60_000),

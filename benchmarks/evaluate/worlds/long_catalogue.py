@@ -1,4 +1,4 @@
-"""Three more domains for long tasks, beside those of :mod:`streams.demo.catalogue` and written as they are.
+"""Three more domains for long tasks, beside those of `streams/demo/catalogue.toml`.
 
 They are apart because a world draws its rules over its whole catalogue: one more entry there would give every seed other rules,
 and the base that ships was trained in those worlds.
@@ -6,7 +6,7 @@ and the base that ships was trained in those worlds.
 
 from __future__ import annotations
 
-from streams.demo.catalogue import DOMAINS, PRECONDITIONS, Catalogue, Fault, Job, Precondition, Remedy
+from streams.demo.catalogue import CATALOGUE, Catalogue, Fault, Job, Precondition, Remedy
 
 MORE_PRECONDITIONS: dict[str, Precondition] = {
     "assignee": Precondition(
@@ -181,4 +181,9 @@ MORE_DOMAINS: dict[str, tuple[Job, ...]] = {
     ),
 }
 
-LONG_CATALOGUE = Catalogue(DOMAINS | MORE_DOMAINS, PRECONDITIONS | MORE_PRECONDITIONS)
+LONG_CATALOGUE = Catalogue(
+    CATALOGUE.domains | MORE_DOMAINS,
+    CATALOGUE.preconditions | MORE_PRECONDITIONS,
+    CATALOGUE.entities,
+    CATALOGUE.flaky,
+)

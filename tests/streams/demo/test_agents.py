@@ -18,7 +18,7 @@ from fleetlore.testing.lore import memory_item
 from fleetlore.wire.lore import MemoryItem
 from streams.demo.advisers import FleetAdviser, Journal, _remedy
 from streams.demo.agents import Mind, Tip, attend, closest, repeated
-from streams.demo.catalogue import DOMAINS
+from streams.demo.catalogue import CATALOGUE
 from streams.demo.world import Call, Environment, Reply, Step, Task, World
 
 PUSH = [Call("push", {"branch": "fix-1", "force": value}) for value in (True, False)]
@@ -218,7 +218,7 @@ def test_a_run_is_the_same_every_time(seed: int, session: int) -> None:
 
 async def test_the_weather_is_not_counted_as_a_fault() -> None:
     world = World(0, domains=["api"], flakiness=0.9)
-    job = DOMAINS["api"][0]
+    job = CATALOGUE.domains["api"][0]
     run = await attend("a", world.open(Task("one", (job,)), 1), Journal())
     assert not [fault for fault in run.faults if fault == "network"]
     assert run.calls > len(run.faults)

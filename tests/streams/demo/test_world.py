@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.demo.catalogue import DOMAINS, FLAKY, PRECONDITIONS, Job
+from streams.demo.catalogue import CATALOGUE, Job
 from streams.demo.world import NETWORK, Call, Environment, Reply, Task, World, rollouts
 
-JOBS = [job for jobs in DOMAINS.values() for job in jobs]
+JOBS = [job for jobs in CATALOGUE.domains.values() for job in jobs]
 SEEDS = st.integers(0, 10_000)
 
 
@@ -92,7 +92,7 @@ def test_weather_depends_on_the_place_in_the_session_and_not_on_what_was_done_be
 def test_weather_comes_at_the_stated_rate_and_never_over_local_tools() -> None:
     networked = {World(5).tool(job.tool) for job in JOBS if job.networked}
     calls = [step for session in rollouts(5, 300) for step in session["steps"]]
-    storms = [call for call in calls if call["error_type"] in {fault.kind for fault in FLAKY}]
+    storms = [call for call in calls if call["error_type"] in {fault.kind for fault in CATALOGUE.flaky}]
     assert {call["tool"] for call in storms} <= networked
     rate = len(storms) / sum(call["tool"] in networked for call in calls)
     assert 0.02 < rate < 0.06
@@ -106,7 +106,7 @@ def test_weather_comes_at_the_stated_rate_and_never_over_local_tools() -> None:
 def test_a_precondition_holds_a_job_back_until_the_remedy_that_helps(job: Job, need: str) -> None:
     world = world_where(job, need)
     environment = world.open(Task("one", (job,) * 4), 1)
-    precondition = PRECONDITIONS[need]
+    precondition = CATALOGUE.preconditions[need]
     failures = []
     while not environment.done:
         reply = environment.perform(working_call(environment, job))
@@ -204,11 +204,13 @@ def test_error_texts_of_one_rule_vary_from_call_to_call() -> None:
 
 
 def test_worlds_of_other_seeds_have_other_rules_and_domains_can_be_chosen() -> None:
-    rules = {tuple(repr(world.helps(need)) for need in PRECONDITIONS) for world in map(still, range(20))}
+    rules = {tuple(repr(world.helps(need)) for need in CATALOGUE.preconditions) for world in map(still, range(20))}
     assert len(rules) > 15
     world = World(3, domains=["git"])
-    assert {job.tool for task in world.tasks for job in task.jobs} <= {job.tool for job in DOMAINS["git"]}
-    assert [world.needs(job) for job in DOMAINS["git"]] == [World(3).needs(job) for job in DOMAINS["git"]]
+    assert {job.tool for task in world.tasks for job in task.jobs} <= {job.tool for job in CATALOGUE.domains["git"]}
+    assert [world.needs(job) for job in CATALOGUE.domains["git"]] == [
+        World(3).needs(job) for job in CATALOGUE.domains["git"]
+    ]
     with pytest.raises(KeyError, match="astronomy"):
         World(0, domains=["astronomy"])
 

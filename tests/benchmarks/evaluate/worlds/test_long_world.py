@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.evaluate.worlds.long_catalogue import LONG_CATALOGUE
 from benchmarks.evaluate.worlds.long_world import RESTARTED, SLACK, LongEnvironment, LongWorld
-from streams.demo.catalogue import DOMAINS, PRECONDITIONS
+from streams.demo.catalogue import CATALOGUE
 from streams.demo.world import Reply
 
 SEEDS = st.integers(0, 10_000)
@@ -31,8 +31,8 @@ def rules(world: LongWorld, domain: str) -> list[object]:
 
 def test_there_are_ten_domains_and_the_seven_known_ones_are_as_they_were() -> None:
     assert len(LONG_CATALOGUE.domains) == 10
-    assert DOMAINS.items() <= LONG_CATALOGUE.domains.items()
-    assert PRECONDITIONS.items() <= LONG_CATALOGUE.preconditions.items()
+    assert CATALOGUE.domains.items() <= LONG_CATALOGUE.domains.items()
+    assert CATALOGUE.preconditions.items() <= LONG_CATALOGUE.preconditions.items()
 
 
 @pytest.mark.parametrize("seed", range(3))
