@@ -12,7 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sinks.metrics import CATALOGUE, PREFIX, AnySpec
+from sinks.metric_types import PREFIX, AnySpec
+from sinks.metrics import CATALOGUE
 
 TARGET = Path(__file__).parent / "grafana" / "dashboards" / "fleetlore.json"
 DATASOURCE = {"type": "prometheus", "uid": "prometheus"}

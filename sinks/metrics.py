@@ -1,24 +1,21 @@
-"""Every metric of the pipeline, in one typed table.
+"""List every metric of the pipeline in one typed table.
 
-The body of `Metrics` is the catalogue: one `MetricSpec` a line. The exporter, `docs/reference/metrics.md`, the
-Grafana dashboard and the alert rules are all made from, or checked against, this table. Names follow the Prometheus
-conventions: one prefix, base units, `_total` for counters.
+The body of `Metrics` is the catalogue: one `MetricSpec` a line. The exporter, `docs/reference/metrics.md`, the Grafana dashboard
+and the alert rules are made from this table or checked against it. Names follow the Prometheus conventions: one prefix,
+base units, `_total` for counters.
 
-Labels hold bounded values only (a topic, a stage, a reason from a fixed list). An agent, a session or the text of an
-error as a label would make one series for each of them and exhaust the memory of Prometheus.
+Labels hold bounded values only (a topic, a stage, a reason from a fixed list). An agent, a session or the text of an error
+as a label would make one series for each of them and exhaust the memory of Prometheus.
 """
 
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast, overload
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import Counter, Gauge, Histogram
 
 from sinks.health_endpoint import Endpoint, Readiness, package_version
-
-PREFIX = "fleetlore_"
+from sinks.metric_types import MetricSpec, MetricTable
 
 LATENCY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEP_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -42,80 +39,8 @@ LABELS = {
     "version": "version of the package, or of an adapter",
 }
 
-M = TypeVar("M", Counter, Gauge, Histogram)
 
-
-class Family(Generic[M]):
-    """The series of one metric. Calling it with the label values, in the order of the spec, gives one series.
-
-    The series are cached: prometheus_client's own `labels()` costs three times as much as the increment itself.
-    """
-
-    def __init__(self, collector: M, labels: tuple[str, ...]) -> None:
-        self._collector: M = collector
-        self._labels = labels
-        self._series: dict[tuple[str | int, ...], M] = {}
-
-    def __call__(self, *values: str | int) -> M:
-        """The series with these label values.
-
-        Raises:
-            ValueError: their number is not that of the spec.
-        """
-        series = self._series.get(values)
-        if series is None:
-            if len(values) != len(self._labels):
-                raise ValueError(f"expected the labels {self._labels}, got {values}")
-            series = self._collector.labels(*values) if self._labels else self._collector
-            self._series[values] = series
-        return series
-
-    def remove(self, *values: str | int) -> None:
-        """Forget one series, so that a partition that moved away does not show its last lag for ever."""
-        if self._series.pop(values, None) is not None:
-            self._collector.remove(*values)
-
-    def clear(self) -> None:
-        """Forget every series: an info metric shows one version at a time."""
-        self._series.clear()
-        self._collector.clear()
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec(Generic[M]):
-    """One line of the catalogue. On a `Metrics` object it reads as the `Family` made from it."""
-
-    stem: str
-    metric: type[M]
-    row: str
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name as it is scraped; a histogram appends `_bucket`, `_sum` and `_count` to it."""
-        return PREFIX + self.stem
-
-    @property
-    def kind(self) -> str:
-        """`counter`, `gauge` or `histogram`."""
-        return self.metric.__name__.lower()
-
-    def build(self, registry: CollectorRegistry) -> Family[M]:
-        """The metric itself, registered."""
-        buckets: dict[str, Any] = {"buckets": self.buckets} if self.buckets else {}
-        return Family(self.metric(self.name, self.help, self.labels, registry=registry, **buckets), self.labels)
-
-    @overload
-    def __get__(self, metrics: None, owner: type[Metrics]) -> MetricSpec[M]: ...
-    @overload
-    def __get__(self, metrics: Metrics, owner: type[Metrics]) -> Family[M]: ...
-    def __get__(self, metrics: Metrics | None, owner: type[Metrics]) -> MetricSpec[M] | Family[M]:
-        return self if metrics is None else metrics.family(self)
-
-
-class Metrics:
+class Metrics(MetricTable):
     """The metrics of one process, in a registry of their own.
 
     `metrics.dead_letters("bad_json").inc(3)`, `metrics.stage_duration("sessions").observe(0.012)`. Update once a
@@ -392,17 +317,9 @@ class Metrics:
     )
 
     def __init__(self, role: str) -> None:
-        # Without this every counter and histogram exports a second series with the time of its creation.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.role = role
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        self._families = {spec.stem: spec.build(self.registry) for spec in CATALOGUE}
         self.build_info(package_version(), platform.python_version(), role).set(1)
-
-    def family(self, spec: MetricSpec[M]) -> Family[M]:
-        """The series of one line of the catalogue."""
-        return cast("Family[M]", self._families[spec.stem])
 
     def show_adapter(self, adapter: str, adapter_version: str) -> None:
         """Make this the one version that `fleetlore_adapter_info` shows."""
@@ -420,5 +337,4 @@ class Metrics:
         return Endpoint(self.registry, health or Readiness(), self.role, host, port)
 
 
-AnySpec = MetricSpec[Counter] | MetricSpec[Gauge] | MetricSpec[Histogram]
-CATALOGUE: tuple[AnySpec, ...] = tuple(value for value in vars(Metrics).values() if isinstance(value, MetricSpec))
+CATALOGUE = Metrics.specs()

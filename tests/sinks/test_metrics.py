@@ -7,7 +7,8 @@ import pytest
 from prometheus_client import Counter, Histogram
 
 from sinks.health_endpoint import package_version
-from sinks.metrics import CATALOGUE, LABELS, PREFIX, Metrics
+from sinks.metric_types import PREFIX
+from sinks.metrics import CATALOGUE, LABELS, Metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +56,7 @@ def test_no_metric_is_made_outside_the_catalogue() -> None:
         for path in modules
         if any(makes_one.match(line) for line in path.read_text().splitlines())
     }
-    assert makers == {"sinks/metrics.py"}
+    assert makers == {"sinks/metric_types.py", "sinks/metrics.py"}
 
 
 def test_every_metric_is_set_by_something() -> None:
