@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
+from fleetlore.recall.holdout import withheld
 from fleetlore.wire import events, records
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, ROW_REFUSED, dead_letter
 from fleetlore.wire.events import Event, parse_event
@@ -102,3 +103,14 @@ def test_an_id_is_made_as_the_page_says() -> None:
     parts = ("2", "family", "shell", "PermissionError")
     assert parts[0] == VERSION
     assert pattern_id(*parts[1:]) == hashlib.blake2b("\x1f".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def test_the_holdout_is_drawn_as_the_page_says() -> None:
+    def first_52_bits(session: str, item: str) -> int:
+        digest = hashlib.blake2b("\x1f".join(("holdout", session, item)).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 12
+
+    sessions = [f"session-{number}" for number in range(200)]
+    expected = {each for each in sessions if first_52_bits(each, "item-1") < 0.2 * 2**52}
+    assert expected == {each for each in sessions if withheld(each, "item-1", 0.2)}
+    assert 10 < len(expected) < 80
