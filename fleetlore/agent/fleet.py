@@ -49,7 +49,7 @@ class Fleet:
     Args:
         agent: its name, 1–256 printable characters.
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
-        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`.
+        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`; not both.
         tenant: whose fleet it is.
         adapters: also follow the adapters and offer `risk_model`; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
@@ -60,7 +60,7 @@ class Fleet:
         ready_seconds: how long entering waits for the lore that exists; 0 does not wait. Advice is empty before it is here.
 
     Raises:
-        ConfigError: a name or setting is malformed, or no stack runs on `data`.
+        ConfigError: a name or setting is malformed, no stack runs on `data`, or `broker` is given as well.
         ModelUnavailable: on entering, with `adapters=True`, where the extra or the packaged base is missing.
     """
 
@@ -85,6 +85,8 @@ class Fleet:
             raise ConfigError(f"ready_seconds must be 0 or above and finite, not {ready_seconds}")
         self._ready_seconds = ready_seconds
         self._warns_of_missing_lore = False
+        if data is not None and broker is not None:
+            raise ConfigError("give a Fleet data=… or broker=…, not both: a stack's folder names its own broker")
         given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         self.emitter = Emitter(self.settings.broker, self.tenant, max_events=max_buffered_events)

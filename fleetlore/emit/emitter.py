@@ -194,6 +194,8 @@ class Emitter:
         self._waiting = 0
         for lane in (self._unassigned, *self._lanes):
             lane.entries.clear()
+        if self.dropped:
+            log.warning("%d events were dropped: broker %s did not take them in time", self.dropped, self._bootstrap)
 
     # --- the background ---
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import sys
 import tempfile
@@ -119,10 +120,11 @@ def register_replay(app: typer.Typer) -> None:
 
 
 async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool) -> None:
+    from streams.embedded.broker import DEFAULT_PORT
     from streams.embedded.stack import Stack
 
-    console = Console(stderr=True)
-    stack = Stack(data, workers=workers, trainer=trainer, tenants=tenants)
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    stack = Stack(data, workers=workers, trainer=trainer, tenants=tenants, broker_port=DEFAULT_PORT)
     with _interrupted() as stop:
         with console.status("starting") if console.is_terminal else contextlib.nullcontext():
             entering = asyncio.create_task(stack.__aenter__())
@@ -134,10 +136,13 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool)
         await entering
         try:
             console.print(
-                f"broker {stack.settings.broker} · milvus {stack.settings.milvus} · addresses in {data}/stack.json"
+                f"broker {stack.settings.broker} · milvus {stack.settings.milvus} · addresses in {data}/stack.json",
+                markup=False,
             )
             for name, url in stack.metrics.items():
-                console.print(f"{name} metrics {url}/metrics")
+                console.print(f"{name} metrics {url}/metrics", markup=False)
+            tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
+            console.print(f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})', markup=False)
             console.print("Ctrl-C stops it.")
             failing = asyncio.create_task(stack.failed())
             await _first(failing, asyncio.create_task(stop.wait()))

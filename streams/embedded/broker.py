@@ -13,6 +13,7 @@ from types import TracebackType
 
 from fleetlore.errors import StackError
 
+DEFAULT_PORT = 9092  # Kafka's; agents that name no broker ask there
 _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 
@@ -44,10 +45,15 @@ def broker_command(port: int) -> list[str]:
     ]
 
 
-def free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on right now."""
+def free_port(preferred: int = 0) -> int:
+    """Find a TCP port of the loopback address that is free right now: the preferred one, or else any."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        # As servers do: connections of an earlier run that are still timing out do not hold the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", preferred))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 

@@ -49,6 +49,7 @@ class Stack:
         trainer: whether to learn adapters.
         partitions: of each topic; by default as many as there are workers, since more would only cost: the embedded broker
             looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller records.
+        broker_port: the port that the broker takes if it is free, so that agents find it again after a restart; else any.
 
     Attributes:
         settings: what an agent or a command needs to use the stack; the same as in `stack.json`.
@@ -63,12 +64,13 @@ class Stack:
         workers: int = 1,
         trainer: bool = True,
         partitions: int | None = None,
+        broker_port: int = 0,
     ) -> None:
         self.data = Path(data)
         self.metrics: dict[str, str] = {}
         self._workers = workers
         self._trainer = trainer
-        self._ports = {"broker": free_port(), "milvus": free_port()}
+        self._ports = {"broker": free_port(broker_port), "milvus": free_port()}
         self.settings = Settings.from_env(
             broker=f"127.0.0.1:{self._ports['broker']}",
             milvus=f"http://127.0.0.1:{self._ports['milvus']}",

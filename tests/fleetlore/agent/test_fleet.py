@@ -322,6 +322,12 @@ def test_a_folder_without_a_stack_says_how_to_start_one(tmp_path: Path) -> None:
         Fleet("agent", data=tmp_path)
 
 
+def test_a_stack_and_a_broker_exclude_each_other(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_bytes(orjson.dumps({"broker": "x:1", "milvus": "http://x", "public_key": ""}))
+    with pytest.raises(ConfigError, match="not both"):
+        Fleet("agent", data=tmp_path, broker="elsewhere:9092")
+
+
 async def test_a_strange_tool_name_is_made_printable(fleet: Fleet, recorder: Recorder) -> None:
     async with fleet.session("g") as session, session.action("rm\x1b[2J" + "x" * 300):
         pass
@@ -356,7 +362,7 @@ async def test_nothing_an_agent_hands_over_breaks_it(fleet: Fleet, value: Any) -
         assert session.blame() is not None
 
 
-async def test_an_agent_without_a_broker_goes_on(unused_address: str) -> None:
+async def test_an_agent_without_a_broker_goes_on(unused_address: str, caplog: pytest.LogCaptureFixture) -> None:
     started = time.perf_counter()
     async with Fleet("agent", broker=unused_address, ready_seconds=0) as fleet:
         async with fleet.session("g") as session:
@@ -368,6 +374,9 @@ async def test_an_agent_without_a_broker_goes_on(unused_address: str) -> None:
         assert fleet.adapter_version is None and fleet.risk_model is None and fleet.adapters_refused == {}
     assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
     assert (fleet.sent, fleet.dropped) == (0, 4)
+    assert [each.message for each in caplog.records if "dropped" in each.message] == [
+        f"4 events were dropped: broker {unused_address} did not take them in time"
+    ]
 
 
 @pytest.mark.parametrize("ready_seconds", [0.0, 0.3])

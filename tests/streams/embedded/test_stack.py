@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -128,7 +129,8 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
     command = [sys.executable, "-m", "fleetlore.cli.main", "up", "--data", str(data), "--no-trainer"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stack:
         assert stack.stderr is not None
-        assert any("Ctrl-C" in line for line in stack.stderr)
+        said = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, stack.stderr))
+        assert f'agents join with Fleet("my-agent", data="{data}")\n' in said
         assert Settings.from_data_dir(data).broker
         children = descendants(stack.pid)
         assert len(running(children)) == 6  # broker, Milvus and worker, each under a guard
