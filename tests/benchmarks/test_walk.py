@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -39,3 +40,23 @@ def test_the_files_to_read_are_entered_in_the_order_of_their_list(
 @pytest.mark.parametrize("way", ["way in", "way out"])
 def test_an_event_passes_few_files(ways: Ways, way: str) -> None:
     assert len(ways[way]["files"]) <= MOST_FILES
+
+
+def test_the_page_goes_through_the_same_files() -> None:
+    page = (ROOT / "docs/explain/architecture.md").read_text()
+    assert tuple(re.findall(r"^\d\. \*\*`(.+?)`\*\*", page, re.MULTILINE)) == (*WAY_IN, *WAY_OUT)
+
+
+def test_the_page_names_tests_and_functions_that_exist() -> None:
+    page = (ROOT / "docs/explain/architecture.md").read_text()
+    sources = {
+        path: path.read_text()
+        for room in ("fleetlore", "models", "sinks", "streams", "tests")
+        for path in (ROOT / room).rglob("*.py")
+    }
+    defined = set(re.findall(r"(?:def|class) (\w+)", "\n".join(sources.values())))
+    for name in re.findall(r"`([A-Za-z_.]+)`", page):
+        if name.endswith((".py", ".md")):
+            assert any(str(path).endswith(name) for path in sources), name
+        elif name.startswith("test_") or ("." in name and name[0].isupper()):
+            assert all(part in defined for part in name.split(".")), name
