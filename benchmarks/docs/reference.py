@@ -1,7 +1,7 @@
 """Write the reference pages from the code: `python -m benchmarks.docs.reference`.
 
-`settings.md`, `metrics.md` and `cli.md` are written whole. In `topics.md` only the table between `<!-- table: topics -->`
-and `<!-- end -->` is replaced. A test fails when a page is out of date.
+`settings.md`, `metrics.md` and `cli.md` are written whole. In `topics.md` only the table between
+`<!-- table: topics -->` and `<!-- end -->` is replaced. A test fails when a page is out of date.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 SETTINGS_HEAD = """# Settings
 
-Every role and every agent reads these environment variables. This page is made from `fleetlore/config.py` by `make docs`.
-A malformed value stops the process with one line that names the variable. `fleetlore up --data DIR` and `Fleet(data=…)`
+Every role and every agent reads these environment variables. `make docs` makes this page from `fleetlore/config.py`. A
+malformed value stops the process with one line that names the variable. `fleetlore up --data DIR` and `Fleet(data=…)`
 take the addresses and the public key from the folder instead.
 """
 
 METRICS_HEAD = """# Metrics
 
-Every role serves Prometheus metrics on `/metrics`, with `/livez`, `/readyz` and `/version` beside it. This page is made
-from the catalogue in `sinks/metrics.py` by `make docs`. A role exports the metrics of its own work; the others stay at 0.
-The metrics `process_*` of the Prometheus client (CPU, memory, open files) come with them.
+Every role serves Prometheus metrics on `/metrics`, with `/livez`, `/readyz` and `/version` beside it. `make docs` makes
+this page from the catalogue in `sinks/metrics.py`. A role exports the metrics of its own work; the others stay at 0. The
+metrics `process_*` of the Prometheus client (CPU, memory, open files) come with them.
 """
 
 CLI_HEAD = """# Command line

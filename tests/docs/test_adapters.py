@@ -1,4 +1,4 @@
-"""docs/reference/adapters.md, followed by a reader that knows nothing else: Kafka, JSON, Ed25519 and arithmetic, no line of the package's own."""
+"""Follow docs/reference/adapters.md as a reader that knows nothing else: Kafka, JSON, Ed25519 and arithmetic."""
 
 from __future__ import annotations
 

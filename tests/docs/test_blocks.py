@@ -1,8 +1,8 @@
-"""Every Python and console block of the README and the guides does what the page says.
+"""Run or check every Python and console block of the README and the guides.
 
-Python blocks of the README run against a real embedded stack; those of the guides run in order, in one namespace a page, against
-an embedded broker. Console lines are not run where that would start containers, install packages or train: their targets,
-options, extras, variables and files are checked instead. `openssl` is run by tests/deploy/test_compose.py.
+Python blocks of the README run against a real embedded stack; those of the guides run in order, in one namespace a page,
+against an embedded broker. Console lines are not run where that would start containers, install packages or train: their
+targets, options, extras, variables and files are checked instead. tests/deploy/test_compose.py runs `openssl`.
 """
 
 from __future__ import annotations
@@ -69,11 +69,7 @@ async def run_script(code: str, folder: Path) -> str:
     return done.stdout
 
 
-ENTERING_WAITS = "ready_seconds" in inspect.signature(Fleet).parameters
-
-
 @pytest.mark.long
-@pytest.mark.xfail(not ENTERING_WAITS, reason="entering a fleet does not wait for the lore yet", run=False)
 async def test_the_agent_of_the_readme_gets_advice_in_its_second_run(lore: Path) -> None:
     agent, adapters = blocks(ROOT / "README.md", "python")
     assert (await run_script(agent, lore)).strip() == "", "nothing is known yet"

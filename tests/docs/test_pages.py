@@ -39,3 +39,12 @@ def test_commands_in_the_pages_exist() -> None:
     for page in PAGES:
         named = set(re.findall(r"`(?:FORCE_COLOR=1 )?fleetlore ([a-z-]+)", page.read_text()))
         assert named <= known, page.name
+
+
+def test_files_that_the_pages_name_exist() -> None:
+    """But for the notebooks, which speak of the files of their day."""
+    for page in PAGES:
+        if page.parent.name != "research":
+            named = re.findall(r"`((?:[a-z_]+/)+[\w.-]+\.(?:py|md|yml|toml))`", page.read_text())
+            missing = [each for each in named if not (ROOT / each).exists()]
+            assert missing == [], page.name

@@ -1,4 +1,4 @@
-"""docs/reference/topics.md is a contract for agents without Python: its examples are read by the code, its limits are the code's."""
+"""Hold docs/reference/topics.md to the code: its examples are parsed, its limits are the code's."""
 
 from __future__ import annotations
 
