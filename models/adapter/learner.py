@@ -1,63 +1,41 @@
-"""One tenant's learning: which judged sessions are learned, when an update is due, and when a candidate is.
+"""Learn one tenant's judged sessions: make updates, watch for drift, and send candidates to the gate.
 
-No broker and no clock in here: the caller says what arrived and what time it is, so the same judgments in the same order
-give the same adapter, to the byte. What each update learned from is written down, so that a version can be made again.
+The learner has no broker and no clock: the caller says what arrived and what time it is. So the same judgments in the
+same order give the same adapter, to the byte.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-
-import torch
+from dataclasses import dataclass, field, replace
 
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder
-from fleetlore.risk.network import LORA_TARGETS, Base, RiskNetwork, adapter_shapes, probe_answers
-from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, DataRange, Familiar, Place, Probe, TrainedBatch
+from fleetlore.risk.network import Base, RiskNetwork
+from fleetlore.wire.adapter_manifest import AdapterManifest, DataRange, Place
 from fleetlore.wire.trajectory import Judgment
-from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig, version_of
+from models.adapter.admission import Admission, Cadence
+from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig
 from models.adapter.private import PRIVATE_UPDATES, PrivacyConfig, PrivateTrainer
-from models.adapter.prototypes import goal_prototypes, signatures_of
-from models.data.dataset import NOWHERE, Example, examples_of
+from models.adapter.reproduce import PROBE_SEED, Provenance
+from models.data.dataset import NOWHERE, Example
 from models.data.replay_buffer import ReplayBuffer
 from models.promotion.drift import ChangeDetector, DriftConfig, Residual
 from models.promotion.gate import GateConfig, GateReport, PromotionGate
-from models.promotion.metrics import predict
+from models.promotion.metrics import Predictions, predict
 from models.promotion.prequential import Prequential
 
-PROBE_SEED = 1
-REMEMBERED_SESSIONS = 200_000
-BASELINE_STEPS = 12  # fewer held-out steps of a tool say too little of what is usual there
-
-
-@dataclass(frozen=True, slots=True)
-class Cadence:
-    """When to do what. A busy fleet fills batches; a small one is served after `patience_seconds`.
-
-    confidence: of a verdict, from .5 (none) to 1; what is less sure is not learned.
-    refusals_until_dropped: candidates in a row that were worse than the running version, until learning goes back to it;
-        `fruitless_until_dropped` those that were merely not better.
-    agent_backlog: sessions of one agent that may wait while other agents wait too; what it sends beyond is not learned.
-    """
-
-    smallest_update: int = 8
-    patience_seconds: float = 2.0
-    updates_per_candidate: int = 3
-    refusals_until_dropped: int = 4
-    fruitless_until_dropped: int = 12
-    agent_backlog: int = 32
-    confidence: float = 0.8
-    replay_capacity: int = 400
-    held_out_capacity: int = 400
+# Fewer held-out steps of a tool give no baseline error.
+BASELINE_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateVersion:
-    """An adapter that stood before the gate, and what the gate said.
+    """An adapter that the gate has judged.
 
-    dropped: learning went back to the running version; what the candidate knew is gone, but for the replay buffer.
+    Attributes:
+        dropped: learning went back to the running version; only the replay buffer keeps what the candidate learned.
     """
 
     weights: bytes
@@ -65,9 +43,34 @@ class CandidateVersion:
     dropped: bool
 
 
+@dataclass(slots=True)
+class Course:
+    """What happened since learning last began from a published version, or from the base.
+
+    Attributes:
+        stale: tools whose rules have changed since.
+        updates: since the last candidate.
+        refusals, fruitless: candidates in a row that would do harm, and that were merely not better.
+    """
+
+    evidence: Prequential
+    stale: frozenset[str] = frozenset()
+    provenance: Provenance = field(default_factory=Provenance)
+    updates: int = 0
+    refusals: int = 0
+    fruitless: int = 0
+
+
 class Learner:
-    """Learns from one tenant's judgments. Not thread-safe; `update` and `candidate` take up to a second of one core, an update on sessions
-    of more than a hundred calls up to twenty.
+    """Learns from one tenant's judgments. Not thread-safe.
+
+    `update` and `candidate` take up to a second of one core; an update on sessions of more than a hundred calls takes up
+    to twenty.
+
+    Attributes:
+        running: weights and manifest of the version in service; None before the first one.
+        replay: learned examples, of which each update rehearses some.
+        outliers: agents and tools whose steps are not learned.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class Learner:
         config: TrainerConfig | None = None,
         cadence: Cadence | None = None,
         gate: GateConfig | None = None,
-        trust: DriftConfig | None = None,
+        drift: DriftConfig | None = None,
         privacy: PrivacyConfig | None = None,
     ) -> None:
         self.tenant = tenant
@@ -86,62 +89,47 @@ class Learner:
         self.cadence = cadence or Cadence()
         if privacy is not None:
             self.config = replace(config or PRIVATE_UPDATES, replayed_sessions=0)
-            # The noise is that of a whole batch, however few sessions have to be heard above it.
+            # The noise is that of a whole batch, however few sessions are in it.
             self.cadence = replace(self.cadence, smallest_update=self.config.new_sessions)
         self.running: tuple[bytes, AdapterManifest] | None = None
+        self.replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
+        self.outliers: frozenset[tuple[str, str]] = frozenset()
         self._base = base
         self._encoder = encoder
-        self._gate = PromotionGate(base.network, self.config.rank, self.config.scale, gate)
         self._privacy = privacy
         self._trainer = self._new_trainer()
-        self._replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
+        self._gate = PromotionGate(base.network, self.config.rank, self.config.scale, gate)
+        self._admission = Admission(encoder, self.cadence, self.config.new_sessions)
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
-        self._drift = ChangeDetector(trust)
-        self._outliers: frozenset[tuple[str, str]] = frozenset()
-        self._waiting: OrderedDict[str, list[Example]] = OrderedDict()
-        self._waiting_of: Counter[str] = Counter()
-        self._waiting_since = 0.0
-        self._last_arrival = 0.0
-        self._excess: deque[Judgment] = deque(maxlen=self.config.new_sessions)
-        self._unseen: deque[Example] = deque(maxlen=4 * self.config.new_sessions)
-        self._known: OrderedDict[str, None] = OrderedDict()
-        self._judged_by: OrderedDict[str, str] = OrderedDict()
-        self._learned: set[tuple[int, ...]] = set()
+        self._unseen: deque[Example] = deque(maxlen=4 * self.config.new_sessions)  # held out, not yet observed
+        self._drift = ChangeDetector(drift)
         self._updates = 0
-        self._published_network: RiskNetwork | None = None
-        self._begin_version()
+        self._running_network: RiskNetwork | None = None
+        self.course = self._new_course()
 
     def _new_trainer(self) -> ContrastiveTrainer:
         if self._privacy is not None:
             return PrivateTrainer(self._base, self.config, self._privacy)
         return ContrastiveTrainer(self._base, self.config)
 
-    def _begin_version(self) -> None:
-        """What is counted from the version that learning goes on from."""
-        self._evidence = Prequential(self._gate.config.session_gain)
-        self._updates_since_candidate = 0
-        self._refusals = 0
-        self._fruitless = 0
-        self._batches: list[TrainedBatch] = []
-        self._agents: set[str] = set()
-        self._sessions: set[str] = set()
-        self._judges: Counter[str] = Counter()
-        self._stale: frozenset[str] = frozenset()
+    def _new_course(self, stale: frozenset[str] = frozenset()) -> Course:
+        return Course(Prequential(self._gate.config.session_gain), stale)
 
     @property
     def waiting(self) -> tuple[str, ...]:
         """Ids of sessions that were taken and not learned yet."""
-        return tuple(self._waiting)
+        return self._admission.waiting
 
     @property
     def network(self) -> RiskNetwork:
         """The running version's network; the bare base where there is none."""
-        return self._published_network or self._base.network
+        return self._running_network or self._base.network
 
     def resume(self, weights: bytes, manifest: AdapterManifest) -> None:
         """Continue from a published version: after a start, a promotion or a rollback by someone else.
 
-        Raises AdapterRefused (`foreign`) for a version over another base: the bytes would fit, and mean nothing.
+        Raises:
+            AdapterRefused: `foreign` for a version over another base: the bytes would fit, and mean nothing.
         """
         if manifest.base_sha256 != self._base.sha256:
             raise AdapterRefused("foreign", f"{manifest.version[:12]} was made for another base: see FLEETLORE_BASE")
@@ -149,236 +137,164 @@ class Learner:
             self._trainer.take_over(manifest.privacy)
         self._trainer.resume(weights)
         self.running = (weights, manifest)
-        self._published_network = self._trainer.network_of(weights)
-        self._begin_version()
+        self._running_network = self._trainer.network_of(weights)
+        self.course = self._new_course()
         self._measure_baseline()
 
     def restart(self) -> None:
-        """Begin again from the base, as a trainer that finds no version to go on from."""
+        """Begin again from the base, like a trainer that finds no published version."""
         self._trainer = self._new_trainer()
-        self.running = self._published_network = None
-        self._begin_version()
+        self.running = self._running_network = None
+        self.course = self._new_course()
 
-    def learned(self, versions: Iterable[AdapterManifest]) -> None:
-        """With privacy, after a start: nothing that a published version holds is learned again, for its ledger counts that once."""
+    def skip_learned(self, versions: Iterable[AdapterManifest]) -> None:
+        """With privacy, never learn a session again that a published version holds: its ledger counts each once."""
         if self._privacy is not None:
-            self._learned.update(place[:3] for version in versions for batch in version.batches for place in batch.new)
+            self._admission.skip(place for version in versions for batch in version.batches for place in batch.new)
 
-    def recall(self, judgment: Judgment, place: Place = NOWHERE) -> None:
-        """Put a session that was learned before a restart back into the buffers, without learning it again."""
-        for example in self._admit(judgment, place):
-            (self._held_out if example.held_out else self._replay).add([example])
-
-    def recalled(self) -> None:
-        """Say that all was recalled: what is usual on held-out sessions is then known again."""
+    def restore(self, sessions: Iterable[tuple[Judgment, Place]]) -> None:
+        """Refill the buffers after a restart with sessions learned before, without learning them again."""
+        for judgment, place in sessions:
+            for example in self._admission.admit(judgment, place):
+                (self._held_out if example.held_out else self.replay).add([example])
         self._measure_baseline()
 
     def offer(self, judgment: Judgment, now: float, place: Place = NOWHERE) -> bool:
         """Take a judged session; False if it is known, unsure, or teaches nothing.
 
-        place: where it lies on `judgments`.
+        Args:
+            place: its record offset on `judgments`.
         """
-        agent = judgment.trajectory.agent
-        if self._waiting_of[agent] >= self.cadence.agent_backlog and len(self._waiting) > self._waiting_of[agent]:
-            self._excess.append(judgment)
-            return False
-        examples = self._admit(judgment, place)
-        if place[:3] in self._learned:
-            return False
+        examples = self._admission.offer(judgment, now, place)
         held_out = [example for example in examples if example.held_out]
         self._held_out.add(held_out)
         self._unseen.extend(held_out)
-        new = [example for example in examples if not example.held_out]
-        if new:
-            self._waiting_since = self._waiting_since if self._waiting else now
-            self._waiting[judgment.trajectory.id] = new
-            self._waiting_of[agent] += 1
-            self._judged_by[judgment.trajectory.id] = f"{judgment.verdict.source}/{judgment.verdict.version}"
-        if examples:
-            self._last_arrival = now
         return bool(examples)
 
     def update_due(self, now: float) -> bool:
-        waiting = len(self._waiting)
-        if waiting >= self.config.new_sessions:
-            return True
-        return waiting >= self.cadence.smallest_update and now - self._waiting_since >= self.cadence.patience_seconds
+        """Whether enough sessions wait, or some have waited long enough."""
+        return self._admission.batch_due(now)
 
     def update(self, now: float) -> Losses | None:
-        """Learn some of the waiting sessions, with as many rehearsed ones; None if none of them may be learned.
-
-        Agents take turns, and of each the session that waited longest comes first.
-        """
-        sessions = self._in_turn()
-        waiting = {session: self._waiting.pop(session) for session in sessions}
-        self._waiting_of -= Counter(examples[0].agent for examples in waiting.values())
-        judged_by = {session: self._judged_by.pop(session) for session in sessions}
-        self._waiting_since = now
-        self._observe([example for examples in waiting.values() for example in examples])
-        new = [example for examples in waiting.values() for example in examples if self._trusted(example)]
+        """Learn a batch of waiting sessions with as many rehearsed ones; None if no agent of the batch is trusted."""
+        batch = self._admission.take_batch(now)
+        self._observe([example for session in batch for example in session.examples])
+        new = [example for session in batch for example in session.examples if self._trusts(example)]
         self._updates += 1
         if not new:
             return None
-        rehearsed = self._replay.draw(self.config.replayed_sessions, self.config.seed * 1_000_003 + self._updates)
-        losses = self._trainer.update(new, rehearsed, self._stale)
-        self._replay.add(new)
-        self._updates_since_candidate += 1
-        self._batches.append(TrainedBatch(_places(new), _places(rehearsed), tuple(sorted(self._stale))))
-        self._agents.update(example.agent for example in new)
-        learned = {example.session for example in new}
-        taken = [session for session, examples in waiting.items() if examples[0].session in learned]
-        self._sessions.update(taken)
-        self._judges.update(judged_by[session] for session in taken)
+        rehearsed = self.replay.draw(self.config.replayed_sessions, self.config.seed * 1_000_003 + self._updates)
+        losses = self._trainer.update(new, rehearsed, self.course.stale)
+        self.replay.add(new)
+        self.course.updates += 1
+        self.course.provenance.add(batch, new, rehearsed, self.course.stale)
         return losses
 
-    def _in_turn(self) -> list[str]:
-        queues: dict[str, list[str]] = {}
-        for session, examples in self._waiting.items():
-            queues.setdefault(examples[0].agent, []).append(session)
-        turns = [(turn, place, s) for place, queue in enumerate(queues.values()) for turn, s in enumerate(queue)]
-        return [session for _, _, session in sorted(turns)][: self.config.new_sessions]
-
     def _observe(self, examples: list[Example]) -> None:
-        """See what the published version, and the learner, did not expect of new sessions, and forget what is no longer believed."""
+        """Compare the running version, and the learner, with new sessions; forget what is stale or not trusted."""
         met = [*examples, *self._unseen]  # held-out sessions are new once as well
         self._unseen.clear()
-        # Who sends more than is learned is still listened to, for what it says about him.
-        excess = [e for judgment in self._excess for e in examples_of(judgment, self._encoder)]
-        self._excess.clear()
-        if self._published_network is None:
+        excess = self._admission.take_excess()
+        if self._running_network is None:
             return
-        # Bets are on those who were believed before: what happens in a session must not decide whether it is a bet.
-        bets = [example for example in met if self._trusted(example)]
-        examples = [*bets, *(example for example in met if not self._trusted(example)), *excess]
-        predictions = predict(self._published_network, examples)
-        if self._batches and bets:  # before the first update the learner is the running version
-            mine = predict(self._trainer.network_of(self._trainer.weights()), bets)
-            self._evidence.observe(bets, mine, predictions.first(len(mine.failed)))
-        agents = list({example.session: example.agent for example in examples}.values())
-        changed = self._drift.observe(
-            Residual(tool, probability > 0.5, agents[session], probability - failed)
-            for tool, probability, session, failed in zip(
-                predictions.tools.tolist(),
-                predictions.probability.tolist(),
-                predictions.sessions.tolist(),
-                predictions.failed.tolist(),
-                strict=True,
-            )
-        )
-        self._stale |= changed
-        self._outliers = self._drift.outliers
-        for buffer in (self._replay, self._held_out):
-            buffer.drop(lambda example: not changed.isdisjoint(example.tools) or not self._trusted(example))
+        # Only agents that were trusted before count as evidence: a session must not decide whether it counts itself.
+        trusted = [example for example in met if self._trusts(example)]
+        examples = [*trusted, *(example for example in met if not self._trusts(example)), *excess]
+        running = predict(self._running_network, examples)
+        if self.course.provenance.batches and trusted:  # before the first update the learner is the running version
+            learner = predict(self._trainer.network_of(self._trainer.weights()), trusted)
+            self.course.evidence.observe(trusted, learner, running.first(len(learner.failed)))
+        changed = self._drift.observe(_residuals(examples, running))
+        self.course.stale |= changed
+        self.outliers = self._drift.outliers
+        for buffer in (self.replay, self._held_out):
+            buffer.drop(lambda example: not changed.isdisjoint(example.tools) or not self._trusts(example))
 
-    def _trusted(self, example: Example) -> bool:
-        return not any((example.agent, tool) in self._outliers for tool in example.tools)
+    def _trusts(self, example: Example) -> bool:
+        return not any((example.agent, tool) in self.outliers for tool in example.tools)
 
     def _measure_baseline(self) -> None:
+        """Tell the drift detector the running version's error on held-out steps, by tool and warning."""
         if self.running is None:
             return
         predictions = self._gate.foresight(self.running[0]).predict(self._held_out.all())
-        usual = {}
+        errors = {}
         for tool in predictions.tool_counts:
             for warned in (True, False):
-                side = predictions.where((predictions.tools == tool) & ((predictions.probability > 0.5) == warned))
-                if len(side.failed) >= BASELINE_STEPS:
-                    usual[tool, warned] = float(side.squared_error.mean())
-        self._drift.set_baseline(usual)
+                steps = predictions.where((predictions.tools == tool) & ((predictions.probability > 0.5) == warned))
+                if len(steps.failed) >= BASELINE_STEPS:
+                    errors[tool, warned] = float(steps.squared_error.mean())
+        self._drift.set_baseline(errors)
 
     def candidate_due(self, now: float) -> bool:
-        """After some updates; after one, when no version runs or there is evidence of a gain, or nothing has arrived for a while."""
-        if self._updates_since_candidate == 0:
+        """Whether the gate should be asked.
+
+        After one update if no version runs, if there is evidence of a gain, or if nothing has arrived for a while; after
+        `updates_per_candidate` in any case.
+        """
+        course = self.course
+        if course.updates == 0:
             return False
-        # Not after a harmful one: others would follow so fast that learning had no time to mend it.
-        if self.running is None or (self._refusals == 0 and self._gate.evident(self._evidence)):
+        # Not at once after a harmful one: others would follow so fast that learning had no time to mend it.
+        if self.running is None or (course.refusals == 0 and self._gate.evident(course.evidence)):
             return True
-        quiet = now - self._last_arrival >= self.cadence.patience_seconds and not self.update_due(now)
-        return quiet or self._updates_since_candidate >= self.cadence.updates_per_candidate
+        return self._admission.is_quiet(now) or course.updates >= self.cadence.updates_per_candidate
 
     def candidate(self) -> CandidateVersion:
         """Let the gate decide on the adapter as it is.
 
-        One that is merely not better yet goes on learning, a few times in a row; one that is unsound is dropped at once.
+        One that is merely not better goes on learning, a few times in a row; an unsound one is dropped at once.
         """
-        weights = self._trainer.weights()
-        held_out = [example for example in self._held_out.all() if self._trusted(example)]
-        running = self.running[0] if self.running else None
-        judged = (
-            [set(known) - self._stale for known in (self.running[1].tools, self.running[1].vain_tools)]
-            if self.running
-            else []
-        )
-        report = self._gate.decide(weights, running, held_out, PROBE_SEED, self._evidence, *judged)
-        self._updates_since_candidate = 0
+        course, weights = self.course, self._trainer.weights()
+        held_out = [example for example in self._held_out.all() if self._trusts(example)]
+        running, tools, ineffective_tools = None, set[str](), set[str]()
+        if self.running is not None:
+            running, manifest = self.running
+            tools, ineffective_tools = set(manifest.tools) - course.stale, set(manifest.vain_tools) - course.stale
+        report = self._gate.decide(weights, running, held_out, PROBE_SEED, course.evidence, tools, ineffective_tools)
+        course.updates = 0
         if report.reason != "too_few":
             fruitless = report.reason == "no_gain" or (report.reason == "auroc" and running is None)
-            self._refusals = self._refusals + 1 if not (report.passed or fruitless) else 0
-            self._fruitless = self._fruitless + 1 if fruitless else 0
-        dropped = self._refusals > 0 and (not report.measured or self._refusals >= self.cadence.refusals_until_dropped)
-        dropped = dropped or self._fruitless >= self.cadence.fruitless_until_dropped
+            course.refusals = course.refusals + 1 if not (report.passed or fruitless) else 0
+            course.fruitless = course.fruitless + 1 if fruitless else 0
+        unsound = course.refusals > 0 and not report.measured
+        dropped = (
+            unsound
+            or course.refusals >= self.cadence.refusals_until_dropped
+            or course.fruitless >= self.cadence.fruitless_until_dropped
+        )
         if dropped:
             self._drop()
         return CandidateVersion(weights, report, dropped)
 
-    def manifest(
-        self, candidate: CandidateVersion, ordinal: int, data: tuple[DataRange, ...], created: float
-    ) -> AdapterManifest:
-        """What is said about a candidate that passed."""
-        network = self._trainer.network_of(candidate.weights)
-        known = [*self._replay.all(), *self._held_out.all()]
-        private = self._privacy is not None
-        return AdapterManifest(
-            name=ADAPTER,
-            version=version_of(candidate.weights),
-            ordinal=ordinal,
-            parent=self.running[1].version if self.running else None,
-            tenant=self.tenant,
-            base_sha256=self._base.sha256,
-            encoder=self._encoder.name,
-            encoder_sha256=self._encoder.sha256,
-            rank=self.config.rank,
-            alpha=self.config.alpha,
-            targets=LORA_TARGETS,
-            tensors=dict(adapter_shapes(self.config.rank)),
-            size_bytes=len(candidate.weights),
-            data=data,
-            sessions=len(self._sessions),
-            agents=len(self._agents),
-            tools=candidate.report.tools,
-            vain_tools=() if private else candidate.report.ineffective_tools,
-            metrics=candidate.report.figures,
-            probe=Probe(PROBE_SEED, probe_answers(network, PROBE_SEED)),
-            created=created,
-            batches=tuple(self._batches),
-            training=asdict(self.config),
-            torch=torch.__version__,
-            judges=dict(self._judges),
-            # Both are made of single sessions, which no noise has covered.
-            signatures=() if private else signatures_of(network, known),
-            familiar=Familiar() if private else goal_prototypes(known),
-            privacy=self._trainer.ledger if isinstance(self._trainer, PrivateTrainer) else None,
-        )
-
     def _drop(self) -> None:
-        stale = self._stale
-        self._begin_version()
-        self._stale = stale
-        # The sessions stay in the replay buffer, so what they teach is not lost with the candidate.
+        """Go back to the running version. The replay buffer keeps the sessions, so what they teach is not lost."""
+        self.course = self._new_course(self.course.stale)
         if self.running is not None:
             self._trainer.resume(self.running[0])
         else:
             self._trainer = self._new_trainer()
 
-    def _admit(self, judgment: Judgment, place: Place) -> list[Example]:
-        verdict, session = judgment.verdict, judgment.trajectory.id
-        sure = max(verdict.probability, 1 - verdict.probability) >= self.cadence.confidence
-        if verdict.label == "abstained" or not sure or session in self._known:
-            return []
-        self._known[session] = None
-        while len(self._known) > REMEMBERED_SESSIONS:
-            self._known.popitem(last=False)
-        return examples_of(judgment, self._encoder, place)
+    def manifest(
+        self, candidate: CandidateVersion, ordinal: int, data: tuple[DataRange, ...], created: float
+    ) -> AdapterManifest:
+        """Describe a candidate that passed."""
+        return self.course.provenance.manifest(
+            candidate.weights,
+            candidate.report,
+            self._trainer,
+            self._encoder,
+            [*self.replay.all(), *self._held_out.all()],
+            tenant=self.tenant,
+            ordinal=ordinal,
+            parent=self.running[1].version if self.running else None,
+            data=data,
+            created=created,
+        )
 
 
-def _places(examples: list[Example]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(example.place) for example in examples)
+def _residuals(examples: list[Example], predictions: Predictions) -> Iterable[Residual]:
+    agents = list({example.session: example.agent for example in examples}.values())
+    columns = (predictions.tools, predictions.probability, predictions.sessions, predictions.failed)
+    for tool, probability, session, failed in zip(*(column.tolist() for column in columns), strict=True):
+        yield Residual(tool, probability > 0.5, agents[session], probability - failed)

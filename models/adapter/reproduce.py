@@ -1,16 +1,113 @@
-"""Makes a version again from its parent and the sessions that its manifest names."""
+"""Write down what a version was made of, and make it again from that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import torch
 
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder
-from fleetlore.risk.network import Base
-from fleetlore.wire.adapter_manifest import AdapterManifest, Place
+from fleetlore.risk.network import LORA_TARGETS, Base, adapter_shapes, probe_answers
+from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, DataRange, Familiar, Place, Probe, TrainedBatch
 from fleetlore.wire.trajectory import Judgment
-from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig
+from models.adapter.admission import WaitingSession
+from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, version_of
+from models.adapter.private import PrivateTrainer
+from models.adapter.prototypes import goal_prototypes, signatures_of
 from models.data.dataset import Example, examples_of
+from models.promotion.gate import GateReport
+
+PROBE_SEED = 1
+
+
+@dataclass(slots=True)
+class Provenance:
+    """What was learned since the parent version: batches in order, agents, ids of sessions, and sessions by judge."""
+
+    batches: list[TrainedBatch] = field(default_factory=list)
+    agents: set[str] = field(default_factory=set)
+    sessions: set[str] = field(default_factory=set)
+    judges: Counter[str] = field(default_factory=Counter)
+
+    def add(
+        self,
+        batch: Iterable[WaitingSession],
+        new: Sequence[Example],
+        rehearsed: Sequence[Example],
+        stale: frozenset[str],
+    ) -> None:
+        """Record one update.
+
+        Args:
+            batch: the sessions whose turn it was; `new` are the examples of them that were learned.
+            stale: as in `ContrastiveTrainer.update`.
+        """
+        self.batches.append(TrainedBatch(_places(new), _places(rehearsed), tuple(sorted(stale))))
+        learned = {example.session for example in new}
+        taken = [session for session in batch if session.examples[0].session in learned]
+        self.agents.update(session.agent for session in taken)
+        self.sessions.update(session.id for session in taken)
+        self.judges.update(session.judge for session in taken)
+
+    def manifest(
+        self,
+        weights: bytes,
+        report: GateReport,
+        trainer: ContrastiveTrainer,
+        encoder: StaticEncoder,
+        known: Sequence[Example],
+        *,
+        tenant: str,
+        ordinal: int,
+        parent: str | None,
+        data: tuple[DataRange, ...],
+        created: float,
+    ) -> AdapterManifest:
+        """Describe a version for agents and auditors.
+
+        Args:
+            known: the examples that its signatures and familiar goals come from.
+        """
+        network = trainer.network_of(weights)
+        ledger = trainer.ledger if isinstance(trainer, PrivateTrainer) else None
+        return AdapterManifest(
+            name=ADAPTER,
+            version=version_of(weights),
+            ordinal=ordinal,
+            parent=parent,
+            tenant=tenant,
+            base_sha256=trainer.base.sha256,
+            encoder=encoder.name,
+            encoder_sha256=encoder.sha256,
+            rank=trainer.config.rank,
+            alpha=trainer.config.alpha,
+            targets=LORA_TARGETS,
+            tensors=dict(adapter_shapes(trainer.config.rank)),
+            size_bytes=len(weights),
+            data=data,
+            sessions=len(self.sessions),
+            agents=len(self.agents),
+            tools=report.tools,
+            vain_tools=() if ledger else report.ineffective_tools,
+            metrics=report.figures,
+            probe=Probe(PROBE_SEED, probe_answers(network, PROBE_SEED)),
+            created=created,
+            batches=tuple(self.batches),
+            training=asdict(trainer.config),
+            torch=torch.__version__,
+            judges=dict(self.judges),
+            # Both are made of single sessions, which no noise has covered.
+            signatures=() if ledger else signatures_of(network, known),
+            familiar=Familiar() if ledger else goal_prototypes(known),
+            privacy=ledger,
+        )
+
+
+def _places(examples: Sequence[Example]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(example.place) for example in examples)
 
 
 def reproduce(
@@ -20,16 +117,17 @@ def reproduce(
     base: Base,
     encoder: StaticEncoder,
 ) -> bytes:
-    """The weights that the manifest's batches make of its parent; the manifest is true if their sha256 is its version.
+    """Train the manifest's batches on its parent again; the manifest is true if the sha256 of the result is its version.
 
     Equal to the byte on a CPU with one thread, under the release of torch that the manifest names.
 
     Args:
-        parent: weights of the version that it goes back to; None if it was made of the bare base.
+        parent: weights of the parent version; None if it was made of the bare base.
         sessions: every session that the batches name, under its place in the window 0.
 
-    Raises AdapterRefused: `foreign` for another base, encoder or settings that this release does not have, `malformed`
-    where a place does not hold a session that can be learned.
+    Raises:
+        AdapterRefused: `foreign` for another base, encoder or settings that this release does not have, `malformed`
+            where a place does not hold a session that can be learned.
     """
     if manifest.base_sha256 != base.sha256 or manifest.encoder_sha256 != encoder.sha256:
         raise AdapterRefused("foreign", "made over another base or with another encoder")
@@ -44,7 +142,7 @@ def reproduce(
         trainer.resume(parent)
     read: dict[Place, list[Example]] = {}
 
-    def example(place: Place) -> Example:
+    def example_at(place: Place) -> Example:
         first = place._replace(window=0)
         if first not in read:
             read[first] = examples_of(sessions[first], encoder, first)
@@ -54,6 +152,6 @@ def reproduce(
             raise AdapterRefused("malformed", f"{place} is no session") from None
 
     for batch in manifest.batches:
-        new, rehearsed = ([example(Place(*place)) for place in places] for places in (batch.new, batch.rehearsed))
+        new, rehearsed = ([example_at(Place(*place)) for place in places] for places in (batch.new, batch.rehearsed))
         trainer.update(new, rehearsed, batch.stale)
     return trainer.weights()

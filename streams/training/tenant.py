@@ -68,7 +68,7 @@ class TenantTrainer:
         """Continue from what the channel points to."""
         published = await self._publisher.published(self._tenant)
         self._ordinal = max((m.ordinal for m in published.versions.values()), default=0)
-        self._learner.learned(published.versions.values())
+        self._learner.skip_learned(published.versions.values())
         running = published.complete()
         if published.canary is not None and running is not None:
             # Who counted its sessions is gone, and a canary that nobody watches must not go on.
@@ -84,9 +84,7 @@ class TenantTrainer:
 
     def recall(self, sessions: Iterable[Judged]) -> None:
         """Fill the buffers again with sessions that were learned before."""
-        for judgment, place in sessions:
-            self._learner.recall(judgment, place)
-        self._learner.recalled()
+        self._learner.restore(sessions)
 
     def take(self, record: ConsumerRecord) -> None:
         """Keep the judgments of a record until it is their turn."""

@@ -35,7 +35,8 @@ from streams.training.refusals import count_refusals
 from streams.training.tenant import TenantTrainer
 
 if TYPE_CHECKING:
-    from models.adapter.learner import Cadence, Learner
+    from models.adapter.admission import Cadence
+    from models.adapter.learner import Learner
     from models.adapter.lora_trainer import TrainerConfig
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,10 @@ from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import load_base
 from fleetlore.wire.trajectory import Judgment, Verdict
-from models.adapter.learner import Cadence, Learner
+from models.adapter.admission import Cadence
+from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
-from models.data.dataset import examples_of
+from models.data.dataset import NOWHERE, examples_of
 from models.promotion.gate import GateConfig
 
 
@@ -157,34 +158,34 @@ def published(some: list[Judgment], **cadence: float) -> Learner:
 
 def test_every_new_session_is_evidence_once_before_it_is_learned() -> None:
     source = published(judgments()[:60])
-    assert source._evidence.sessions == 0
+    assert source.course.evidence.sessions == 0
     learned(source, judgments()[60:100])  # the first update: nothing was learned yet that could be better
-    assert len(source._batches) == 1 and source._evidence.sessions == 0
+    assert len(source.course.provenance.batches) == 1 and source.course.evidence.sessions == 0
     met = len(source.waiting)
     learned(source, judgments()[100:150])
     held = sum(examples_of(j, shared_encoder())[0].held_out for j in judgments()[100:150])
-    assert len(source._batches) == 2
-    assert source._evidence.sessions <= met + 50 - len(source.waiting)
-    assert source._evidence.sessions > 32 + held // 2
-    assert source.candidate().report.figures["evidence_sessions"] == source._evidence.sessions
+    assert len(source.course.provenance.batches) == 2
+    assert source.course.evidence.sessions <= met + 50 - len(source.waiting)
+    assert source.course.evidence.sessions > 32 + held // 2
+    assert source.candidate().report.figures["evidence_sessions"] == source.course.evidence.sessions
 
 
 def test_what_distrusted_agents_send_is_no_evidence() -> None:
     source = published(judgments()[:60])
     learned(source, judgments()[60:100])
     tools = {step.tool for j in judgments() for step in j.trajectory.calls}
-    source._outliers = frozenset((j.trajectory.agent, tool) for j in judgments() for tool in tools)
+    source.outliers = frozenset((j.trajectory.agent, tool) for j in judgments() for tool in tools)
     learned(source, judgments()[100:150])
-    assert source._evidence.sessions == 0
+    assert source.course.evidence.sessions == 0
 
 
 def test_a_new_version_has_to_be_beaten_anew() -> None:
     source = published(judgments()[:60])
     learned(source, judgments()[60:])
-    assert source._evidence.sessions > 0
+    assert source.course.evidence.sessions > 0
     candidate = source.candidate()
     source.resume(candidate.weights, source.manifest(candidate, 2, (), 6.0))
-    assert (source._evidence.sessions, source._evidence.log_evidence) == (0, 0.0)
+    assert (source.course.evidence.sessions, source.course.evidence.log_evidence) == (0, 0.0)
 
 
 def test_a_candidate_that_stays_refused_is_dropped_and_its_sessions_stay_for_rehearsal() -> None:
@@ -201,9 +202,9 @@ def test_a_candidate_that_stays_refused_is_dropped_and_its_sessions_stay_for_reh
     assert (first.report.reason, first.dropped) == ("auroc", False)
     assert second.weights == first.weights
     assert second.dropped
-    assert len(strict._replay) > 30
+    assert len(strict.replay) > 30
     untrained = Learner("default", load_base(), shared_encoder(), TrainerConfig(steps=2))
-    assert strict._trainer.weights() == untrained._trainer.weights()
+    assert strict.candidate().weights == untrained.candidate().weights
 
 
 def test_an_unsound_candidate_is_dropped_at_once() -> None:
@@ -215,11 +216,10 @@ def test_an_unsound_candidate_is_dropped_at_once() -> None:
 
 def test_recalled_sessions_are_rehearsed_but_not_learned_again() -> None:
     restarted = learner()
-    for judgment in judgments()[:40]:
-        restarted.recall(judgment)
+    restarted.restore((judgment, NOWHERE) for judgment in judgments()[:40])
     assert restarted.waiting == ()
     assert offer(restarted, judgments()[:40]) == 0
-    assert len(restarted._replay) > 20
+    assert len(restarted.replay) > 20
 
 
 def test_agents_take_turns_and_a_flood_waits() -> None:

@@ -11,7 +11,8 @@ from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base, read_adapter
 from fleetlore.testing.adapters import manifest_for
 from fleetlore.wire.adapter_manifest import Place, PrivateSteps, SigningKey, public_keys, verify_manifest
-from models.adapter.learner import Cadence, Learner
+from models.adapter.admission import Cadence
+from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
 from models.adapter.private import PrivacyConfig, PrivateTrainer, epsilon_of, session_losses
 from models.adapter.reproduce import reproduce
@@ -146,7 +147,7 @@ def test_what_a_version_holds_is_not_learned_again_after_a_restart() -> None:
     learned = {Place(*place)[:3] for batch in manifest.batches for place in batch.new}
     second, plain = started(PrivacyConfig()), started(None)
     for learner in (second, plain):
-        learner.learned([manifest])
+        learner.skip_learned([manifest])
     assert offered(plain) - offered(second) == len(learned) >= 32
 
 

@@ -12,7 +12,8 @@ from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from fleetlore.wire.adapter_manifest import AdapterManifest, Place
 from fleetlore.wire.trajectory import Judgment
-from models.adapter.learner import Cadence, Learner
+from models.adapter.admission import Cadence
+from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig, version_of
 from models.adapter.reproduce import reproduce
 from models.promotion.gate import GateConfig

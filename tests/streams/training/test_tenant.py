@@ -19,7 +19,8 @@ from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Label
-from models.adapter.learner import Cadence, Learner
+from models.adapter.admission import Cadence
+from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
 from models.promotion.canary import TrialConfig
 from models.promotion.gate import GateConfig

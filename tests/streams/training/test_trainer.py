@@ -28,7 +28,8 @@ from fleetlore.risk.network import load_base
 from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment
-from models.adapter.learner import Cadence, Learner
+from models.adapter.admission import Cadence
+from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
 from models.data.dataset import examples_of
 from models.promotion.gate import GateConfig

@@ -9,7 +9,8 @@ import torch
 from fleetlore.config import Settings
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base
-from models.adapter.learner import Cadence, Learner
+from models.adapter.admission import Cadence
+from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
 from models.promotion.gate import GateConfig
 from sinks.adapter_publisher import AdapterPublisher
