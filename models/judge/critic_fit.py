@@ -1,13 +1,13 @@
-"""Fitting a critic.
+"""Fit a critic on logged sessions.
 
-Linear, because boosted trees over the same state of the steps were worse on new agents and tasks. A family of tools apart,
-because one fit for all takes its idea of failure from the families with the most sessions.
+The model is linear because boosted trees over the same features were worse on new agents and tasks. Each family of tools
+has a fit of its own because one fit for all takes its idea of failure from the families with the most sessions.
 
-Scores are calibrated on sessions whose agents, tasks or both were left out of the fit, because new agents on new tasks are what a
-critic is for. One slope serves all of these: with ten agents in a log, a slope for new agents alone follows whom chance left
-out (measured: it turned an AUROC of .74 into .50). An agent that was fitted on has a slope of its own, from the sessions whose task
-alone was left out: what is known of an agent says more than that one slope grants. Tools of no known family are scored by a fit on
-all families, calibrated on families that were left out: there it says little more than how often sessions fail.
+Scores are calibrated on sessions whose agents, tasks or both were left out, since a critic is for new agents on new
+tasks. One slope serves all of these: with ten agents in a log, a slope for new agents alone follows whichever agents
+chance left out. A known agent has a slope of its own, from the sessions whose task alone was left out. Tools of no known
+family are scored by a fit on all families, calibrated on families that were left out; it says little more than how often
+sessions fail.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from models.judge.critic import CONFIDENCE, KNOWN, VIEWS, Critic, FamilyScore, F
 from models.judge.critic_features import BITS, WORD_BITS, Indices, Values, features, word_places
 from models.judge.prefix import first_calls
 
-# A family with fewer sessions has no fit of its own; of one with more than most, only the first ones are in the fit of all.
+# A family with fewer sessions has no fit of its own; the fit of all takes only the first `MOST` of a family.
 LEAST: Final = 100
 MOST: Final = 1500
-# Agents and tasks are dealt into so many parts, and each is left out once.
+# Agents and tasks are divided into this many parts; each is left out once.
 PARTS: Final = 3
-# A word is known when this many sessions had it; a session is strange when it has fewer known words than 99 % of those fitted.
+# A word is known if this many sessions had it; a session is unfamiliar with fewer known words than 99 % of those fitted.
 KNOWN_FROM: Final = 5
-STRANGE: Final = 0.01
+UNFAMILIAR: Final = 0.01
 
 Numbers = npt.NDArray[np.int64]
 
@@ -43,11 +43,11 @@ FITTED: Final = -1
 
 
 class LeftOut(NamedTuple):
-    """What was predicted of sessions by fits without them, n each.
+    """Predictions for n sessions by fits without them.
 
     Attributes:
-        logits: of P(fails), calibrated.
-        agents, tasks: numbers of those that were left out of the fit; `FITTED` where it knew them.
+        logits: calibrated log odds of failure.
+        agents, tasks: numbers of those left out of the fit; `FITTED` where the fit knew them.
     """
 
     logits: Floats
@@ -56,16 +56,37 @@ class LeftOut(NamedTuple):
     tasks: Numbers
 
 
+class _Sessions(NamedTuple):
+    """What a fit knows of n sessions besides their features; agents and tasks are numbered in the order of their hashes."""
+
+    failed: Flags
+    groups: Numbers
+    agents: Numbers
+    tasks: Numbers
+
+    def at(self, rows: Numbers) -> _Sessions:
+        return _Sessions(self.failed[rows], self.groups[rows], self.agents[rows], self.tasks[rows])
+
+
+class _Fit(NamedTuple):
+    """Regression and calibration (new or known agent, slope and shift) of one group and view."""
+
+    weights: npt.NDArray[np.float32]
+    bias: float
+    calibration: Floats
+    left_out: LeftOut
+
+
 def fit(
     trajectories: Sequence[Trajectory], failed: Sequence[bool] | Flags, seed: int = 0
 ) -> tuple[Critic, list[LeftOut]]:
-    """Fit a critic on sessions whose end is known; the same critic for the same sessions in the same order.
+    """Fit a critic on sessions with a known end; the same sessions in the same order give the same critic.
 
     Returns:
-        The critic, and for those who ask how it does on new agents and tasks, what was predicted of the sessions left out.
+        The critic, and the predictions for the sessions left out, which show how it does on new agents and tasks.
 
     Raises:
-        ConfigError: none of them failed, or all did.
+        ConfigError: none of the sessions failed, or all did.
         ModelUnavailable: the extra `[backtest]` is not installed.
     """
     failed = np.asarray(failed, bool)
@@ -73,62 +94,80 @@ def fit(
         raise ConfigError("a critic needs sessions that failed and sessions that did not")
     tools = _families(trajectories, failed)
     groups = np.array([group_of(tools, t.steps) for t in trajectories], np.int64)
-    # Dealt out in the order of their hashes, so that neighbours in a list of names do not go together.
-    agent, task = _places([t.agent for t in trajectories]), _places([t.task or t.goal for t in trajectories])
-    agents, tasks = agent % PARTS, task % PARTS
-    count = max(tools.values(), default=0) + 1
-    weights = np.zeros((count, len(VIEWS), 2**BITS), np.float16)
-    bias = np.zeros((count, len(VIEWS)), np.float32)
-    calibration = np.zeros((count, len(VIEWS), 2, 2), np.float32)
+    # Numbered by hash, so that neighbours in a list of names are not left out together.
+    agents, tasks = _places([t.agent for t in trajectories]), _places([t.task or t.goal for t in trajectories])
+    sessions = _Sessions(failed, groups, agents, tasks)
+    shape = max(tools.values(), default=0) + 1, len(VIEWS)
+    words, familiar_share = _vocabulary(trajectories)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "weights": np.zeros((*shape, 2**BITS), np.float16),
+        "bias": np.zeros(shape, np.float32),
+        "calibration": np.zeros((*shape, 2, 2), np.float32),
+        "words": np.packbits(words),
+    }
     records: list[FamilyScore] = []
     left_out: list[LeftOut] = []
     vectors = [features(t, VIEWS) for t in trajectories]
     for view, calls in enumerate(VIEWS):
         running = np.array([calls is None or first_calls(t, calls) is not None for t in trajectories])
-        for group in range(count):
-            rows = _balanced(groups) if group == 0 else np.flatnonzero(groups == group)
-            if not _alike(failed[rows[running[rows]]]):
-                rows = rows[running[rows]]
-            x, y = _matrix([vectors[row][view] for row in rows]), failed[rows]
-            weights[group, view], bias[group, view] = _regression(x, y, seed)
-            if group == 0:
-                parts = [groups[rows] == each for each in range(count)]
-            else:
-                parts = [(agents[rows] == part) | (tasks[rows] == part) for part in range(PARTS)]
-            scores, places, part_of = _left_out(x, y, parts, seed)
-            if group == 0 and not len(places):
-                # There is no other family to try it on: all that it knows of others is how often sessions fail.
-                calibration[group, view] = 0.0, np.log(y.sum() / (~y).sum())
-                continue
-            slope, shift = platt(scores, y[places])
-            calibration[group, view] = slope, shift
-            if group > 0:
-                known = agents[rows[places]] != part_of
-                if calls is not None:
-                    whose = np.where(known, FITTED, agent[rows[places]])
-                    at = np.where(tasks[rows[places]] != part_of, FITTED, task[rows[places]])
-                    left_out.append(LeftOut(slope * scores + shift, y[places], whose, at))
-                if not _alike(y[places[known]]):
-                    calibration[group, view, KNOWN] = platt(scores[known], y[places[known]])
-            if calls is None and group > 0:
-                names = ", ".join(tool for tool in tools if tools[tool] == group)
-                records.append(_record(names, slope * scores + shift, y[places]))
-    words, usual = _vocabulary(trajectories)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "weights": weights,
-        "bias": bias,
-        "calibration": calibration,
-        "words": np.packbits(words),
-    }
+        for group in range(shape[0]):
+            rows = _rows(sessions, group, running)
+            found = _fit_group(_matrix([vectors[row][view] for row in rows]), sessions.at(rows), group, seed)
+            arrays["weights"][group, view] = found.weights
+            arrays["bias"][group, view] = found.bias
+            arrays["calibration"][group, view] = found.calibration
+            if group > 0 and calls is not None:
+                left_out.append(found.left_out)
+            elif group > 0:
+                family = ", ".join(tool for tool in tools if tools[tool] == group)
+                records.append(_record(family, found.left_out.logits, found.left_out.failed))
+    return Critic(arrays, tools, _groups_of_agents(trajectories, groups), familiar_share, records), left_out
+
+
+def _rows(sessions: _Sessions, group: int, running: Flags) -> Numbers:
+    """Sessions of a group (0: of all, balanced), without those that ended earlier unless the rest then ended alike."""
+    rows = _balanced(sessions.groups) if group == 0 else np.flatnonzero(sessions.groups == group)
+    still = rows[running[rows]]
+    return rows if _alike(sessions.failed[still]) else still
+
+
+def _fit_group(x: Any, sessions: _Sessions, group: int, seed: int) -> _Fit:
+    """Fit one group, and calibrate it on fits that left out a part: families for group 0, else agents and tasks."""
+    y, agents, tasks = sessions.failed, sessions.agents % PARTS, sessions.tasks % PARTS
+    weights, bias = _regression(x, y, seed)
+    if group == 0:
+        parts = [sessions.groups == each for each in np.unique(sessions.groups)]
+    else:
+        parts = [(agents == part) | (tasks == part) for part in range(PARTS)]
+    scores, rows, part_of = _left_out(x, y, parts, seed)
+    if group == 0 and not len(rows):
+        # No other family was left to try it on: all that it knows of others is how often sessions fail.
+        slope, shift = 0.0, float(np.log(y.sum() / (~y).sum()))
+    else:
+        slope, shift = platt(scores, y[rows])
+    calibration = np.array([(slope, shift)] * 2)
+    known_agent, known_task = agents[rows] != part_of, tasks[rows] != part_of
+    if group > 0 and not _alike(y[rows][known_agent]):
+        calibration[KNOWN] = platt(scores[known_agent], y[rows][known_agent])
+    left_out = LeftOut(
+        slope * scores + shift,
+        y[rows],
+        np.where(known_agent, FITTED, sessions.agents[rows]),
+        np.where(known_task, FITTED, sessions.tasks[rows]),
+    )
+    return _Fit(weights, bias, calibration, left_out)
+
+
+def _groups_of_agents(trajectories: Sequence[Trajectory], groups: Numbers) -> dict[str, list[int]]:
+    """The groups in which each agent has sessions."""
     met: dict[str, set[int]] = {}
     for trajectory, group in zip(trajectories, groups.tolist(), strict=True):
         met.setdefault(trajectory.agent, set()).add(group)
-    known_to = {name: sorted(of) for name, of in sorted(met.items())}
-    return Critic(arrays, tools, known_to, usual, records), left_out
+    return {name: sorted(found) for name, found in sorted(met.items())}
 
 
 def _left_out(x: Any, y: Flags, parts: Sequence[Flags], seed: int) -> tuple[Floats, Numbers, Numbers]:
-    """Scores of the rows of each part by a fit on the rest, which rows they are, and of which part."""
+    """Scores of each part by a fit on the rest, with the rows and the part of each score."""
     scores, rows, numbers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for number, part in enumerate(parts):
         if part.any() and not _alike(y[~part]):
@@ -177,20 +216,20 @@ def _matrix(rows: Sequence[tuple[Indices, Values]]) -> Any:
 
 
 def _vocabulary(trajectories: Sequence[Trajectory]) -> tuple[Flags, float]:
-    """Which words are known, and the share of known words that all but a few sessions have."""
+    """Known words, and the share of known words that all but a few sessions have."""
     words = [word_places(t) for t in trajectories]
     seen = np.zeros(2**WORD_BITS, np.int64)
     for places in words:
         seen[places] += 1
     known = seen >= min(KNOWN_FROM, len(words))
     shares = [float(known[places].mean()) if len(places) else 1.0 for places in words]
-    return known, float(np.quantile(shares, STRANGE))
+    return known, float(np.quantile(shares, UNFAMILIAR))
 
 
 def _families(trajectories: Sequence[Trajectory], failed: Flags) -> dict[str, int]:
-    """Tools that occur in one session are of one family; here is the number of each tool's, from 1, in the order of their names.
+    """The family number of each tool, from 1 in the order of names; tools that share a session are one family.
 
-    A family with too few sessions, or whose sessions all ended alike, is not here.
+    A family with too few sessions, or whose sessions all ended alike, is left out.
     """
     parent: dict[str, str] = {}
 
