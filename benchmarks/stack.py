@@ -28,7 +28,7 @@ from benchmarks.report import Report, Row, shown
 from benchmarks.traffic import TENANT, TOPIC
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
-from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
 

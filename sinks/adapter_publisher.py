@@ -20,8 +20,8 @@ from aiokafka.errors import KafkaError
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
-from fleetlore.kafka.client import connect, disconnect
-from fleetlore.risk.listing import read_to_end
+from fleetlore.kafka.client import connect, disconnect, make_producer
+from fleetlore.kafka.read import read_to_end
 from fleetlore.risk.registry import RegistryView
 from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, BlobStore
 from fleetlore.wire.adapter_manifest import (
@@ -83,16 +83,11 @@ class AdapterPublisher:
         return cls(settings.broker, key, store, trusted=settings.public_key, storage=storage, clock=clock)
 
     async def __aenter__(self) -> AdapterPublisher:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap, acks="all", request_timeout_ms=int(self._timeout_seconds * 1000)
-        )
+        producer = make_producer(self._bootstrap, request_timeout_ms=int(self._timeout_seconds * 1000))
         try:
             await connect(producer)
-        except BaseException as error:
-            await disconnect(producer)  # also where the caller's patience ends
-            if isinstance(error, KafkaError | OSError):
-                raise BrokerUnavailable(f"{self._bootstrap}: {error!r}") from error
-            raise
+        except (KafkaError, OSError) as error:
+            raise BrokerUnavailable(f"{self._bootstrap}: {error!r}") from error
         self._producer = producer
         return self
 
@@ -100,7 +95,7 @@ class AdapterPublisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._producer is not None:
-            await self._producer.stop()
+            await disconnect(self._producer)
             self._producer = None
 
     async def published(self, tenant: str) -> RegistryView:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
@@ -12,7 +11,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import connect, disconnect
+from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import TOPICS, partition_for, topic
 
@@ -27,9 +26,6 @@ ZSTD = 4  # as Kafka numbers codecs
 
 # Topic, partition, key, value, headers.
 Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
-
-# It logs every attempt to reach a broker that is away; the caller decides what is worth saying.
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 class Value(Protocol):
@@ -59,27 +55,22 @@ class BatchProducer:
         Raises:
             BrokerUnavailable: nobody answers there.
         """
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            acks="all",
+        producer = make_producer(
+            self._bootstrap,
             max_request_size=self._max_request_bytes,
             max_batch_size=MAX_REQUEST_BYTES,
             request_timeout_ms=int(DELIVERY_SECONDS * 1000),
         )
         try:
             await connect(producer)
-        except BaseException as error:
-            # Also where a worker is told to end meanwhile: its connections stay open otherwise.
-            await disconnect(producer)
-            if isinstance(error, KafkaError):
-                raise BrokerUnavailable(f"no Kafka broker at {self._bootstrap}: {error}") from error
-            raise
+        except KafkaError as error:
+            raise BrokerUnavailable(f"no Kafka broker at {self._bootstrap}: {error}") from error
         self._producer = producer
 
     async def stop(self) -> None:
         if self._producer is not None:
             # Everything of worth was awaited already; a broker that is away must not hold the exit up.
-            await asyncio.wait_for(self._producer.stop(), DELIVERY_SECONDS)
+            await disconnect(self._producer)
             self._producer = None
 
     async def deliver(self, values: Sequence[Value]) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetlore.errors import ConfigError
-from fleetlore.kafka.dead_letter_log import read_letters, record_at
-from fleetlore.kafka.offsets import observer, partitions_of
+from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.read import observer, partitions_of, record_at
 from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, Letter, Mark, RawRecord, mark
 from fleetlore.wire.topics import TOPICS, tenant_of, topic
 from sinks.producer import BatchProducer

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     IncompatibleBrokerVersion,
@@ -22,7 +22,7 @@ from aiokafka.errors import (
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import connect
+from fleetlore.kafka.client import connected, make_admin
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
@@ -41,19 +41,17 @@ class TopicAdmin:
 
     def __init__(self, settings: Settings, client: Any = None) -> None:
         self._settings = settings
-        self._client = client or AIOKafkaAdminClient(bootstrap_servers=settings.broker)
+        self._client = client or make_admin(settings.broker)
         self._stated = {topic(tenant, spec.name): spec for tenant in settings.tenants for spec in TOPICS}
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[TopicAdmin]:
         """Connected for as long as the context lasts."""
         try:
-            await connect(self._client)
-            yield self
+            async with connected(self._client):
+                yield self
         except KafkaError as error:
             raise BrokerUnavailable(f"no Kafka broker at {self._settings.broker}: {error}") from error
-        finally:
-            await self._client.close()
 
     async def create_missing(self) -> list[str]:
         """Create the topics that do not exist, leave the others as they are; return the names of the new ones."""

@@ -14,8 +14,8 @@ import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
-from fleetlore.kafka.dead_letter_log import read_letters, record_at
-from fleetlore.kafka.offsets import observer
+from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.read import observer, record_at
 from fleetlore.redact.redact import redact, redact_value
 from fleetlore.wire.dead_letter import Letter, Mark, read_letter
 from fleetlore.wire.topics import topic as full_name

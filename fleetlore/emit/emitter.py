@@ -19,12 +19,10 @@ from collections.abc import Iterator
 from itertools import accumulate, islice
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError
 
 from fleetlore.emit.encode import Encoded, encode, mask, record
-from fleetlore.kafka.client import STOP_SECONDS, connect, disconnect
-from fleetlore.kafka.quiet import quiet_client_logs
+from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for, topic
@@ -43,8 +41,6 @@ _BATCH_EVENTS = 8 * MAX_EVENTS
 # on how many events it holds, and an embedded broker looks through all the batches of a partition whenever there is a new one.
 _COMPANY = 4 * MAX_EVENTS
 _REQUEST_TIMEOUT_SECONDS = 5.0
-_FIRST_BACKOFF_SECONDS = 0.1
-_LAST_BACKOFF_SECONDS = 2.0
 _KNOWN_SESSIONS = 4096
 
 _Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
@@ -121,7 +117,6 @@ class Emitter:
 
     async def start(self) -> None:
         """Begin to deliver; returns at once, whether or not the broker answers."""
-        quiet_client_logs()
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
@@ -200,41 +195,36 @@ class Emitter:
     # --- the background ---
 
     async def _run(self) -> None:
-        backoff = _FIRST_BACKOFF_SECONDS
-        reported = False
+        delays, reported = backoff(), False
         while True:
             before = self.sent
             failure = await self._deliver()
             if self.sent > before:
-                backoff, reported = _FIRST_BACKOFF_SECONDS, False
+                delays, reported = backoff(), False
             if not reported:  # once an outage: an agent's log is not the place for a broker's troubles
                 log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
                 reported = True
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
+            await asyncio.sleep(next(delays))
 
     async def _deliver(self) -> Exception:
         """Connect and send until something goes wrong; say what.
 
         Each time with a new producer: one that has lost all the addresses it knew never asks the bootstrap servers again.
         """
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            acks="all",
+        producer = make_producer(
+            self._bootstrap,
             max_batch_size=_BATCH_BYTES,
             max_request_size=_BATCH_BYTES,
             request_timeout_ms=int(_REQUEST_TIMEOUT_SECONDS * 1000),
         )
         try:
-            await connect(producer)
-            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
-                partitions = await producer.partitions_for(self._topic)
-            self._assign(len(partitions))
-            await self._send_lanes(producer)
+            async with connected(producer):
+                async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                    partitions = await producer.partitions_for(self._topic)
+                self._assign(len(partitions))
+                await self._send_lanes(producer)
         except Exception as failure:  # whatever it was, the agent goes on and the next try is a new connection
             return failure
-        finally:
-            await disconnect(producer)
         raise AssertionError("unreachable: lanes end only by failing")
 
     async def _send_lanes(self, producer: Any) -> None:

@@ -10,30 +10,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import orjson
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from fleetlore.kafka.client import connect, disconnect
+from fleetlore.kafka.client import backoff, connected, make_producer
+from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire.topics import topic
 
 log = logging.getLogger(__name__)
 
-FETCH_WAIT_MS = 200  # some brokers answer a waiting fetch late: a rollback must be there within a second
-METADATA_AGE_MS = 5_000
-LONGEST_BACKOFF_SECONDS = 10.0
+# Some brokers answer a waiting fetch late: a rollback must be there within a second.
+FETCH_WAIT_MS = 200
 STOP_SECONDS = 5.0
-ACK_BACKOFF_SECONDS = 1.0
 KEPT_VERSIONS = 64
-GIVEN_AT_ONCE = 16  # agents that take a record before the loop may do something else: ~2 ms
+# Agents that take a record before the loop may do something else: ~2 ms.
+GIVEN_AT_ONCE = 16
 TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
-class Follower(Protocol):
-    """Who is given the records."""
+class Subscriber(Protocol):
+    """Is given the records."""
 
     async def take(self, name: str, key: bytes, value: bytes | None) -> None:
         """One record of the topic `name`."""
@@ -45,38 +46,58 @@ class Follower(Protocol):
 class RegistryFollower:
     """The topics of one tenant; use `feed_of`. Survives broker outages."""
 
-    def __init__(self, bootstrap: str, tenant: str) -> None:
+    def __init__(
+        self, bootstrap: str, tenant: str, make_producer: Callable[[str], AIOKafkaProducer] = make_producer
+    ) -> None:
         self._bootstrap = bootstrap
         self._tenant = tenant
-        self._members: list[Follower] = []
-        self._followers: list[Follower] = []  # those of them who were given what was read before
-        self._kept: dict[str, dict[bytes, bytes]] = {name: {} for name in TOPICS}  # each in the order in which it came
+        self._make_producer = make_producer
+        self._topics = {topic(tenant, name): name for name in TOPICS}
+        self._follower = self._new_follower()
+        self._members: list[Subscriber] = []
+        # Those of them that were given what was read before.
+        self._subscribers: list[Subscriber] = []
+        # Each in the order in which it came.
+        self._kept: dict[str, dict[bytes, bytes]] = {name: {} for name in TOPICS}
         self._giving = asyncio.Lock()
         self._acks: deque[tuple[bytes, bytes]] = deque(maxlen=10_000)
+        self._ack_delays = backoff()
         self._task: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
-        self.caught_up = asyncio.Event()
+        self._catching_up: asyncio.Task[bool] | None = None
 
-    async def join(self, follower: Follower) -> None:
-        """Give a follower what was read so far, and from now on what comes."""
-        self._members.append(follower)
+    def _new_follower(self) -> Follower:
+        # Always from the beginning: after a broker has lost its log, positions in the old one would hide a rollback.
+        return Follower(
+            self._bootstrap,
+            tuple(self._topics),
+            self._take,
+            what="adapters",
+            fetch_wait_ms=FETCH_WAIT_MS,
+            poll_ms=FETCH_WAIT_MS,
+            resumes=False,
+        )
+
+    async def join(self, subscriber: Subscriber) -> None:
+        """Give a subscriber what was read so far, and from now on what comes."""
+        self._members.append(subscriber)
         if self._task is None:
-            self._task = asyncio.create_task(self._follow(), name="fleetlore-adapters")
+            self._task = asyncio.create_task(self._follower.run(), name="fleetlore-adapters")
         async with self._giving:
             for name, records in self._kept.items():
                 for key, value in records.items():
-                    await follower.take(name, key, value)
-            self._followers.append(follower)
+                    await subscriber.take(name, key, value)
+            self._subscribers.append(subscriber)
 
-    async def leave(self, follower: Follower) -> None:
+    async def leave(self, subscriber: Subscriber) -> None:
         """Give it nothing any more; with the last one the connection ends."""
-        for some in (self._members, self._followers):
-            if follower in some:
-                some.remove(follower)
+        for some in (self._members, self._subscribers):
+            if subscriber in some:
+                some.remove(subscriber)
         if not self._members and self._task is not None:
-            tasks = [task for task in (self._task, self._sending) if task is not None]
-            self._task = self._sending = None
-            self.caught_up.clear()
+            tasks = [task for task in (self._task, self._sending, self._catching_up) if task is not None]
+            self._task = self._sending = self._catching_up = None
+            self._follower = self._new_follower()
             self._kept = {name: {} for name in TOPICS}
             for task in tasks:
                 task.cancel()
@@ -87,47 +108,22 @@ class RegistryFollower:
         """Send what an agent did with a version, once all agents have been given the record."""
         self._acks.append((agent.encode(), orjson.dumps(document)))
 
-    async def _follow(self) -> None:
-        backoff = 0.2
-        while True:
-            try:
-                await self._consume()
-            except (KafkaError, OSError) as error:
-                log.info("adapter topics unreachable, next try in %.1f s: %s", backoff, error)
-                await asyncio.sleep(backoff)
-                backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
+    async def caught_up(self) -> None:
+        """Wait until all that the topics held when this was first asked has been given."""
+        if self._catching_up is None:
+            self._catching_up = asyncio.create_task(self._follower.caught_up(None), name="fleetlore-adapters-caught-up")
+        await asyncio.shield(self._catching_up)
 
-    async def _consume(self) -> None:
-        names = {topic(self._tenant, name): name for name in TOPICS}
-        consumer = AIOKafkaConsumer(
-            *names,
-            bootstrap_servers=self._bootstrap,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-            metadata_max_age_ms=METADATA_AGE_MS,
-        )
-        try:
-            await connect(consumer)
-            ends: dict[TopicPartition, int] = {}
-            while True:
-                batches = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)
-                async with self._giving:
-                    for partition, records in batches.items():
-                        for record in records:
-                            await self._give(names[partition.topic], record.key or b"", record.value)
-                    for follower in list(self._followers):
-                        await follower.turn()
-                if not self.caught_up.is_set():
-                    ends = ends or await consumer.end_offsets(consumer.assignment())
-                    positions = [await consumer.position(partition) >= end for partition, end in ends.items()]
-                    if positions and all(positions):
-                        self.caught_up.set()
-                # Beside the records: after a revocation the pointer to what takes its place must not wait for a producer.
-                if self._acks and (self._sending is None or self._sending.done()):
-                    self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
-        finally:
-            await disconnect(consumer)
+    async def _take(self, fetched: Fetched) -> None:
+        async with self._giving:
+            for partition, records in fetched.items():
+                for record in records:
+                    await self._give(self._topics[partition.topic], record.key or b"", record.value)
+            for subscriber in list(self._subscribers):
+                await subscriber.turn()
+        # Beside the records: after a revocation the pointer to what takes its place must not wait for a producer.
+        if self._acks and (self._sending is None or self._sending.done()):
+            self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
 
     async def _give(self, name: str, key: bytes, value: bytes | None) -> None:
         kept = self._kept[name]
@@ -140,26 +136,25 @@ class RegistryFollower:
                 len(kept) > KEPT_VERSIONS and name != "adapters.pointers"
             ):  # revocations are among those, and hold for ever
                 del kept[next(iter(kept))]
-        for number, follower in enumerate(list(self._followers), 1):
-            await follower.take(name, key, value)
+        for number, subscriber in enumerate(list(self._subscribers), 1):
+            await subscriber.take(name, key, value)
             if number % GIVEN_AT_ONCE == 0:
                 await asyncio.sleep(0)  # a thousand agents in one go would keep their loop from their actions
 
     async def _send_acks(self) -> None:
-        # A producer for the moment: acks are rare, and a standing connection is not.
-        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, acks="all")
         some = list(self._acks)
         self._acks.clear()
         try:
-            await connect(producer)
-            name = topic(self._tenant, "adapters.acks")
-            await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
+            # A producer for the moment: acks are rare, and a standing connection is not.
+            async with connected(self._make_producer(self._bootstrap)) as producer:
+                name = topic(self._tenant, "adapters.acks")
+                await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
         except (KafkaError, OSError) as error:
-            log.info("acks of adapters not sent, next try in %.1f s: %s", ACK_BACKOFF_SECONDS, error)
+            log.info("acks of adapters not sent, they are sent later: %s", error)
             self._acks.extendleft(reversed(some))
-            await asyncio.sleep(ACK_BACKOFF_SECONDS)
-        finally:
-            await disconnect(producer)
+            await asyncio.sleep(next(self._ack_delays))
+        else:
+            self._ack_delays = backoff()
 
 
 _feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], RegistryFollower]] = WeakKeyDictionary()

@@ -5,17 +5,12 @@ For people and scripts: plain dicts as they were published, nothing verified, no
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
-from aiokafka.errors import KafkaError
 
-from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import connect, disconnect
+from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.topics import topic
 
 
@@ -61,37 +56,3 @@ async def read_adapters(bootstrap: str, tenant: str, timeout_seconds: float = 10
     stable = max((pointer.get("epoch", 0) for pointer in pointers if pointer.get("channel") == "stable"), default=0)
     followed = (p for p in pointers if p.get("channel") != "canary" or p.get("epoch", 0) > stable)
     return AdapterListing(tuple(manifests), tuple(followed), tuple(found["acks"].values()), revocations)
-
-
-async def read_to_end(bootstrap: str, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
-    """All records that the topics hold now; in order within a partition.
-
-    Raises BrokerUnavailable.
-    """
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_wait_ms=50
-    )
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            await connect(consumer)
-            # Only topics that exist: asking for another one's partitions would create it.
-            wanted = set(topics) & await consumer.topics()
-            return await _drain(consumer, wanted) if wanted else []
-    except (TimeoutError, KafkaError, OSError) as error:
-        raise BrokerUnavailable(f"{bootstrap} did not give the adapter topics in {timeout_seconds:g} s") from error
-    finally:
-        await disconnect(consumer)
-
-
-async def _drain(consumer: AIOKafkaConsumer, wanted: set[str]) -> list[ConsumerRecord]:
-    consumer.subscribe(topics=list(wanted))
-    while {partition.topic for partition in consumer.assignment()} != wanted:
-        await asyncio.sleep(0.02)
-    ends = await consumer.end_offsets(consumer.assignment())
-    records: list[ConsumerRecord] = []
-    while True:
-        open_partitions = [partition for partition, end in ends.items() if await consumer.position(partition) < end]
-        if not open_partitions:
-            return records
-        for batch in (await consumer.getmany(timeout_ms=200)).values():
-            records.extend(batch)

@@ -98,7 +98,7 @@ class AdapterSubscriber:
             return False
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._feed.caught_up.wait()
+                await self._feed.caught_up()
                 await asyncio.shield(self._joining)
         except TimeoutError:
             return False

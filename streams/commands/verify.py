@@ -15,8 +15,7 @@ from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, Version, 
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
-from fleetlore.kafka.offsets import end_offsets, observer
-from fleetlore.risk.listing import read_to_end
+from fleetlore.kafka.read import end_offsets, observer, read_to_end, read_until
 from fleetlore.wire.topics import topic
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ async def _sessions(
     bootstrap: str, tenant: str, manifest: AdapterManifest, timeout_seconds: float
 ) -> dict[Place, Judgment]:
     """The sessions that the manifest names, from the log."""
-    from streams.training.judgment_log import POLL_MS, judgments_of
+    from streams.training.judgment_log import judgments_of
 
     wanted = {place._replace(window=0) for batch in manifest.batches for place in batch.places}
     offsets: dict[TopicPartition, set[int]] = defaultdict(set)
@@ -132,10 +131,9 @@ async def _sessions(
                 if min(some) < begins[partition] or max(some) >= ends[partition]:
                     raise ConfigError(f"{partition.topic}[{partition.partition}] no longer holds what it was made from")
                 reader.seek(partition, min(some))
-            while unread := [p for p, some in offsets.items() if await reader.position(p) <= max(some)]:
-                for records in (await reader.getmany(*unread, timeout_ms=POLL_MS)).values():
-                    for record in records:
-                        found |= {place: judgment for judgment, place in judgments_of(record) if place in wanted}
+            async for records in read_until(reader, {partition: max(some) + 1 for partition, some in offsets.items()}):
+                for record in records:
+                    found |= {place: judgment for judgment, place in judgments_of(record) if place in wanted}
     except TimeoutError as error:
         raise BrokerUnavailable(f"{bootstrap} did not give the judgments in {timeout_seconds:g} s") from error
     if len(found) < len(wanted):

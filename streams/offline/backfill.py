@@ -30,7 +30,7 @@ from aiokafka import TopicPartition
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.topics import PREFIX, topic
 from sinks.collections import FIRST_GENERATION, is_live, list_generations, make_live
 from sinks.metrics import Metrics
@@ -43,7 +43,6 @@ from streams.stage.base import Record
 from streams.stages.pipeline import judge_chain, language_model, pipeline
 
 BATCH_RECORDS = 256
-FETCH_MS = 200
 
 # Milvus takes letters, digits and underscores in the name of a collection.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
@@ -161,8 +160,8 @@ class Backfill:
             self._reader = await stack.enter_async_context(observer(self._settings.broker, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.broker))
             self.tenants = _tenants(await self._watcher.topics())
-            for tenant in self.tenants:
-                self._partitions += await partitions_of(self._watcher, topic(tenant, "events"))
+            names = [topic(tenant, "events") for tenant in self.tenants]
+            self._partitions = await partitions_of(self._watcher, *names)
             self._opened = stack.pop_all()
         return self
 
@@ -240,20 +239,13 @@ class Backfill:
     async def _batches(self) -> AsyncIterator[list[Record]]:
         """The records before the end that the topics have now, and an empty batch if a session still waits for more."""
         ends = await end_offsets(self._watcher, self._partitions)
-        while True:
-            behind = [each for each, end in ends.items() if await self._reader.position(each) < end]
-            if not behind:
-                if self._sessions.holds:
-                    yield []
-                return
-            fetched = await self._reader.getmany(*behind, timeout_ms=FETCH_MS, max_records=BATCH_RECORDS)
-            batch = [
+        async for records in read_until(self._reader, ends, most=BATCH_RECORDS):
+            yield [
                 Record(each.topic, each.partition, each.offset, each.key, each.value, dict(each.headers))
-                for records in fetched.values()
                 for each in records
             ]
-            if batch:
-                yield batch
+        if self._sessions.holds:
+            yield []
 
     async def _start_offsets(self, start: Start) -> Offsets:
         first: Offsets = await self._watcher.beginning_offsets(self._partitions)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
-from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.topics import topic
 
 FLOW = ("events", "observations", "trajectories", "candidates")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import StoreUnavailable
-from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
@@ -22,7 +22,6 @@ LORE = ("patterns", "items")
 # our look at it and our sending: without a second look agents would keep the older one.
 PASSES = 3
 PASS_SECONDS = 1.0
-FETCH_MS = 200
 OPEN_SECONDS = 20.0
 OPEN_PAUSE_SECONDS = 0.2
 
@@ -122,18 +121,12 @@ async def _lore(store: MilvusStore, tenants: Iterable[str]) -> AsyncIterator[Out
 async def _on_topics(settings: Settings) -> dict[Place, int]:
     """Hash of the value of every key on the lore topics now."""
     known: dict[Place, int] = {}
-    async with observer(settings.broker) as watcher, observer(settings.broker) as reader:
-        partitions = [
-            partition
-            for tenant in settings.tenants
-            for name in LORE
-            for partition in await partitions_of(watcher, topic(tenant, name))
-        ]
-        ends = await end_offsets(watcher, partitions)
-        reader.assign(partitions)
-        await reader.seek_to_beginning(*partitions)
-        while behind := [each for each, end in ends.items() if await reader.position(each) < end]:
-            for records in (await reader.getmany(*behind, timeout_ms=FETCH_MS)).values():
+    async with observer(settings.broker) as reader:
+        names = [topic(tenant, name) for tenant in settings.tenants for name in LORE]
+        ends = await end_offsets(reader, await partitions_of(reader, *names))
+        if ends:
+            await reader.seek_to_beginning(*ends)
+            async for records in read_until(reader, ends):
                 for record in records:
                     name = record.topic.rpartition(".")[2]
                     place = tenant_of(record.topic), name, (record.key or b"").decode()

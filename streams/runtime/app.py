@@ -13,6 +13,7 @@ import faust
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import FleetloreError, StoreUnavailable
+from fleetlore.kafka.client import faust_settings
 from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
@@ -47,10 +48,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     def __init__(self, settings: Settings, metrics: Metrics, health: Readiness) -> None:
         super().__init__(
             settings.group,
-            broker=[f"kafka://{host}" for host in settings.broker.split(",")],
-            broker_session_timeout=settings.session_timeout_seconds,
-            broker_heartbeat_interval=min(3.0, settings.session_timeout_seconds / 6),
-            broker_rebalance_timeout=settings.session_timeout_seconds,
+            **faust_settings(settings.broker, settings.session_timeout_seconds),
             consumer_auto_offset_reset="earliest",
             consumer_max_fetch_size=MAX_FETCH_BYTES,
             # Acknowledgements are off, so there is nothing to wait for; waiting would only hang a stop.

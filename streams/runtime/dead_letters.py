@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import orjson
 
 from fleetlore.config import Settings
-from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition

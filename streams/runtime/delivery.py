@@ -19,6 +19,7 @@ import orjson
 
 from fleetlore.clock import Clock
 from fleetlore.errors import BreakerTripped, BrokerUnavailable, ConfigError, RowRefused, StoreUnavailable
+from fleetlore.kafka.client import backoff
 from fleetlore.wire.dead_letter import ROW_REFUSED, RawRecord
 from fleetlore.wire.topics import tenant_of
 from sinks.metrics import Metrics
@@ -31,8 +32,6 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 5.0
 
 # How long to hold back the commit of a suspect run after it last grew: see `streams.runtime.circuit_breaker`.
 SUSPECT_SECONDS = 5.0
@@ -191,8 +190,7 @@ class Delivery:
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         """Retry an outage until the budget is used up."""
         deadline = self._clock.monotonic() + self._budget_seconds
-        pause = FIRST_PAUSE_SECONDS
-        while True:
+        for pause in backoff():
             try:
                 return await attempt()
             except (StoreUnavailable, BrokerUnavailable) as error:
@@ -202,7 +200,7 @@ class Delivery:
                 if isinstance(error, StoreUnavailable):
                     self._metrics.sink_retries(what).inc()
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        raise AssertionError("unreachable: it is tried until it works or raises")
 
     def _count(self, stage: Stage, batch: Sequence[Record], effects: Effects, seconds: float) -> None:
         metrics = self._metrics

@@ -10,14 +10,12 @@ from typing import NamedTuple
 from aiokafka import ConsumerRecord, TopicPartition
 
 from fleetlore.errors import InvalidEvent
-from fleetlore.kafka.offsets import end_offsets, observer
+from fleetlore.kafka.read import end_offsets, observer, read_until
 from fleetlore.wire.adapter_manifest import Place
 from fleetlore.wire.trajectory import Judgment
 from streams.stage.base import split
 
 log = logging.getLogger(__name__)
-
-POLL_MS = 200
 
 
 class Judged(NamedTuple):
@@ -60,9 +58,9 @@ async def newest_before(broker: str, offsets: Mapping[TopicPartition, int], most
             newest[partition] = deque(maxlen=most)
             # A record holds at least one session.
             reader.seek(partition, max(begin, until[partition] - most))
-        while unread := [p for p, end in until.items() if await reader.position(p) < end]:
-            for partition, records in (await reader.getmany(*unread, timeout_ms=POLL_MS)).items():
-                for record in records:
-                    if record.offset < until[partition]:
-                        newest[partition] += judgments_of(record)
+        async for records in read_until(reader, until):
+            for record in records:
+                partition = TopicPartition(record.topic, record.partition)
+                if record.offset < until[partition]:
+                    newest[partition] += judgments_of(record)
     return [judged for _, of_partition in sorted(newest.items()) for judged in of_partition]

@@ -13,6 +13,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved
+from fleetlore.kafka.client import backoff
 from fleetlore.wire.adapter_manifest import ADAPTER, DataRange, Place
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import AdapterPublisher
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 # Sessions offered to the learner ahead of its updates; the others wait where they cost nothing.
 OFFERED_UPDATES = 2
 MOST_WAITING = 1_024
-PUBLISH_ATTEMPTS = 6
+PUBLISH_ATTEMPTS = 8
 
 
 class TenantTrainer:
@@ -181,7 +182,7 @@ class TenantTrainer:
         self._ordinal = max((self._ordinal, *(m.ordinal for m in published.versions.values()))) + 1
         manifest = learner.manifest(candidate, self._ordinal, self._data(), self._clock.now())
         share = self._canary_share if running is not None else 0.0
-        for attempt in range(PUBLISH_ATTEMPTS):
+        for attempt, delay in zip(range(PUBLISH_ATTEMPTS), backoff(), strict=False):
             try:
                 await self._publisher.publish(candidate.weights, manifest, canary_share=share, known=published)
                 break
@@ -192,7 +193,7 @@ class TenantTrainer:
                 self._metrics.adapters_published("broker_unavailable").inc()
                 if attempt == PUBLISH_ATTEMPTS - 1:
                     raise
-                await asyncio.sleep(2**attempt / 4)
+                await asyncio.sleep(delay)
         if share and running is not None:
             from models.promotion.canary import CanaryTrial
 

@@ -24,13 +24,14 @@ from aiokafka.errors import CommitFailedError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.kafka.client import connect
+from fleetlore.kafka.client import connected, heartbeat_seconds, make_consumer
+from fleetlore.kafka.read import POLL_MS
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
 from streams.training.backlog import CpuBudget
-from streams.training.judgment_log import POLL_MS, newest_before
+from streams.training.judgment_log import newest_before
 from streams.training.refusals import count_refusals
 from streams.training.tenant import TenantTrainer
 
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 RECALLED_SESSIONS = 2_000
 BURST_SECONDS = 5.0
 AUTOGROUP = Path("/proc/self/autogroup")
+# A member that leaves its group by word and not by silence gives its partitions away at once.
+LEAVE_SECONDS = 10.0
 NICENESS = 19  # learning never takes the time of what is waited for
 
 
@@ -122,18 +125,15 @@ class TrainerRole:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read, learn and publish until `stop` is set."""
-        consumer = AIOKafkaConsumer(
+        consumer = make_consumer(
+            self._settings.broker,
             *self._lines,
-            bootstrap_servers=self._settings.broker,
-            group_id=f"{self._settings.group}.trainer",
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            group=f"{self._settings.group}.trainer",
             fetch_max_wait_ms=self._settings.fetch_wait_ms,
             session_timeout_ms=int(self._settings.session_timeout_seconds * 1000),
-            heartbeat_interval_ms=int(min(3.0, self._settings.session_timeout_seconds / 6) * 1000),
+            heartbeat_interval_ms=int(heartbeat_seconds(self._settings.session_timeout_seconds) * 1000),
         )
-        try:
-            await connect(consumer)
+        async with connected(consumer, LEAVE_SECONDS):
             for line in self._lines.values():
                 await line.resume()
             while not consumer.assignment() and not stop.is_set():
@@ -150,8 +150,6 @@ class TrainerRole:
                     learned = affordable and await line.learn()
                     if await line.end_trial() or learned:
                         await self._commit(consumer, line)
-        finally:
-            await consumer.stop()
 
     async def _recall(self, consumer: AIOKafkaConsumer) -> None:
         """Fill the buffers again with the newest sessions before the committed offsets, as many of each partition."""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import partition_for, topic
 from sinks.producer import MAX_RECORD_BYTES, BatchProducer, json_arrays

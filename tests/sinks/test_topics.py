@@ -12,7 +12,7 @@ from aiokafka.errors import IncompatibleBrokerVersion
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.offsets import observer, partitions_of
+from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.wire.topics import NAMES, TOPICS, topic
 from sinks.topic_diff import Allowed, Difference
 from sinks.topics import SET_ON_TOPIC, TopicAdmin, ensure_topics, new_topic

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.log import InMemoryLog

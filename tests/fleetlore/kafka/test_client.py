@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import Awaitable, Callable
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +16,14 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
 from fleetlore.emit.emitter import Emitter
-from fleetlore.kafka.client import connect, disconnect
+from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connect, disconnect
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.risk.feed import RegistryFollower
 from fleetlore.wire.events import TOOL, Event
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
 
+ROOT = Path(__file__).parents[3]
 Begin = Callable[[str, str], Awaitable[Callable[[], Awaitable[None]]]]
 
 
@@ -80,7 +84,7 @@ async def test_a_stop_that_is_cancelled_is_made_to_its_end(broker: EmbeddedBroke
     assert not any(each.connected() for each in connections)
 
 
-class Follower:
+class Taker:
     async def take(self, name: str, key: bytes, value: bytes | None) -> None: ...
 
     async def turn(self) -> None: ...
@@ -100,7 +104,7 @@ async def replicate(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
 
 
 async def follow(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
-    feed, follower = RegistryFollower(address, tenant), Follower()
+    feed, follower = RegistryFollower(address, tenant), Taker()
     await feed.join(follower)
     return lambda: feed.leave(follower)
 
@@ -133,3 +137,18 @@ async def test_who_is_closed_while_a_failed_client_is_being_stopped_does_not_go_
     await asyncio.sleep(0)
     await close()
     assert task.done()
+
+
+def test_all_clients_are_made_in_one_place() -> None:
+    """How a broker is reached (its address, later TLS and SASL) has one place to stand in."""
+    files = (file for package in ("fleetlore", "sinks", "streams") for file in (ROOT / package).rglob("*.py"))
+    making = {
+        file for file in files if re.search(r"AIOKafka(Consumer|Producer|AdminClient)\(\n? *[^)]", file.read_text())
+    }
+    assert making == {ROOT / "fleetlore/kafka/client.py"}
+
+
+def test_delays_grow_to_the_longest_and_stay_there() -> None:
+    delays = list(islice(backoff(), 9))
+    assert all(later in (2 * sooner, LONGEST_DELAY_SECONDS) for sooner, later in pairwise(delays))
+    assert delays[-1] == LONGEST_DELAY_SECONDS

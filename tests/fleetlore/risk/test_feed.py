@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
+from fleetlore.kafka.follower import Follower
 from fleetlore.risk import feed as adapter_feed
 from fleetlore.risk.feed import RegistryFollower, feed_of
 
 
-class Follower:
+class Taker:
     def __init__(self) -> None:
         self.taken: list[tuple[str, bytes, bytes | None]] = []
 
@@ -25,10 +27,10 @@ class Follower:
 
 @pytest.fixture
 def feed(monkeypatch: pytest.MonkeyPatch) -> RegistryFollower:
-    async def forever(self: RegistryFollower) -> None:
+    async def forever(self: Follower) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(RegistryFollower, "_consume", forever)
+    monkeypatch.setattr(Follower, "run", forever)
     return RegistryFollower("nowhere:1", "acme")
 
 
@@ -36,7 +38,7 @@ WEIGHTS, POINTERS = "adapters.weights", "adapters.pointers"
 
 
 async def test_who_joins_late_is_given_what_was_read(feed: RegistryFollower) -> None:
-    early, late = Follower(), Follower()
+    early, late = Taker(), Taker()
     await feed.join(early)
     for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", None)):
         await feed._give(WEIGHTS, key, value)
@@ -49,7 +51,7 @@ async def test_who_joins_late_is_given_what_was_read(feed: RegistryFollower) -> 
 
 
 async def test_nothing_is_given_twice_after_a_reconnect(feed: RegistryFollower) -> None:
-    follower = Follower()
+    follower = Taker()
     await feed.join(follower)
     for _ in range(2):
         await feed._give(WEIGHTS, b"a", b"1")
@@ -69,7 +71,7 @@ async def test_old_versions_are_forgotten_and_revocations_never(
 
 
 async def test_the_last_one_ends_it_and_the_next_one_begins_anew(feed: RegistryFollower) -> None:
-    one, other = Follower(), Follower()
+    one, other = Taker(), Taker()
     await feed.join(one)
     await feed.join(other)
     await feed.leave(one)
@@ -88,7 +90,7 @@ class Producer:
     failures = 0
     sent: list[tuple[bytes, bytes]]
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, bootstrap: str) -> None:
         pass
 
     async def start(self) -> None:
@@ -106,11 +108,10 @@ class Producer:
         pass
 
 
-async def test_acks_that_could_not_be_sent_are_sent_later_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter_feed, "AIOKafkaProducer", Producer)
-    monkeypatch.setattr(adapter_feed, "ACK_BACKOFF_SECONDS", 0.0)
+async def test_acks_that_could_not_be_sent_are_sent_later_in_order() -> None:
     Producer.failures, Producer.sent = 1, []
-    feed = RegistryFollower("nowhere:1", "acme")
+    make_producer: Any = Producer
+    feed = RegistryFollower("nowhere:1", "acme", make_producer)
     for number in range(3):
         feed.ack("a", {"number": number})
     await feed._send_acks()

@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
-from fleetlore.kafka.dead_letter_log import read_letters, record_at
-from fleetlore.kafka.offsets import end_offsets, observer, partitions_of
+from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, record_at
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.dead_letter import Letter
 from fleetlore.wire.events import MAX_FUTURE_SECONDS, Event

@@ -16,7 +16,7 @@ from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError, StoreUnavailable
-from fleetlore.kafka.offsets import observer, partitions_of
+from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
 import pytest
 
 from fleetlore.errors import BreakerTripped, BrokerUnavailable, ConfigError, RowRefused, StoreUnavailable
+from fleetlore.kafka.client import backoff
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.dead_letter import RawRecord
 from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
-from streams.runtime.delivery import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Delivery
+from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, TopicPartition
 
@@ -263,8 +265,7 @@ async def test_an_outage_is_waited_out_with_growing_pauses(
     assert world.happened.count(f"{what} fails") == 9
     assert world.happened.count(what) == 1
     assert all(world.happened.count(other) == 1 for other in {"process", "upsert", "deliver", "bury"})
-    assert clock.pauses[0] == FIRST_PAUSE_SECONDS
-    assert clock.pauses == [min(FIRST_PAUSE_SECONDS * 2**n, LONGEST_PAUSE_SECONDS) for n in range(9)]
+    assert clock.pauses == list(islice(backoff(), 9))
     assert ledger.take() == {PARTITION: 2}
 
 

@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as KafkaPartition
 from mode import Service
 
-from fleetlore.kafka.offsets import observer
+from fleetlore.kafka.read import observer
 from fleetlore.testing.mock_cluster import Failure, MockCluster, Request
 from streams.embedded.broker import EmbeddedBroker
 from streams.runtime.faust_consumer import FleetConsumer

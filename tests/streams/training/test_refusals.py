@@ -6,16 +6,17 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.config import Settings
+from fleetlore.kafka.follower import Follower
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.embedded.broker import EmbeddedBroker
-from streams.training import refusals
 from streams.training.refusals import REASONS, count_refusals, refusal_of
 
 ROOT = Path(__file__).parents[3]
@@ -52,21 +53,19 @@ async def test_refusals_are_counted_from_where_the_topic_ended_and_over_an_outag
     make_topics: Callable[..., Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refusals, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(refusals, "FETCH_WAIT_MS", 50)
     await make_topics(broker.address, tenant, "adapters.acks", partitions=2)
-    following, follow = asyncio.Event(), refusals._follow
+    following, follow = asyncio.Event(), Follower._follow
     outages = 1
 
-    async def once_away(*arguments: object) -> None:
+    async def once_away(self: Follower, consumer: Any) -> None:
         nonlocal outages
         following.set()
         if outages:
             outages -= 1
             raise OSError("away")
-        await follow(*arguments)  # type: ignore[arg-type]
+        await follow(self, consumer)
 
-    monkeypatch.setattr(refusals, "_follow", once_away)
+    monkeypatch.setattr(Follower, "_follow", once_away)
     metrics = Metrics("trainer")
     name = topic(tenant, "adapters.acks")
     async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
@@ -75,7 +74,7 @@ async def test_refusals_are_counted_from_where_the_topic_ended_and_over_an_outag
             await producer.send_and_wait(name, orjson.dumps({"result": result}), partition=partition)
 
         await ack("probe", 0)  # before the trainer
-        task = asyncio.create_task(count_refusals(Settings(broker=broker.address), [tenant], metrics))
+        task = asyncio.create_task(count_refusals(Settings(broker=broker.address), [tenant], metrics, fetch_wait_ms=50))
         try:
             async with asyncio.timeout(120):
                 await following.wait()

@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from benchmarks.pretrain import world_judgments
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.kafka.offsets import observer
+from fleetlore.kafka.read import observer
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.listing import AdapterListing, read_adapters
 from fleetlore.risk.network import load_base

@@ -1,0 +1,171 @@
+"""Follow topics from their beginning, through outages, and say when all that they hold has been read.
+
+No consumer group: whoever follows reads all of it, so who joins late knows what the others know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.client import backoff, connected, make_consumer
+from fleetlore.kafka.read import end_offsets, observer
+
+log = logging.getLogger(__name__)
+
+# How soon a topic that is created after the start is noticed.
+METADATA_AGE_MS = 5_000
+REQUEST_TIMEOUT_MS = 10_000
+
+Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+
+
+class Follower:
+    """Hands the records of `topics` to `take`, from the beginning. `run()` it as a task; cancel that to end it.
+
+    Args:
+        what: names the records in the log, as "lore".
+        take: gets each fetch, by partition; an empty one where nothing came for `poll_ms`. At least once: what it
+            raises is logged, and the same records come again.
+        fetch_wait_ms: how long the broker may hold a fetch open; lower is sooner and costs more requests.
+        most: records of a fetch.
+        resumes: after an outage go on where it stopped, or from the beginning where the log has been replaced by a
+            shorter one. Otherwise always from the beginning.
+        from_end: begin at the end instead.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: Sequence[str],
+        take: Callable[[Fetched], Awaitable[None]],
+        *,
+        what: str,
+        fetch_wait_ms: int,
+        poll_ms: int = 1000,
+        most: int | None = None,
+        resumes: bool = True,
+        from_end: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._topics = topics
+        self._take = take
+        self._what = what
+        self._fetch_wait_ms = fetch_wait_ms
+        self._poll_ms = poll_ms
+        self._most = most
+        self._resumes = resumes
+        self._from_end = from_end
+        self._clock = clock or SystemClock()
+        self._positions: dict[TopicPartition, int] = {}
+        self._first_ends: dict[TopicPartition, int] | None = None
+        self._consumer: Any = None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether all records that existed when the broker first answered have been taken."""
+        ends = self._first_ends
+        return ends is not None and not any(self._is_behind(part, end) for part, end in ends.items())
+
+    async def run(self) -> None:
+        """Follow until cancelled. An outage is logged once."""
+        delays, reported = backoff(), False
+        while True:
+            try:
+                async with connected(self._make_consumer()) as consumer:
+                    await self._seek(consumer)
+                    delays, reported = backoff(), False
+                    self._consumer = consumer
+                    await self._follow(consumer)
+            except Exception as failure:  # whatever it was: the process goes on with what it knows
+                if not reported:
+                    log.warning(
+                        "%s cannot be followed on broker %s: %r; trying again", self._what, self._bootstrap, failure
+                    )
+                    reported = True
+            finally:
+                self._consumer = None
+            await asyncio.sleep(next(delays))
+
+    async def caught_up(self, timeout_seconds: float | None) -> bool:
+        """Wait until all that the topics hold at this moment has been taken; False when the time is up."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                ends: dict[TopicPartition, int] | None = None
+                while ends is None or any(self._is_behind(part, end) for part, end in ends.items()):
+                    if ends is None and self._consumer is not None:
+                        with contextlib.suppress(KafkaError, OSError):
+                            ends = await _ends(self._consumer)
+                            continue
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            return False
+        return True
+
+    def _is_behind(self, part: TopicPartition, end: int) -> bool:
+        """`end` is a lower bound on tansu (see `end_offsets`); the fetch that reaches it brings the true one."""
+        highwater = self._consumer.highwater(part) if self._consumer is not None else None
+        return self._positions.get(part, 0) < max(end, highwater or 0)
+
+    def _make_consumer(self) -> Any:
+        return make_consumer(
+            self._bootstrap,
+            *self._topics,
+            fetch_max_wait_ms=self._fetch_wait_ms,
+            metadata_max_age_ms=METADATA_AGE_MS,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+        )
+
+    async def _seek(self, consumer: Any) -> None:
+        if not self._resumes:
+            self._positions.clear()
+        ends = await _ends(consumer)
+        if self._from_end or any(self._positions.get(part, 0) > end for part, end in ends.items()):
+            # A lower bound is not enough here: what was read before would come again.
+            async with observer(self._bootstrap) as asking:
+                ends = await end_offsets(asking, ends)
+        self._first_ends = ends if self._first_ends is None else self._first_ends
+        if self._from_end:
+            self._positions, self._from_end = dict(ends), False
+        for part, end in ends.items():
+            position = self._positions.get(part, 0)
+            if 0 < position <= end:
+                consumer.seek(part, position)
+            else:
+                self._positions.pop(part, None)
+
+    async def _follow(self, consumer: Any) -> None:
+        idle_since = self._clock.monotonic()
+        while True:
+            fetched = await consumer.getmany(timeout_ms=self._poll_ms, max_records=self._most)
+            await self._take(fetched)
+            for part, records in fetched.items():
+                self._positions[part] = records[-1].offset + 1
+            await asyncio.sleep(0)  # the client gives what it has fetched without a turn of the event loop
+            if fetched:
+                idle_since = self._clock.monotonic()
+            elif self._clock.monotonic() - idle_since > REQUEST_TIMEOUT_MS / 1000:
+                # The client swallows a lost connection and waits for addresses that may never come back. Asking for the
+                # end offsets fails where the broker is gone, and shows where its log has been replaced.
+                idle_since = self._clock.monotonic()
+                ends = await _ends(consumer)
+                # Tansu names the first offset of the last batch: the end that the last fetch brought is nearer.
+                known = {part: max(end, consumer.highwater(part) or 0) for part, end in ends.items()}
+                if any(self._positions.get(part, 0) > end for part, end in known.items()):
+                    raise BrokerUnavailable("its log is shorter than before")
+
+
+async def _ends(consumer: Any) -> dict[TopicPartition, int]:
+    """End offsets of everything assigned; only positions that are known are compared with them."""
+    async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
+        ends: dict[TopicPartition, int] = await consumer.end_offsets(consumer.assignment())
+        return ends

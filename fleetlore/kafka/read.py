@@ -1,0 +1,126 @@
+"""Read topics to their end, and say where that is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from math import inf
+from typing import Any
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.client import connect, disconnect, make_consumer
+
+FETCH_WAIT_MS = 20
+POLL_MS = 200
+
+
+@asynccontextmanager
+async def observer(bootstrap: str, group: str | None = None) -> AsyncIterator[Any]:
+    """A consumer that is no member of a group and commits nothing; with `group` it can ask for that group's commits.
+
+    Raises:
+        BrokerUnavailable: no broker answers there.
+    """
+    consumer = make_consumer(bootstrap, group=group, fetch_max_wait_ms=FETCH_WAIT_MS)
+    try:
+        await connect(consumer)
+    except KafkaError as error:
+        raise BrokerUnavailable(f"no Kafka broker at {bootstrap}: {error}") from error
+    try:
+        yield consumer
+    except KafkaError as error:
+        raise BrokerUnavailable(f"the broker at {bootstrap} does not answer: {error!r}") from error
+    finally:
+        await disconnect(consumer)
+
+
+async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
+    """All partitions of the topics; a topic that does not exist has none, and is not created."""
+    # `consumer.partitions_for_topic` knows only the topics that it is assigned to, and is silent about all others.
+    cluster = await consumer._client.fetch_all_metadata()
+    return [
+        TopicPartition(topic, partition)
+        for topic in topics
+        for partition in sorted(cluster.partitions_for_topic(topic) or ())
+    ]
+
+
+async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset after the last record of each partition, as of now; `consumer` is assigned to them anew.
+
+    Read from a fetch, whose high watermark every broker gets right. Tansu answers a request for the latest offset with
+    the first offset of the last *batch* and one, which is too small wherever that batch holds several records.
+    """
+    wanted = list(partitions)
+    if not wanted:
+        return {}
+    about = await consumer.end_offsets(wanted)
+    consumer.assign(wanted)
+    for partition, offset in about.items():
+        consumer.seek(partition, offset)
+    while any(consumer.highwater(partition) is None for partition in wanted):
+        await consumer.getmany(*wanted, timeout_ms=FETCH_WAIT_MS)
+    return {partition: consumer.highwater(partition) for partition in wanted}
+
+
+async def read_until(
+    consumer: Any, ends: Mapping[TopicPartition, int], *, most: int | None = None, stall_seconds: float = inf
+) -> AsyncIterator[list[ConsumerRecord]]:
+    """Yield what each fetch brings, from where `consumer` stands until it has passed `ends`; the last may reach beyond.
+
+    Args:
+        most: records of a fetch.
+
+    Raises:
+        BrokerUnavailable: nothing came for `stall_seconds`.
+    """
+    came = time.monotonic()
+    # The position and not a count: retention deletes the first ones and transactions leave gaps.
+    while unread := [partition for partition, end in ends.items() if await consumer.position(partition) < end]:
+        fetched = await consumer.getmany(*unread, timeout_ms=POLL_MS, max_records=most)
+        if fetched:
+            yield [record for records in fetched.values() for record in records]
+            came = time.monotonic()
+        elif time.monotonic() - came > stall_seconds:
+            raise BrokerUnavailable(f"the broker gave no more records of {unread[0].topic} for {stall_seconds:g} s")
+
+
+async def read_to_end(bootstrap: str, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
+    """All records that the topics hold now, in order within a partition; a topic that does not exist holds none.
+
+    Raises:
+        BrokerUnavailable: they could not be read within the time.
+    """
+    names = list(topics)
+    try:
+        async with asyncio.timeout(timeout_seconds), observer(bootstrap) as consumer:
+            if not (ends := await end_offsets(consumer, await partitions_of(consumer, *names))):
+                return []
+            await consumer.seek_to_beginning(*ends)
+            return [record async for records in read_until(consumer, ends) for record in records]
+    except (TimeoutError, OSError) as error:
+        what = ", ".join(names)
+        raise BrokerUnavailable(
+            f"{what} could not be read from broker {bootstrap} within {timeout_seconds:g} s"
+        ) from error
+
+
+async def record_at(consumer: Any, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
+    """The record of that offset; None where it is deleted, or was never there."""
+    tp = TopicPartition(topic, partition)
+    if tp not in await partitions_of(consumer, topic):
+        return None
+    ends = await end_offsets(consumer, [tp])
+    first = (await consumer.beginning_offsets([tp]))[tp]
+    if not first <= offset < ends[tp]:
+        return None
+    consumer.seek(tp, offset)
+    async for (record,) in read_until(consumer, ends, most=1):
+        # The one behind it, where compaction or a transaction left a gap.
+        return record if record.offset == offset else None
+    return None
