@@ -27,7 +27,7 @@ from streams.offline.state_hash import Knowledge, read_knowledge
 
 STEP_SECONDS = 1.0
 BAR = 50.0
-GENERATION = "benchmark"
+VERSION = "benchmark"
 
 
 def run(quick: bool) -> Report:
@@ -39,10 +39,10 @@ def run(quick: bool) -> Report:
         settings = Settings(broker=broker.address, milvus=milvus, tenants=(TENANT,))
         asyncio.run(_live(settings))
         server, own = cpu_by_role()["Milvus Lite"], time.process_time()
-        report: BackfillReport = asyncio.run(run_backfill(settings, GENERATION))
+        report: BackfillReport = asyncio.run(run_backfill(settings, VERSION))
         own, server = time.process_time() - own, cpu_by_role()["Milvus Lite"] - server
         began, spent = time.perf_counter(), time.process_time()
-        asyncio.run(switch(settings, GENERATION))
+        asyncio.run(switch(settings, VERSION))
         switching, spent = time.perf_counter() - began, time.process_time() - spent
         known = asyncio.run(_live(settings))
     figures = report.to_dict()

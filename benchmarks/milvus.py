@@ -29,7 +29,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.errors import StackError
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.wire.records import BATCH_HEADERS
-from sinks.collections import COLLECTIONS, generation_name
+from sinks.collections import COLLECTIONS, versioned_name
 from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore
 from streams.embedded.broker import free_port
@@ -111,19 +111,19 @@ def _rows(events: int) -> Rows:
 
 async def _measure(uri: str, rows: Rows, rounds: int) -> dict[tuple[str, int], Cost]:
     """Median costs by writer and batch size."""
-    generations = {OURS: "ours", BARE: "bare"}
-    client = await _opened(uri, generations.values())
+    versions = {OURS: "ours", BARE: "bare"}
+    client = await _opened(uri, versions.values())
     ready = _ready(rows)
 
     async def bare(collection: str, batch: list[dict[str, Any]]) -> None:
-        await asyncio.to_thread(client.upsert, generation_name(collection, generations[BARE]), batch)
+        await asyncio.to_thread(client.upsert, versioned_name(collection, versions[BARE]), batch)
 
     costs: dict[tuple[str, int], list[Cost]] = {}
     try:
         for round in range(rounds):
             for size in BATCHES:
                 # A new encoder, so that no text is known yet.
-                store = MilvusStore(uri, "", StaticEncoder(), Metrics("benchmark"), generations[OURS])
+                store = MilvusStore(uri, "", StaticEncoder(), Metrics("benchmark"), versions[OURS])
                 await store.open()
                 turns: list[tuple[str, Rows, Write]] = [(OURS, rows, store.upsert), (BARE, ready, bare)]
                 for name, mine, write in turns if round % 2 else reversed(turns):
@@ -174,10 +174,10 @@ def _ready(rows: Rows) -> Rows:
     return ready
 
 
-async def _opened(uri: str, generations: Iterable[str]) -> MilvusClient:
+async def _opened(uri: str, versions: Iterable[str]) -> MilvusClient:
     """Collections for both writers."""
-    for generation in generations:
-        store = MilvusStore(uri, "", StaticEncoder(), Metrics("benchmark"), generation)
+    for version in versions:
+        store = MilvusStore(uri, "", StaticEncoder(), Metrics("benchmark"), version)
         await store.open()
         await store.close()
     return MilvusClient(uri=uri, timeout=30)

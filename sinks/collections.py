@@ -1,8 +1,8 @@
-"""The collections of Milvus, and their generations.
+"""Define the collections of Milvus and switch between their versions (blue/green).
 
-A generation is one set of all collections, called `patterns_NAME` and so on; readers and writers know the plain names, which are
-aliases of the generation that is live. So a backfill fills a generation of its own, beside the live one, and then takes the
-names over.
+A version is one set of all collections, named `patterns_NAME` and so on. Readers and writers know the plain names,
+which are aliases of the live version. A backfill fills a version of its own beside the live one and then takes over the
+names.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pymilvus import DataType, MilvusClient, MilvusException
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import Encoder
 
-FIRST_GENERATION = "main"
+FIRST_VERSION = "main"
 ENCODER_PROPERTY = "fleetlore.risk.encoder"
-PARTITIONS = 16  # of a collection: tenants are spread over them by hash
+# Partitions of a collection: tenants are spread over them by hash.
+PARTITIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,10 @@ class Collection:
     """One collection.
 
     Attributes:
-        columns: what it can be filtered by, each with its largest length in bytes.
-        dimensions: of its vectors. The encoder is trained so that the first dimensions of a vector are a vector of the same
-            text (Matryoshka: Kusupati et al. 2022). Items, which agents search, have all of them; of the others there are a
-            hundred times as many, and half of what a row costs an embedded Milvus is its 256 floats.
+        columns: columns to filter by, each with its largest length in bytes.
+        dimensions: length of its vectors. The encoder is trained so that the first dimensions of a vector are a vector
+            of the same text (Matryoshka: Kusupati et al. 2022). Items keep all of them. The others are a hundred times
+            as many, and half of what a row costs an embedded Milvus is its 256 floats.
     """
 
     name: str
@@ -43,39 +44,39 @@ COLLECTIONS = (
 )
 
 
-def generation_name(collection: str, generation: str) -> str:
-    """What a collection is really called."""
-    return f"{collection}_{generation}"
+def versioned_name(collection: str, version: str) -> str:
+    """Return the real name of a collection, behind its alias."""
+    return f"{collection}_{version}"
 
 
-def create_collections(client: MilvusClient, encoder: Encoder, generation: str | None) -> bool:
-    """Create the collections of a generation that are missing, or of the live one (None); return whether any was.
+def create_collections(client: MilvusClient, encoder: Encoder, version: str | None) -> bool:
+    """Create the missing collections of a version, or of the live one (None); return whether any was missing.
 
     Raises:
-        ConfigError: a collection was filled with another encoder: its vectors mean something else.
+        ConfigError: a collection was filled with another encoder, so its vectors mean something else.
     """
     made_by = f"encoder {encoder.name} {encoder.sha256}"
     created = False
     for collection in COLLECTIONS:
-        name = collection.name if generation is None else generation_name(collection.name, generation)
+        name = collection.name if version is None else versioned_name(collection.name, version)
         if not client.has_collection(name):
-            real = generation_name(collection.name, generation or FIRST_GENERATION)
-            # It may be there without its alias, where a process died between the two.
+            real = versioned_name(collection.name, version or FIRST_VERSION)
+            # The collection may exist without its alias, if a process died between the two calls.
             if not client.has_collection(real):
                 _create(client, real, collection, made_by)
                 created = True
-            if generation is None:
-                _name(client, real, name)
+            if version is None:
+                _create_alias(client, real, name)
         made_with = client.describe_collection(name)["properties"].get(ENCODER_PROPERTY)
         if made_with and made_with != made_by:
             raise ConfigError(f"collection {name!r} was filled with {made_with}, this process has {made_by}")
-        # A restarted Milvus Lite has its collections on disk only, and answers nothing from there.
+        # A restarted Milvus Lite has its collections on disk only and answers no query from there.
         client.load_collection(name)
     return created
 
 
-def list_generations(client: MilvusClient) -> dict[str, bool]:
-    """All complete generations, and whether each is live."""
+def list_versions(client: MilvusClient) -> dict[str, bool]:
+    """Return all complete versions, and whether each is live."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for real in client.list_collections():
         for collection in COLLECTIONS:
@@ -85,39 +86,38 @@ def list_generations(client: MilvusClient) -> dict[str, bool]:
     return {name: is_live(client, name) for name in complete}
 
 
-def is_live(client: MilvusClient, generation: str) -> bool:
-    """Whether at least one name stands for it."""
+def is_live(client: MilvusClient, version: str) -> bool:
+    """Return whether at least one alias points to the version."""
     return any(
         client.has_collection(collection.name)
-        and client.describe_collection(collection.name)["collection_name"]
-        == generation_name(collection.name, generation)
+        and client.describe_collection(collection.name)["collection_name"] == versioned_name(collection.name, version)
         for collection in COLLECTIONS
     )
 
 
-def make_live(client: MilvusClient, generation: str) -> None:
-    """Give the plain names to a generation, one after the other; calling it again after an error ends what was begun."""
+def make_live(client: MilvusClient, version: str) -> None:
+    """Point the aliases to a version, one after the other. Call it again after an error to finish."""
     for collection in COLLECTIONS:
-        client.alter_alias(generation_name(collection.name, generation), collection.name)
+        client.alter_alias(versioned_name(collection.name, version), collection.name)
 
 
-def drop_generation(client: MilvusClient, generation: str) -> None:
-    """Drop a generation's collections.
+def drop_version(client: MilvusClient, version: str) -> None:
+    """Drop the collections of a version.
 
     Raises:
         ConfigError: it is live, in full or in part.
     """
-    if is_live(client, generation):
-        raise ConfigError(f"generation {generation!r} is live")
+    if is_live(client, version):
+        raise ConfigError(f"collection version {version!r} is live")
     for collection in COLLECTIONS:
-        client.drop_collection(generation_name(collection.name, generation))
+        client.drop_collection(versioned_name(collection.name, version))
 
 
-def _name(client: MilvusClient, real: str, name: str) -> None:
+def _create_alias(client: MilvusClient, real: str, name: str) -> None:
     try:
         client.create_alias(real, name)
     except MilvusException:
-        # Several workers start at once, and another one was quicker.
+        # Several workers start at once; another one was quicker.
         if not client.has_collection(name):
             raise
 
@@ -138,8 +138,8 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
         schema=schema,
         index_params=index,
         num_partitions=PARTITIONS,
-        # A row must be found by the very next query: a stage reads what it wrote before a rebalance.
+        # The very next query must find a row: a stage reads what it wrote before a rebalance.
         consistency_level="Strong",
-        # Not in the schema's description, which Milvus Lite forgets.
+        # Milvus Lite forgets the schema's description.
         properties={ENCODER_PROPERTY: made_by},
     )

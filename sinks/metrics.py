@@ -1,11 +1,11 @@
 """List every metric of the pipeline in one typed table.
 
-The body of `Metrics` is the catalogue: one `MetricSpec` a line. The exporter, `docs/reference/metrics.md`, the Grafana dashboard
-and the alert rules are made from this table or checked against it. Names follow the Prometheus conventions: one prefix,
-base units, `_total` for counters.
+The body of `Metrics` is the catalogue: one `MetricSpec` a line. The exporter, `docs/reference/metrics.md`, the Grafana
+dashboard and the alert rules are made from this table or checked against it. Names follow the Prometheus conventions:
+one prefix, base units, `_total` for counters.
 
-Labels hold bounded values only (a topic, a stage, a reason from a fixed list). An agent, a session or the text of an error
-as a label would make one series for each of them and exhaust the memory of Prometheus.
+Labels hold bounded values only (a topic, a stage, a reason from a fixed list). An agent, a session or the text of an
+error as a label would make one series for each of them and exhaust the memory of Prometheus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LATENCY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 STEP_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 LABELS = {
-    "adapter": "name of an adapter line",
+    "adapter": "name of an adapter",
     "collection": "Milvus collection",
     "ending": "how a session ended: success, failure, unknown or continued",
     "kind": "kind of a memory item: recovery, lesson, strategy or fact",
@@ -29,9 +29,9 @@ LABELS = {
     "partition": "partition number",
     "python": "version of Python",
     "reason": "a reason from a fixed list in the code, never the text of an error",
-    "result": "ok, or the way it ended otherwise, from a fixed list in the code",
+    "result": "ok, or another result from a fixed list in the code",
     "role": "role of the process: worker or trainer",
-    "source": "what gave a verdict: guard, reward, feedback, rules or a model",
+    "source": "source of a verdict: guard, reward, feedback, rules or a model",
     "stage": "stage of the pipeline",
     "stream": "full name of a topic, or a Milvus collection",
     "tenant": "a tenant; those of a worker are a fixed list",
@@ -89,7 +89,7 @@ class Metrics(MetricTable):
         "lost_run_records",
         Gauge,
         "errors",
-        "Records in a row of which nothing could be used. Worry when it grows: at the limit the worker stops, for a "
+        "Records in a row without a usable part. Worry when it grows: at the limit the worker stops, because a "
         "producer or the worker itself was deployed with a fault.",
         ("stream",),
     )
@@ -168,15 +168,15 @@ class Metrics(MetricTable):
         "judge_cases_total",
         Counter,
         "lore",
-        "Verdicts of a judge on which feedback or a reward has spoken too: agreed or contradicted. Worry when a fifth are "
-        "contradicted: from there on the judge is not heard any more on that family of tools.",
+        "Verdicts of a judge on sessions that have feedback or a reward too: agreed or contradicted. Worry when a fifth "
+        "are contradicted: from there on the judge no longer counts for that family of tools.",
         ("source", "result"),
     )
     judge_silenced = MetricSpec(
         "judge_silenced_total",
         Counter,
         "lore",
-        "Verdicts that were not heard because their judge had been contradicted too often. Worry at any: see "
+        "Verdicts that were ignored because their judge had been contradicted too often. Worry at any: see "
         "`fleetlore judges`.",
         ("source",),
     )
@@ -184,8 +184,8 @@ class Metrics(MetricTable):
         "llm_questions_total",
         Counter,
         "lore",
-        "Questions to the language model by how they ended: ok, cached, malformed, budget, timeout, refused or failed. Worry "
-        "when most are anything but ok or cached: the model judges nothing.",
+        "Questions to the language model by how they ended: ok, cached, malformed, budget, timeout, refused or failed. "
+        "Worry when most are anything but ok or cached: the model judges nothing.",
         ("result",),
     )
     llm_tokens = MetricSpec(
@@ -205,8 +205,8 @@ class Metrics(MetricTable):
         "junk_items_total",
         Counter,
         "lore",
-        "Memory items not written because nobody should recall them. Beside the items written it gives the junk rate; worry "
-        "when it passes a fifth: tools report errors that say nothing, or a distiller was changed for the worse.",
+        "Memory items not written because no agent should recall them. Beside the items written it gives the junk rate; "
+        "worry when it passes a fifth: tools report errors that say nothing, or a distiller was changed for the worse.",
         ("reason",),
     )
     tool_calls = MetricSpec(
@@ -276,7 +276,7 @@ class Metrics(MetricTable):
         "trainer_shed_sessions_total",
         Counter,
         "training",
-        "Judged sessions that were not learned, because more were judged than the trainer's share of a core is enough for. "
+        "Judged sessions that were not learned, because the trainer's share of a core was not enough for all of them. "
         "Worry when it grows on a fleet that should be learned from in full: FLEETLORE_TRAINER_CPU_SHARE.",
     )
     gate_decisions = MetricSpec(

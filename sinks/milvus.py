@@ -1,17 +1,16 @@
-"""Milvus: failure patterns, judgments and memory items, each a collection.
+"""Store failure patterns, judgments and memory items in Milvus, each in its own collection.
 
-Rows have deterministic string ids, `<tenant>/<id>`, and are written by upsert, so writing twice changes nothing (an
-`auto_id` would make a second row). The tenant is the partition key. `body` is the public form of the row, as JSON; `state`
-what its single writer needs to merge more into it. All else are columns to filter by.
+Rows have deterministic string ids, `<tenant>/<id>`, and are upserted, so writing twice changes nothing (an `auto_id`
+would make a second row). The tenant is the partition key. `body` is the public form of the row, as JSON; `state` is
+what its single writer needs to merge more into it. All other columns are there to filter by.
 
-Each name is an alias, so that a backfill can fill collections of its own and take the names over (`sinks.collections`).
+Each name is an alias, so that a backfill can fill collections of its own and take over the names (`sinks.collections`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from math import inf
@@ -21,19 +20,22 @@ from grpc import RpcError, StatusCode
 from pymilvus import DataType, MilvusClient, MilvusException
 from pymilvus.exceptions import DataNotMatchException, ParamError
 
+from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.risk.encoder import Encoder, shared_encoder
-from sinks.collections import COLLECTIONS, create_collections, generation_name
+from sinks.collections import COLLECTIONS, create_collections, versioned_name
 from sinks.metrics import Metrics
 
 T = TypeVar("T")
 
-MAX_ROWS_PER_CALL = 1_000  # Milvus Lite writes 3 times as many rows a second in thousands as in hundreds
+# Milvus Lite writes three times as many rows a second in thousands as in hundreds.
+MAX_ROWS_PER_CALL = 1_000
 MAX_IDS_PER_GET = 500
 TIMEOUT_SECONDS = 30.0
 ROWS_PER_PAGE = 1_000
-IDS_PER_PAGE = 16_000  # Milvus gives at most 16,384 rows a page
+# Milvus returns at most 16,384 rows a page.
+IDS_PER_PAGE = 16_000
 RESOLVE_SECONDS = 2.0
 REFRESH_SECONDS = 1.0
 DETAIL_CHARACTERS = 500
@@ -41,11 +43,12 @@ DETAIL_CHARACTERS = 500
 # pymilvus pings every 10 s; a gRPC server allows one ping in 5 minutes on an idle connection and then closes it.
 GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_without_calls": 0}
 
-# What Milvus says of a row that it will never take: invalid, missing or too large parameter, no such field, invalid name of a
-# field, invalid data; and Milvus Lite's one word for all of them. Every other code may pass: no collection, no quota, no leader.
+# Error codes of a row that Milvus will never take: invalid, missing or too large parameter, no such field, invalid
+# field name, invalid data; 6 is Milvus Lite's code for all of them. Every other code may pass: no collection, no quota,
+# no leader.
 REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
 
-# pymilvus logs every failed call with its trace; the caller of this module gets the error and says it once.
+# pymilvus logs every failed call with its trace; the caller of this module gets the error and logs it once.
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
 
 
@@ -54,7 +57,7 @@ _COLUMNS = {collection.name: collection.columns for collection in COLLECTIONS}
 
 
 def row_id(tenant: str, id: str) -> str:
-    """Primary key of a row; a tenant's name has no slash."""
+    """Return the primary key of a row; a tenant's name has no slash."""
     return f"{tenant}/{id}"
 
 
@@ -62,35 +65,48 @@ class MilvusStore:
     """The three collections. Its calls run in threads, because pymilvus blocks.
 
     Args:
-        generation: whose collections to use; None for those that the names stand for.
+        version: version of the collections to use; None for the live one.
 
-    Every method raises `StoreUnavailable` where Milvus does not answer or refuses for a reason that may pass.
+    Every method raises `StoreUnavailable` if Milvus does not answer, or refuses for a reason that may pass.
     """
 
-    def __init__(self, uri: str, token: str, encoder: Encoder, metrics: Metrics, generation: str | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        token: str,
+        encoder: Encoder,
+        metrics: Metrics,
+        version: str | None = None,
+        *,
+        clock: Clock | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._uri, self._token = uri, token
+        self._clock = clock or SystemClock()
+        self._timeout_seconds = timeout_seconds
         self._encoder = encoder
         self._metrics = metrics
-        self._generation = generation
+        self._version = version
         self._client: MilvusClient | None = None
         self._schemas: dict[str, dict[str, Any]] = {}
         self._resolved: dict[str, tuple[float, str]] = {}
         self._asked: dict[str, asyncio.Task[tuple[float, str]]] = {}
 
     @classmethod
-    def from_settings(cls, settings: Settings, metrics: Metrics, generation: str | None = None) -> MilvusStore:
-        """The store that the settings name, with the encoder that all of its vectors are made with."""
-        return cls(settings.milvus, settings.milvus_token, shared_encoder(), metrics, generation)
+    def from_settings(cls, settings: Settings, metrics: Metrics, version: str | None = None) -> MilvusStore:
+        """Make the store that the settings name, with the encoder that all of its vectors are made with."""
+        return cls(settings.milvus, settings.milvus_token, shared_encoder(), metrics, version)
 
     async def open(self) -> bool:
-        """Connect, and create the collections that are missing; return whether any was.
+        """Connect, and create the missing collections; return whether any was missing.
 
         Raises:
-            ConfigError: a collection was filled with another encoder: its vectors mean something else.
+            ConfigError: a collection was filled with another encoder, so its vectors mean something else.
         """
-        return await self.on_client(lambda client: create_collections(client, self._encoder, self._generation))
+        return await self.on_client(lambda client: create_collections(client, self._encoder, self._version))
 
     async def close(self) -> None:
+        """Disconnect."""
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
         self._asked.clear()
         if self._client is not None:
@@ -102,30 +118,31 @@ class MilvusStore:
         return await self._call(lambda: work(self._open_client()))
 
     async def resolve(self, collection: str) -> str:
-        """Which collection the name stands for; `get` and `upsert` use that one until this is called again.
+        """Return the collection behind the alias; `get` and `upsert` use that one until the next call.
 
-        A writer calls it before it reads what it will write back. So what was read from one generation is never written to
+        A writer calls it before it reads what it will write back. So a row read from one version is never written to
         another, and a switch reaches every writer with its first batch after `RESOLVE_SECONDS`.
         """
-        if self._generation is not None:
-            return generation_name(collection, self._generation)
+        if self._version is not None:
+            return versioned_name(collection, self._version)
         known, asked = self._resolved.get(collection), self._asked.get(collection)
         if asked is not None and asked.done():
             del self._asked[collection]
-            # Kept only here, for what was read under one name may not be written under another. An outage is found out below.
+            # Stored only here: a row read under one name may not be written under another. An outage shows below.
             if asked.exception() is None:
                 known = self._resolved[collection] = asked.result()
-        age = inf if known is None else time.monotonic() - known[0]
+        age = inf if known is None else self._clock.monotonic() - known[0]
         if known is None or age >= RESOLVE_SECONDS:
             known = self._resolved[collection] = await self._ask(collection)
         elif age >= REFRESH_SECONDS and collection not in self._asked:
-            # Before it is too old: Milvus may be busy with a write, and behind this question waits a failure that is news.
+            # Asked before the answer is too old: Milvus may be busy with a write, and a new failure would wait behind
+            # it.
             self._asked[collection] = asyncio.create_task(self._ask(collection))
         return known[1]
 
     async def _ask(self, collection: str) -> tuple[float, str]:
-        """Which collection the name stands for, and since when that is known."""
-        now = time.monotonic()
+        """Return the time of asking and the collection behind the alias."""
+        now = self._clock.monotonic()
         described = await self._call(lambda: self._open_client().describe_collection(collection))
         return now, described["collection_name"]
 
@@ -146,7 +163,7 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        """Rows by id, with the fields asked for; ids that are not there are left out."""
+        """Return rows by id, with the fields asked for; missing ids are left out."""
         found: dict[str, dict[str, Any]] = {}
         for start in range(0, len(ids), MAX_IDS_PER_GET):
             chunk = list(ids[start : start + MAX_IDS_PER_GET])
@@ -155,12 +172,12 @@ class MilvusStore:
         return found
 
     async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
-        """All rows of a tenant, in no order; only those whose columns are `equal` to what is asked for."""
+        """Yield all rows of a tenant whose columns are `equal` to what is asked for, in no order."""
         condition = " and ".join(f'{name} == "{value}"' for name, value in {"tenant": tenant, **equal}.items())
         iterator = await self._call(
             lambda: self._open_client().query_iterator(
                 self._target(collection),
-                # Ids alone are short, and an embedded Milvus looks at all rows for every page.
+                # Ids alone are short, and an embedded Milvus scans all rows for every page.
                 batch_size=ROWS_PER_PAGE if fields else IDS_PER_PAGE,
                 filter=condition,
                 output_fields=["id", *fields],
@@ -176,7 +193,10 @@ class MilvusStore:
     async def search(
         self, collection: str, tenant: str, text: str, limit: int, condition: str = ""
     ) -> list[tuple[float, bytes]]:
-        """The `limit` rows nearest to a text: (cosine similarity, body), best first."""
+        """Return the `limit` rows nearest to a text: (cosine similarity, body), best first.
+
+        Not called by the product yet.
+        """
         [vector] = self._vectors(collection, [text])
         clause = f'tenant == "{tenant}"' + (f" and ({condition})" if condition else "")
         hits = await self._call(
@@ -187,10 +207,9 @@ class MilvusStore:
         return [(hit["distance"], hit["entity"]["body"].encode()) for hit in hits[0]]
 
     def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-        """Write rows; return (id, reason) of those that were refused.
+        """Write rows; return (id, reason) of the refused ones.
 
-        `state` goes as it is: zlib makes a third of it and costs the client more than the larger row costs both (measured:
-        20 to 50 µs against 5 to 20 µs for a row of 0.4 to 3 KB).
+        `state` is not compressed: zlib would cost the client more than the larger row costs client and server.
         """
         vectors = self._vectors(collection, [row["text"] for row in rows])
         ready = [
@@ -211,7 +230,7 @@ class MilvusStore:
         return vectors
 
     def _write(self, target: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-        """Write rows; where Milvus refuses them, halve them until it is known which, so that one does not stop the others."""
+        """Write rows. If Milvus refuses, halve them until the refused ones are known: one must not stop the others."""
         try:
             self._send(target, rows)
             return []
@@ -219,15 +238,15 @@ class MilvusStore:
             if not _is_refusal(error):
                 raise
             if len(rows) == 1:
-                return [(rows[0]["id"], _words(error)[:DETAIL_CHARACTERS])]
+                return [(rows[0]["id"], _message(error)[:DETAIL_CHARACTERS])]
         middle = len(rows) // 2
         return self._write(target, rows[:middle]) + self._write(target, rows[middle:])
 
     def _send(self, target: str, rows: list[dict[str, Any]]) -> None:
         """Upsert column by column, by the call under pymilvus' ORM.
 
-        Measured: 20 µs of CPU for a row of 2 KB. `MilvusClient.upsert` turns rows into columns itself and takes 70 µs and 75 µs
-        more for each kilobyte, because it checks a string character by character.
+        `MilvusClient.upsert` turns rows into columns itself and takes ten times the CPU for a row of 2 KB, because it
+        checks a string character by character.
         """
         client = self._open_client()
         if target not in self._schemas:
@@ -243,14 +262,14 @@ class MilvusStore:
         client._get_connection().upsert(
             target,
             columns,
-            timeout=TIMEOUT_SECONDS,
+            timeout=self._timeout_seconds,
             schema=self._schemas[target],
             context=client._generate_call_context(),
         )
 
     def _target(self, collection: str) -> str:
-        if self._generation is not None:
-            return generation_name(collection, self._generation)
+        if self._version is not None:
+            return versioned_name(collection, self._version)
         known = self._resolved.get(collection)
         return known[1] if known else collection
 
@@ -263,7 +282,7 @@ class MilvusStore:
     def _open_client(self) -> MilvusClient:
         if self._client is None:
             self._client = MilvusClient(
-                uri=self._uri, token=self._token, timeout=TIMEOUT_SECONDS, grpc_options=GRPC_OPTIONS
+                uri=self._uri, token=self._token, timeout=self._timeout_seconds, grpc_options=GRPC_OPTIONS
             )
         return self._client
 
@@ -271,20 +290,20 @@ class MilvusStore:
         try:
             return await asyncio.to_thread(work)
         except (MilvusException, RpcError) as error:
-            raise StoreUnavailable(f"Milvus at {self._uri}: {_words(error)}") from error
+            raise StoreUnavailable(f"Milvus at {self._uri}: {_message(error)}") from error
 
 
 def _is_refusal(error: MilvusException | RpcError) -> bool:
-    """Whether Milvus will say the same of these rows tomorrow."""
+    """Return whether Milvus will refuse these rows every time."""
     if isinstance(error, DataNotMatchException | ParamError):
         return True
     if isinstance(error, MilvusException):
         return error.code in REFUSALS
-    # A message may be larger than the server takes; half of it may not be.
+    # A message may be too large for the server; half of it may not be.
     return error.code() is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or "")
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(getattr(error, "message", error))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Name = Annotated[str, typer.Argument(help="Of the generation: up to 32 of a-z, 0-9 and '_'.")]
+Name = Annotated[str, typer.Argument(help="Name of the collection version: up to 32 of a-z, 0-9 and '_'.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def run(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Fill a generation up to the end of the events. Run it again to go on; live workers and agents notice nothing."""
+    """Fill a collection version up to the end of the events. Run it again to go on; live workers do not notice."""
     from streams.offline.backfill import Start, run_backfill
 
     if from_time is not None and from_offset is not None:
@@ -63,7 +63,7 @@ def run(
 
 
 def switch(name: Name, broker: Broker = None, milvus: Milvus = None, data: Data = None) -> None:
-    """Make a generation the live one: for readers, for workers and, on the lore topics, for agents."""
+    """Make a collection version the live one: for readers, workers and, through the lore topics, agents."""
     from streams.offline.backfill import switch as make_the_switch
 
     ask(make_the_switch(connection(broker, data, milvus), name))
@@ -71,10 +71,10 @@ def switch(name: Name, broker: Broker = None, milvus: Milvus = None, data: Data 
 
 
 def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) -> None:
-    """List the generations and which of them is live."""
-    from sinks.collections import list_generations
+    """List the collection versions and which of them is live."""
+    from sinks.collections import list_versions
 
-    found = ask(_on_milvus(connection(None, data, milvus), list_generations))
+    found = ask(_on_milvus(connection(None, data, milvus), list_versions))
     if as_json:
         print_json([{"name": name, "live": live} for name, live in found.items()])
     else:
@@ -82,10 +82,10 @@ def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) ->
 
 
 def drop(name: Name, milvus: Milvus = None, data: Data = None) -> None:
-    """Drop a generation that is not live, with all its rows."""
-    from sinks.collections import drop_generation
+    """Drop a collection version that is not live, with all its rows."""
+    from sinks.collections import drop_version
 
-    ask(_on_milvus(connection(None, data, milvus), lambda client: drop_generation(client, name)))
+    ask(_on_milvus(connection(None, data, milvus), lambda client: drop_version(client, name)))
     typer.echo(f"{name} is dropped.")
 
 

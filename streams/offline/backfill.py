@@ -1,14 +1,16 @@
-"""Backfill: the events are worked in again, by the code of today, into a generation of collections that then takes the names over.
+"""Process the events again, with today's code, into a new version of the collections that then becomes the live one.
 
-It reads under a group of its own, so the live group's offsets stay where they are, and hands values from stage to stage in
-memory (`streams.offline.memory_pipeline`), so the live topics see none of them. The switch loses nothing and lets no two writers write one row:
+It reads under a group of its own, so the live group's offsets stay where they are, and hands values from stage to stage
+in memory (`streams.offline.memory_pipeline`), so the live topics see none of them. The switch loses nothing and lets no
+two writers write one row:
 
-1. The generation catches up with the end of `events`, and its position is committed. It is not written by the backfill again.
-2. The aliases move. A live worker follows with its first batch after `RESOLVE_SECONDS`, and forgets what it remembers of the
-   old collections; batches that had begun before still write there.
-3. So what was read since the commit of 1 may lie in the old collections only. It goes through the first stage once more, and
-   its values onto the topics of the live workers, which merge them into the new collections. What they know already
-   changes nothing.
+1. The version catches up with the end of `events`, and its position is committed. It is not written by the backfill
+   again.
+2. The aliases move. A live worker follows with its first batch after `RESOLVE_SECONDS`, and forgets what it remembers
+   of the old collections; batches that had begun before still write there.
+3. So what was read since the commit of 1 may lie in the old collections only. It goes through the first stage once
+   more, and its values onto the topics of the live workers, which merge them into the new collections. What they know
+   already changes nothing.
 4. The compacted topics are brought to what the new collections hold.
 
 Whatever dies in between: the same command does what is left.
@@ -32,7 +34,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.topics import PREFIX, topic
-from sinks.collections import FIRST_GENERATION, is_live, list_generations, make_live
+from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from sinks.producer import BatchProducer
@@ -52,7 +54,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where a backfill begins: at a time (seconds since the Unix epoch) or an offset of every partition; or at the beginning."""
+    """Start of a backfill: a time in seconds since the Unix epoch, an offset of every partition, or the beginning."""
 
     time: float | None = None
     offset: int | None = None
@@ -81,29 +83,30 @@ class BackfillReport:
 
 
 async def run_backfill(settings: Settings, name: str, start: Start | None = None) -> BackfillReport:
-    """Fill generation `name` up to the end of the events, from where an earlier run of it ended or else from `start`.
+    """Fill collection version `name` up to the end of the events, from where an earlier run of it ended or else from
+    `start`.
 
     Raises:
-        ConfigError: the generation is live, or has begun already and is given a start.
+        ConfigError: the version is live, or it has begun already and a start is given.
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
     """
     async with Backfill(settings, name) as backfill:
         if await backfill.is_live():
-            raise ConfigError(f"generation {name!r} is live; its workers fill it")
+            raise ConfigError(f"collection version {name!r} is live; its workers fill it")
         await backfill.begin(start)
         return await backfill.fill()
 
 
 async def switch(settings: Settings, name: str) -> None:
-    """Make generation `name` the live one: see the module. Doing it again ends what was begun.
+    """Make collection version `name` the live one, as the module describes. Call it again after an error to finish.
 
     Raises:
-        ConfigError: there is no such generation.
+        ConfigError: there is no such version.
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
     """
     async with Backfill(settings, name) as backfill:
-        if name not in await backfill.store.on_client(list_generations):
-            raise ConfigError(f"there is no generation {name!r}; fill it with `fleetlore backfill run {name}`")
+        if name not in await backfill.store.on_client(list_versions):
+            raise ConfigError(f"there is no collection version {name!r}; fill it with `fleetlore backfill run {name}`")
         await backfill.begin(None)
         if not await backfill.is_live():
             await backfill.fill()
@@ -117,17 +120,17 @@ async def switch(settings: Settings, name: str) -> None:
 
 
 class Backfill:
-    """One generation and the events it is made of; an async context manager.
+    """One collection version and the events it is made of; an async context manager.
 
     Attributes:
-        store: of the generation.
-        tenants: all that have events on the broker, because a generation holds all of them.
+        store: store of the version.
+        tenants: all that have events on the broker, because a version holds all of them.
     """
 
     def __init__(self, settings: Settings, name: str) -> None:
-        if not _NAME.match(name) or name == FIRST_GENERATION:
+        if not _NAME.match(name) or name == FIRST_VERSION:
             raise ConfigError(
-                f"a generation is called by up to 32 of a-z, 0-9 and '_', and not {FIRST_GENERATION!r}; {name!r} is none"
+                f"{name!r} is no name of a collection version: up to 32 of a-z, 0-9 and '_', and not {FIRST_VERSION!r}"
             )
         self.name = name
         self.tenants: tuple[str, ...] = ()
@@ -171,24 +174,24 @@ class Backfill:
         await self._opened.aclose()
 
     async def is_live(self) -> bool:
-        """Whether at least one name stands for this generation: then live workers write to it."""
+        """Return whether at least one alias points to this version: then live workers write to it."""
         return await self.store.on_client(lambda client: is_live(client, self.name))
 
     async def begin(self, start: Start | None) -> None:
-        """Create what is missing and go to the committed offsets, or to the start of a new generation.
+        """Create what is missing and go to the committed offsets, or to the start of a new version.
 
         Raises:
-            ConfigError: the generation has begun already, and a start is given.
+            ConfigError: the version has begun already, and a start is given.
         """
         created = await self.store.open()
         self._reader.assign(self._partitions)
         committed = {partition: await self._reader.committed(partition) for partition in self._partitions}
-        # Commits of an earlier generation of this name say nothing about collections that were empty a moment ago.
+        # Commits of an earlier version of this name say nothing about collections that were empty a moment ago.
         if created or all(offset is None for offset in committed.values()):
             committed = dict(await self._start_offsets(start or Start()))
             await self._commit(committed)
         elif start is not None:
-            raise ConfigError(f"generation {self.name!r} has begun already; drop it to begin elsewhere")
+            raise ConfigError(f"collection version {self.name!r} has begun already; drop it to begin elsewhere")
         for partition, offset in committed.items():
             # A partition that was added since has no commit, and is read from its beginning.
             self._reader.seek(partition, offset or 0)

@@ -87,7 +87,7 @@ async def write_facts(
 
 
 async def carry_over(live: Store, other: Store, tenants: Iterable[str]) -> None:
-    """Copy the facts of all tenants from the live collections to another generation's.
+    """Copy the facts of all tenants from the live collections to another version's.
 
     Raises:
         StoreUnavailable: Milvus does not answer.

@@ -1,4 +1,4 @@
-"""Generations of collections on a real Milvus Lite server."""
+"""Versions of the collections on a real Milvus Lite server."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import pytest
 
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import shared_encoder
-from sinks.collections import COLLECTIONS, drop_generation, list_generations, make_live
+from fleetlore.testing.clock import FakeClock
+from sinks.collections import COLLECTIONS, drop_version, list_versions, make_live
 from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
+from sinks.milvus import REFRESH_SECONDS, RESOLVE_SECONDS, MilvusStore
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def store_of(address: str, generation: str | None = None) -> MilvusStore:
-    return MilvusStore(address, "", shared_encoder(), Metrics("test"), generation)
+def store_of(address: str, version: str | None = None, clock: FakeClock | None = None) -> MilvusStore:
+    return MilvusStore(address, "", shared_encoder(), Metrics("test"), version, clock=clock)
 
 
 def row(id: str) -> dict[str, Any]:
@@ -28,36 +29,35 @@ async def ids(store: MilvusStore) -> set[str]:
     return {each["id"] async for each in store.rows("items", "acme")}
 
 
-async def test_a_generation_is_filled_beside_the_live_one_and_takes_its_names(own_milvus: str) -> None:
+async def test_a_version_is_filled_beside_the_live_one_and_takes_its_names(own_milvus: str) -> None:
     live, new = store_of(own_milvus), store_of(own_milvus, "v2")
     assert await live.open()
     assert await new.open()
     await live.upsert("items", [row("old")])
     await new.upsert("items", [row("new")])
     assert await ids(live) == {"acme/old"}
-    assert await live.on_client(list_generations) == {"main": True, "v2": False}
+    assert await live.on_client(list_versions) == {"main": True, "v2": False}
     with pytest.raises(ConfigError, match="'main' is live"):
-        await live.on_client(lambda client: drop_generation(client, "main"))
+        await live.on_client(lambda client: drop_version(client, "main"))
 
     await live.on_client(lambda client: make_live(client, "v2"))
     assert await ids(live) == {"acme/new"}
-    assert await live.on_client(list_generations) == {"main": False, "v2": True}
+    assert await live.on_client(list_versions) == {"main": False, "v2": True}
     with pytest.raises(ConfigError, match="'v2' is live"):
-        await live.on_client(lambda client: drop_generation(client, "v2"))
+        await live.on_client(lambda client: drop_version(client, "v2"))
 
-    await live.on_client(lambda client: drop_generation(client, "main"))
-    assert await live.on_client(list_generations) == {"v2": True}
+    await live.on_client(lambda client: drop_version(client, "main"))
+    assert await live.on_client(list_versions) == {"v2": True}
     assert await ids(live) == {"acme/new"}
     assert not await live.open()  # everything is there: nothing called `main` is made anew
-    assert await live.on_client(list_generations) == {"v2": True}
+    assert await live.on_client(list_versions) == {"v2": True}
     await live.close()
     await new.close()
 
 
-async def test_a_writer_goes_on_where_it_read_until_it_looks_again(
-    own_milvus: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer, reader, new = store_of(own_milvus), store_of(own_milvus), store_of(own_milvus, "v2")
+async def test_a_writer_goes_on_where_it_read_until_it_looks_again(own_milvus: str) -> None:
+    clock = FakeClock()
+    writer, reader, new = store_of(own_milvus, clock=clock), store_of(own_milvus), store_of(own_milvus, "v2")
     await writer.open()
     await new.open()
     assert await writer.resolve("items") == "items_main"
@@ -65,7 +65,7 @@ async def test_a_writer_goes_on_where_it_read_until_it_looks_again(
     await writer.upsert("items", [row("late")])
     assert await ids(reader) == set()
     assert await writer.resolve("items") == "items_main"  # asked a moment ago
-    monkeypatch.setattr("sinks.milvus.RESOLVE_SECONDS", 0.0)
+    clock.advance(RESOLVE_SECONDS)
     assert await writer.resolve("items") == "items_v2"
     await writer.upsert("items", [row("1")])
     assert set(await writer.get("items", ["acme/1", "acme/late"], "body")) == {"acme/1"}
@@ -77,8 +77,8 @@ async def test_a_writer_goes_on_where_it_read_until_it_looks_again(
 async def test_a_writer_does_not_wait_for_a_busy_milvus_to_learn_of_a_switch(
     own_milvus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sinks.milvus.REFRESH_SECONDS", 0.0)
-    writer, new = store_of(own_milvus), store_of(own_milvus, "v2")
+    clock = FakeClock()
+    writer, new = store_of(own_milvus, clock=clock), store_of(own_milvus, "v2")
     await writer.open()
     await new.open()
     assert await writer.resolve("items") == "items_main"
@@ -91,6 +91,7 @@ async def test_a_writer_does_not_wait_for_a_busy_milvus_to_learn_of_a_switch(
         return await answer(collection)
 
     monkeypatch.setattr(writer, "_ask", late)
+    clock.advance(REFRESH_SECONDS)
     assert await writer.resolve("items") == "items_main"  # asks meanwhile
     asked = writer._asked["items"]
     assert await writer.resolve("items") == "items_main" and writer._asked["items"] is asked

@@ -132,9 +132,8 @@ async def test_a_store_made_with_another_encoder_is_refused(store: MilvusStore, 
         await other.close()
 
 
-async def test_a_store_that_is_away_is_unavailable(encoder: StaticEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sinks.milvus.TIMEOUT_SECONDS", 1.0)
-    store = MilvusStore(f"http://127.0.0.1:{free_port()}", "", encoder, Metrics("test"))
+async def test_a_store_that_is_away_is_unavailable(encoder: StaticEncoder) -> None:
+    store = MilvusStore(f"http://127.0.0.1:{free_port()}", "", encoder, Metrics("test"), timeout_seconds=1.0)
     for attempt in (store.open(), store.upsert("items", [item("a", "1")]), store.get("items", ["a/1"], "body")):
         with pytest.raises(StoreUnavailable, match="Milvus"):
             await attempt
@@ -186,7 +185,7 @@ async def test_what_the_server_refuses_is_told_from_an_outage(milvus: str, store
 
 
 async def test_a_collection_that_is_missing_is_an_outage(milvus: str, encoder: StaticEncoder, tenant: str) -> None:
-    nowhere = MilvusStore(milvus, "", encoder, Metrics("test"), generation="nowhere")
+    nowhere = MilvusStore(milvus, "", encoder, Metrics("test"), version="nowhere")
     with pytest.raises(StoreUnavailable, match="does not exist"):
         await nowhere.upsert("items", [item(tenant, "1")])
     await nowhere.close()

@@ -21,7 +21,7 @@ from fleetlore.risk.encoder import shared_encoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
-from sinks.collections import list_generations, make_live
+from sinks.collections import list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
@@ -69,8 +69,8 @@ async def send(settings: Settings, events: Sequence[Event]) -> None:
         await emitter.close()
 
 
-async def known(settings: Settings, generation: str | None = None) -> Knowledge:
-    store = MilvusStore(settings.milvus, "", shared_encoder(), Metrics("test"), generation)
+async def known(settings: Settings, version: str | None = None) -> Knowledge:
+    store = MilvusStore(settings.milvus, "", shared_encoder(), Metrics("test"), version)
     try:
         return await read_knowledge(store, TENANT)
     finally:
@@ -90,7 +90,7 @@ async def committed(settings: Settings, group: str) -> dict[int, int]:
 
 
 @pytest.mark.slow
-async def test_a_generation_takes_over_from_a_live_worker_and_nothing_is_lost(
+async def test_a_version_takes_over_from_a_live_worker_and_nothing_is_lost(
     tmp_path: Path, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = world_events(900)
@@ -116,7 +116,7 @@ async def test_a_generation_takes_over_from_a_live_worker_and_nothing_is_lost(
                     await asyncio.sleep(0.2)
 
         def late_switch(client: MilvusClient, name: str) -> None:
-            """What came in since the generation caught up is worked into the old collections first."""
+            """What came in since the version caught up is worked into the old collections first."""
             asyncio.run_coroutine_threadsafe(worked_in_elsewhere(), loop).result(DRAIN_SECONDS)
             make_live(client, name)
 
@@ -194,8 +194,8 @@ async def test_the_commands(own_milvus: str, broker: EmbeddedBroker) -> None:
     assert await command("drop", "main", "--milvus", own_milvus) == (0, "main is dropped.\n")
     for wrong, said in (
         (("drop", "v2", "--milvus", own_milvus), "live"),
-        (("switch", "v3", *both), "no generation"),
-        (("run", "No Name", *both), "is none"),
+        (("switch", "v3", *both), "no collection version"),
+        (("run", "No Name", *both), "is no name"),
         (("run", "v3", *both, "--from", "yesterday"), "ISO 8601"),
         (("run", "v3", *both, "--from", "2026-05-01", "--from-offset", "1"), "exclude"),
     ):
@@ -228,7 +228,7 @@ async def test_a_switch_that_died_half_way_is_ended_by_the_next(
     assert [await fresh(own_milvus, name) for name in names] == ["patterns_v2", "judgments_main", "items_main"]
     await switch(settings, "v2")
     assert [await fresh(own_milvus, name) for name in names] == ["patterns_v2", "judgments_v2", "items_v2"]
-    assert await live.on_client(list_generations) == {"main": False, "v2": True}
+    assert await live.on_client(list_versions) == {"main": False, "v2": True}
     await live.close()
 
 

@@ -23,8 +23,8 @@ from streams.offline.facts import carry_over, forget_facts, known_facts, load_fa
 pytestmark = pytest.mark.timeout(300)
 
 
-def store_of(address: str, generation: str | None = None) -> MilvusStore:
-    return MilvusStore(address, "", shared_encoder(), Metrics("test"), generation)
+def store_of(address: str, version: str | None = None) -> MilvusStore:
+    return MilvusStore(address, "", shared_encoder(), Metrics("test"), version)
 
 
 async def told(broker: str, tenant: str) -> set[str]:
