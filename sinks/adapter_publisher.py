@@ -22,8 +22,8 @@ from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
+from fleetlore.risk.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.risk.registry import RegistryView
-from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, BlobStore
 from fleetlore.wire.adapter_manifest import (
     ADAPTER,
     CANARY,
@@ -58,7 +58,7 @@ class AdapterPublisher:
         store: LocalMirror | None = None,
         *,
         trusted: str = "",
-        storage: BlobStore | None = None,
+        blob_store: BlobStore | None = None,
         clock: Clock | None = None,
         timeout_seconds: float = 20.0,
     ) -> None:
@@ -67,7 +67,7 @@ class AdapterPublisher:
         self._key = key
         self._trusted = public_keys(key.public_base64, trusted)
         self._store = store
-        self._storage = storage or BlobStore("")
+        self._blob_store = blob_store or BlobStore("")
         self._clock = clock or SystemClock()
         self._timeout_seconds = timeout_seconds
         self._producer: AIOKafkaProducer | None = None
@@ -78,9 +78,9 @@ class AdapterPublisher:
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None
-        storage = BlobStore(settings.weights_storage)
+        blob_store = BlobStore(settings.weights_storage)
         key = load_signing_key(settings.signing_key)
-        return cls(settings.broker, key, store, trusted=settings.public_key, storage=storage, clock=clock)
+        return cls(settings.broker, key, store, trusted=settings.public_key, blob_store=blob_store, clock=clock)
 
     async def __aenter__(self) -> AdapterPublisher:
         producer = make_producer(self._bootstrap, request_timeout_ms=int(self._timeout_seconds * 1000))
@@ -103,25 +103,25 @@ class AdapterPublisher:
 
         Raises BrokerUnavailable also when weights that lie elsewhere cannot be fetched.
         """
-        inbox = await self._known(tenant)
-        reference = inbox.elsewhere()
+        registry = await self._known(tenant)
+        reference = registry.elsewhere()
         if reference is not None:
             try:
-                inbox.fetched(reference, await asyncio.to_thread(self._storage.fetch, reference))
+                registry.fetched(reference, await asyncio.to_thread(self._blob_store.fetch, reference))
             except AdapterRefused as refusal:
                 raise BrokerUnavailable(f"the weights in service are not to be had: {refusal}") from refusal
-        return inbox
+        return registry
 
     async def _known(self, tenant: str) -> RegistryView:
-        inbox = await self._on_topics(tenant)
+        registry = await self._on_topics(tenant)
         if self._store is not None:
             for version, (weights, manifest) in self._store.versions(tenant).items():
-                _offer(inbox, "adapters.weights", version.encode(), weights)
-                _offer(inbox, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
-            _offer(inbox, "adapters.pointers", f"{ADAPTER}/{CHANNEL}".encode(), self._store.pointer(tenant))
+                _offer(registry, "adapters.weights", version.encode(), weights)
+                _offer(registry, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
+            _offer(registry, "adapters.pointers", f"{ADAPTER}/{CHANNEL}".encode(), self._store.pointer(tenant))
             for revocation in self._store.revocations(tenant):
-                _offer(inbox, "adapters.pointers", REVOKED.encode(), revocation)
-        return inbox
+                _offer(registry, "adapters.pointers", REVOKED.encode(), revocation)
+        return registry
 
     async def publish(
         self,
@@ -142,7 +142,7 @@ class AdapterPublisher:
         known = known or await self._known(manifest.tenant)
         signed = self._key.sign(manifest)
         if len(weights) > MAX_INLINE_BYTES:
-            reference = await asyncio.to_thread(self._storage.put, manifest.tenant, manifest.version, weights)
+            reference = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
             weights = reference.to_json()
         if self._store is not None:
             self._store.save(manifest.tenant, manifest.version, weights, signed)
@@ -173,24 +173,24 @@ class AdapterPublisher:
 
         Raises ConfigError when no such version, or more than one, is published.
         """
-        return await self._insist(tenant, lambda inbox: (_one_of(inbox, version), reason, pinned))
+        return await self._insist(tenant, lambda registry: (_one_of(registry, version), reason, pinned))
 
     async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:
         """Let the trainer move the channel again. Raises ConfigError when there is no channel yet."""
-        return await self._insist(tenant, lambda inbox: (_as_it_is(inbox)[0], reason, False))
+        return await self._insist(tenant, lambda registry: (_as_it_is(registry)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
         """Let nobody run a version any more. If it is the channel's, the newest other one takes its place; None if none is left.
 
         Raises ConfigError when no such version, or more than one, is published.
         """
-        inbox = await self._known(tenant)
-        version = _one_of(inbox, version)
+        registry = await self._known(tenant)
+        version = _one_of(registry, version)
         await self._revoke(tenant, "version", version, reason)
-        if inbox.canary is None and (inbox.pointer is None or inbox.pointer.version != version):
-            return inbox.pointer
-        left = sorted((m for m in inbox.versions.values() if m.version != version), key=lambda m: m.ordinal)
-        stable = inbox.pointer.version if inbox.pointer and inbox.pointer.version != version else None
+        if registry.canary is None and (registry.pointer is None or registry.pointer.version != version):
+            return registry.pointer
+        left = sorted((m for m in registry.versions.values() if m.version != version), key=lambda m: m.ordinal)
+        stable = registry.pointer.version if registry.pointer and registry.pointer.version != version else None
         target = stable or (left[-1].version if left else None)
         return None if target is None else await self._insist(tenant, lambda _: (target, reason, False))
 
@@ -228,19 +228,19 @@ class AdapterPublisher:
         return len(missing)
 
     async def _on_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView:
-        inbox = RegistryView(tenant, self._trusted)
+        registry = RegistryView(tenant, self._trusted)
         names = {topic(tenant, name): name for name in kinds}
         for record in await read_to_end(self._bootstrap, names, self._timeout_seconds):
-            _offer(inbox, names[record.topic], record.key or b"", record.value)
-        return inbox
+            _offer(registry, names[record.topic], record.key or b"", record.value)
+        return registry
 
     async def _insist(self, tenant: str, decide: Callable[[RegistryView], tuple[str, str, bool]]) -> AdapterPointer:
         """Move the stable channel to what `decide` says of it (version, reason, pinned), whoever else moves it meanwhile."""
         while True:
-            inbox = await self._known(tenant)
-            version, reason, pinned = decide(inbox)
+            registry = await self._known(tenant)
+            version, reason, pinned = decide(registry)
             with contextlib.suppress(ChannelMoved):
-                return await self._point(inbox, version, reason, pinned=pinned)
+                return await self._point(registry, version, reason, pinned=pinned)
 
     async def _point(
         self,
@@ -264,17 +264,17 @@ class AdapterPublisher:
             self._store.point(known.tenant, signed)
         return pointer
 
-    async def _forget_old(self, inbox: RegistryView, newest: AdapterManifest) -> None:
+    async def _forget_old(self, registry: RegistryView, newest: AdapterManifest) -> None:
         """Compaction never drops a key by itself, and every version is a key of its own."""
-        others = (manifest for manifest in inbox.versions.values() if manifest.version != newest.version)
+        others = (manifest for manifest in registry.versions.values() if manifest.version != newest.version)
         for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - KEPT_VERSIONS]:
             if manifest.version != newest.parent:
-                await self._send(inbox.tenant, "adapters.manifests", manifest.key, None)
-                await self._send(inbox.tenant, "adapters.weights", manifest.version.encode(), None)
-                if inbox.reference(manifest.version) is not None:
-                    await asyncio.to_thread(self._storage.drop, inbox.tenant, manifest.version)
+                await self._send(registry.tenant, "adapters.manifests", manifest.key, None)
+                await self._send(registry.tenant, "adapters.weights", manifest.version.encode(), None)
+                if registry.reference(manifest.version) is not None:
+                    await asyncio.to_thread(self._blob_store.drop, registry.tenant, manifest.version)
                 if self._store is not None:
-                    self._store.drop(inbox.tenant, manifest.version)
+                    self._store.drop(registry.tenant, manifest.version)
 
     async def _send(self, tenant: str, name: str, key: bytes, value: bytes | None) -> None:
         if self._producer is None:
@@ -285,21 +285,21 @@ class AdapterPublisher:
             raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
 
 
-def _one_of(inbox: RegistryView, version: str) -> str:
-    matching = [known for known in inbox.versions if known.startswith(version)]
+def _one_of(registry: RegistryView, version: str) -> str:
+    matching = [known for known in registry.versions if known.startswith(version)]
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
     return matching[0]
 
 
-def _as_it_is(inbox: RegistryView) -> tuple[str, str, bool]:
-    pointer = inbox.pointer
+def _as_it_is(registry: RegistryView) -> tuple[str, str, bool]:
+    pointer = registry.pointer
     if pointer is None:
         raise ConfigError("nothing is published that could be pinned")
     return pointer.version, pointer.reason, pointer.pinned
 
 
-def _offer(inbox: RegistryView, name: str, key: bytes, value: bytes | None) -> None:
+def _offer(registry: RegistryView, name: str, key: bytes, value: bytes | None) -> None:
     # What every agent would refuse is no version of ours: it does not count.
     with contextlib.suppress(AdapterRefused):
-        inbox.take(name, key, value)
+        registry.take(name, key, value)

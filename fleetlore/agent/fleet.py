@@ -241,10 +241,10 @@ class Fleet:
         return dict(self._subscriber.refused) if self._subscriber is not None else {}
 
     def _new_subscriber(self) -> AdapterSubscriber:
+        from fleetlore.risk.blob_store import BlobStore
         from fleetlore.risk.model import RiskModel
         from fleetlore.risk.network import load_base
         from fleetlore.risk.subscriber import AdapterSubscriber
-        from fleetlore.risk.weights_storage import BlobStore
         from fleetlore.wire.adapter_manifest import public_keys
 
         return AdapterSubscriber(
@@ -254,7 +254,7 @@ class Fleet:
             public_keys(self.settings.public_key),
             RiskModel(load_base(self.settings.base)),
             idle=lambda: self._open_actions == 0,
-            storage=BlobStore(self.settings.weights_storage),
+            blob_store=BlobStore(self.settings.weights_storage),
             clock=self.clock,
         )
 

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from fleetlore.errors import AdapterRefused
+from fleetlore.risk.blob_store import MAX_WEIGHTS_BYTES, sha256_of
 from fleetlore.risk.encoder import StaticEncoder, Vectors, shared_encoder
 from fleetlore.risk.inference import NOTHING, InferenceEngine, KVCache
 from fleetlore.risk.network import (
@@ -34,7 +35,6 @@ from fleetlore.risk.network import (
     read_adapter,
 )
 from fleetlore.risk.session_texts import StepLike, action_text, session_texts
-from fleetlore.risk.weights_storage import MAX_WEIGHTS_BYTES, sha256_of
 from fleetlore.wire.adapter_manifest import AdapterManifest, Probe
 
 PROBE_TOLERANCE = 1e-3
@@ -86,7 +86,7 @@ class LoadedAdapter:
     manifest: AdapterManifest
     engine: InferenceEngine
     signatures: Vectors
-    centres: Vectors
+    prototypes: Vectors
     sessions: PrefixCache
 
 
@@ -203,7 +203,7 @@ class RiskModel:
         prefix = current.sessions.longest(texts)
         fresh = texts[len(prefix) :]
         vectors = self.encoder.encode([texts[0], *fresh, *(action_text(*candidates[index]) for index in asked)])
-        if len(current.centres) and float((current.centres @ vectors[0]).max()) < current.manifest.familiar.least:
+        if len(current.prototypes) and float((current.prototypes @ vectors[0]).max()) < current.manifest.familiar.least:
             return found
         prefix, fails, ineffective, signatures = current.engine.read(prefix, vectors[1:], len(asked))
         if fresh:
@@ -232,10 +232,10 @@ class RiskModel:
             raise AdapterRefused("structure", f"rank {manifest.rank}, targets {manifest.targets}")
         try:
             signatures = unpacked(tuple(known.vector for known in manifest.signatures), SIGNATURE)
-            centres = unpacked(manifest.familiar.centres, TEXT_DIMENSIONS)
+            prototypes = unpacked(manifest.familiar.centres, TEXT_DIMENSIONS)
         except ValueError as error:
             raise AdapterRefused("structure", f"signatures or goals: {error}") from error
-        return LoadedAdapter(manifest, self._merged(weights, manifest), signatures, centres, PrefixCache())
+        return LoadedAdapter(manifest, self._merged(weights, manifest), signatures, prototypes, PrefixCache())
 
     def apply(self, loaded: LoadedAdapter) -> None:
         """Put a prepared version into use: one assignment."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import orjson
 
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, WeightsReference, reference_in, sha256_of
+from fleetlore.risk.blob_store import MAX_INLINE_BYTES, WeightsReference, parse_reference, sha256_of
 from fleetlore.wire.adapter_manifest import (
     ADAPTER,
     CANARY,
@@ -114,7 +114,7 @@ class RegistryView:
             return
         if len(value) > MAX_INLINE_BYTES:
             raise AdapterRefused("oversized", f"{len(value)} bytes of weights")
-        reference = reference_in(value)
+        reference = parse_reference(value)
         if reference is not None:
             if reference.sha256 != version:
                 raise AdapterRefused("tampered", f"a reference to {reference.sha256[:12]} as {version[:12]}")

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.feed import STOP_SECONDS, RegistryFollower, feed_of
+from fleetlore.risk.blob_store import BlobStore, WeightsReference
 from fleetlore.risk.model import LoadedAdapter, RiskModel
 from fleetlore.risk.registry import RegistryView
-from fleetlore.risk.weights_storage import BlobStore, WeightsReference
+from fleetlore.risk.registry_follower import STOP_SECONDS, RegistryFollower, shared_follower
 from fleetlore.wire.adapter_manifest import PublicKeys
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class AdapterSubscriber:
 
     Args:
         idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
-        storage: where weights may be fetched from that are too large for a record; nowhere as it is.
+        blob_store: where weights may be fetched from that are too large for a record; nowhere as it is.
 
     Attributes:
         refused: how many records and versions were refused, by reason.
@@ -52,7 +52,7 @@ class AdapterSubscriber:
         risk_model: RiskModel,
         *,
         idle: Callable[[], bool] = lambda: True,
-        storage: BlobStore | None = None,
+        blob_store: BlobStore | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.risk_model = risk_model
@@ -62,13 +62,13 @@ class AdapterSubscriber:
         self._agent = agent
         self._idle = idle
         self._clock = clock or SystemClock()
-        self._inbox = RegistryView(tenant, trusted, agent)
-        self._storage = storage or BlobStore("")
+        self._registry = RegistryView(tenant, trusted, agent)
+        self._blob_store = blob_store or BlobStore("")
         self._staging = asyncio.Lock()
         self._fetch: asyncio.Task[None] | None = None
         self._refetch: tuple[WeightsReference, float] | None = None
         self._pending: _Staged | None = None
-        self._feed: RegistryFollower | None = None
+        self._follower: RegistryFollower | None = None
         self._joining: asyncio.Task[None] | None = None
 
     @property
@@ -78,8 +78,8 @@ class AdapterSubscriber:
 
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
-        self._feed = feed_of(self._bootstrap, self._tenant)
-        self._joining = asyncio.create_task(self._feed.join(self), name="fleetlore-adapters-join")
+        self._follower = shared_follower(self._bootstrap, self._tenant)
+        self._joining = asyncio.create_task(self._follower.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:
         """Stop following. The risk model stays on the version it has."""
@@ -88,17 +88,17 @@ class AdapterSubscriber:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=STOP_SECONDS)
-        if self._feed is not None:
-            await self._feed.leave(self)
-        self._feed = self._joining = self._fetch = None
+        if self._follower is not None:
+            await self._follower.leave(self)
+        self._follower = self._joining = self._fetch = None
 
     async def caught_up(self, timeout_seconds: float) -> bool:
         """Wait until all that the topics held at the start has been read and staged; False when the time is up."""
-        if self._feed is None or self._joining is None:
+        if self._follower is None or self._joining is None:
             return False
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._feed.caught_up()
+                await self._follower.caught_up()
                 await asyncio.shield(self._joining)
         except TimeoutError:
             return False
@@ -116,7 +116,7 @@ class AdapterSubscriber:
     async def take(self, name: str, key: bytes, value: bytes | None) -> None:
         """One record of the topic `name` (`adapters.weights`, …): keep it, and stage what it completes."""
         try:
-            self._inbox.take(name, key, value)
+            self._registry.take(name, key, value)
         except AdapterRefused as refusal:
             what = key.decode(errors="replace")[:100]
             self._refuse(refusal, what)
@@ -134,14 +134,14 @@ class AdapterSubscriber:
             await self._stage_next()
 
     async def _stage_next(self) -> None:
-        pointer = self._inbox.pointer
+        pointer = self._registry.pointer
         self._leave_revoked()
         if pointer is None or pointer.version == self.version:
             self._pending = None  # a pointer that went back to the version in use takes away what was waiting
             return
         if self._pending is not None and self._pending.version == pointer.version:
             return
-        complete = self._inbox.complete()
+        complete = self._registry.complete()
         if complete is None:
             self._fetch_later()
             return
@@ -156,11 +156,11 @@ class AdapterSubscriber:
                 # On a thread: merging takes ~20 ms, which the agent's event loop should not feel.
                 loaded = await asyncio.to_thread(self.risk_model.prepare, weights, manifest)
         except AdapterRefused as refusal:
-            self._inbox.reject(manifest.version)
+            self._registry.reject(manifest.version)
             self._refuse(refusal, manifest.version)
             self._ack(manifest.version, refusal.reason, self._clock.monotonic() - began)
             return
-        if self._inbox.complete() is None or self._inbox.pointer != pointer:
+        if self._registry.complete() is None or self._registry.pointer != pointer:
             return  # rolled back or revoked while it was merged: what came meanwhile is staged next
         self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
         if self._idle():
@@ -168,7 +168,7 @@ class AdapterSubscriber:
 
     def _fetch_later(self) -> None:
         """Beside the records that go on coming: a rollback must not wait for a storage that is slow."""
-        reference = self._inbox.elsewhere()
+        reference = self._registry.elsewhere()
         if reference is None or (self._fetch is not None and not self._fetch.done()):
             return
         if self._refetch is None or self._refetch[0] != reference or self._refetch[1] <= self._clock.monotonic():
@@ -177,7 +177,7 @@ class AdapterSubscriber:
     async def _fetched(self, reference: WeightsReference) -> None:
         began = self._clock.monotonic()
         try:
-            self._inbox.fetched(reference, await asyncio.to_thread(self._storage.fetch, reference))
+            self._registry.fetched(reference, await asyncio.to_thread(self._blob_store.fetch, reference))
         except AdapterRefused as refusal:
             now = self._clock.monotonic()
             self._refetch = reference, now + REFETCH_SECONDS
@@ -188,10 +188,10 @@ class AdapterSubscriber:
 
     def _leave_revoked(self) -> None:
         """What is revoked is not run until something better comes: without a version the risk model abstains."""
-        if self._pending is not None and self._inbox.revoked(self._pending.version):
+        if self._pending is not None and self._registry.revoked(self._pending.version):
             self._pending = None
         version = self.version
-        if version is not None and self._inbox.revoked(version):
+        if version is not None and self._registry.revoked(version):
             log.warning("adapter %s is revoked: the risk model abstains until another one comes", version[:12])
             self.risk_model.reset()
             self._ack(version, "revoked", 0.0)
@@ -202,10 +202,10 @@ class AdapterSubscriber:
 
     def _ack(self, version: str, result: str, load_seconds: float, key: str | None = None) -> None:
         """Under a `key` of its own what is said does not take the place of which version the agent runs."""
-        if self._feed is None:
+        if self._follower is None:
             return
-        pointer = self._inbox.pointer
-        self._feed.ack(
+        pointer = self._registry.pointer
+        self._follower.ack(
             key or self._agent,
             {
                 "agent": self._agent,

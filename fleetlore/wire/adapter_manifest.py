@@ -78,7 +78,7 @@ class FailureSignature:
 
 
 @dataclass(frozen=True, slots=True)
-class Familiar:
+class GoalPrototypes:
     """Goals that the version has learned from, as centres of clusters: base64 of 256 little-endian float16 each.
 
     least: cosine to the nearest centre below which a goal is of another kind; 1 in 50 of those learned would lie below it, had their own
@@ -163,7 +163,7 @@ class AdapterManifest:
     torch: str = ""
     judges: dict[str, int] = field(default_factory=dict)
     signatures: tuple[FailureSignature, ...] = ()
-    familiar: Familiar = Familiar()
+    familiar: GoalPrototypes = GoalPrototypes()
     privacy: PrivacyLedger | None = None
     vain_tools: tuple[str, ...] = ()
     schema: int = SCHEMA
@@ -300,7 +300,7 @@ def _manifest(data: bytes) -> AdapterManifest:
         body["batches"] = tuple(_batch(entry) for entry in body.get("batches", ()))
         body["signatures"] = tuple(FailureSignature(**entry) for entry in body.get("signatures", ()))
         familiar = body.get("familiar", {})
-        body["familiar"] = Familiar(tuple(familiar.get("centres", ())), float(familiar.get("least", -1.0)))
+        body["familiar"] = GoalPrototypes(tuple(familiar.get("centres", ())), float(familiar.get("least", -1.0)))
         if body.get("privacy") is not None:
             ledger = body["privacy"]
             spent = tuple((float(n), float(q), int(s)) for n, q, s in ledger["spent"])

@@ -11,7 +11,7 @@ import torch
 
 from fleetlore.risk.model import packed
 from fleetlore.risk.network import RiskNetwork
-from fleetlore.wire.adapter_manifest import FailureSignature, Familiar
+from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes
 from models.data.dataset import Example, collate
 from models.promotion.metrics import CHUNK
 
@@ -38,7 +38,7 @@ def signatures_of(network: RiskNetwork, examples: Sequence[Example]) -> tuple[Fa
     return tuple(FailureSignature(pattern, tool, packed(_unit(found[pattern, tool]))) for pattern, tool in most)
 
 
-def goal_prototypes(examples: Sequence[Example]) -> Familiar:
+def goal_prototypes(examples: Sequence[Example]) -> GoalPrototypes:
     """Centres of the goals' vectors by spherical k-means, begun with the goals that lie farthest apart.
 
     What is another kind of goal is told by leaving kinds out: how near would those that were learned be, had their own kind not been learned?
@@ -47,7 +47,7 @@ def goal_prototypes(examples: Sequence[Example]) -> Familiar:
     goals = np.unique(np.array([example.vectors[0] for example in examples], dtype=np.float32), axis=0)
     goals = goals[np.linalg.norm(goals, axis=1) > 0] if len(goals) else goals
     if not len(goals):
-        return Familiar()
+        return GoalPrototypes()
     prototypes = [_unit(list(goals))]
     while len(prototypes) < min(MAX_PROTOTYPES, len(goals)):
         nearest = (goals @ np.array(prototypes).T).max(axis=1)
@@ -62,7 +62,7 @@ def goal_prototypes(examples: Sequence[Example]) -> Familiar:
     if len(prototypes) > 1:
         similarity[np.arange(len(goals)), similarity.argmax(axis=1)] = -1.0
     least = float(np.quantile(similarity.max(axis=1), UNFAMILIAR_SHARE))
-    return Familiar(tuple(packed(prototype) for prototype in prototypes), round(least, 4))
+    return GoalPrototypes(tuple(packed(prototype) for prototype in prototypes), round(least, 4))
 
 
 def _unit(vectors: Sequence[Floats]) -> Floats:

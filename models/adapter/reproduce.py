@@ -11,7 +11,15 @@ import torch
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.risk.network import LORA_TARGETS, Base, adapter_shapes, probe_answers
-from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, DataRange, Familiar, Place, Probe, TrainedBatch
+from fleetlore.wire.adapter_manifest import (
+    ADAPTER,
+    AdapterManifest,
+    DataRange,
+    GoalPrototypes,
+    Place,
+    Probe,
+    TrainedBatch,
+)
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.admission import WaitingSession
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, version_of
@@ -101,7 +109,7 @@ class Provenance:
             judges=dict(self.judges),
             # Both are made of single sessions, which no noise has covered.
             signatures=() if ledger else signatures_of(network, known),
-            familiar=Familiar() if ledger else goal_prototypes(known),
+            familiar=GoalPrototypes() if ledger else goal_prototypes(known),
             privacy=ledger,
         )
 

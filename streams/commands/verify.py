@@ -75,27 +75,27 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
 
     import torch
 
+    from fleetlore.risk.blob_store import BlobStore
     from fleetlore.risk.encoder import shared_encoder
     from fleetlore.risk.network import load_base
     from fleetlore.risk.registry import RegistryView
-    from fleetlore.risk.weights_storage import BlobStore
     from fleetlore.wire.adapter_manifest import public_keys
     from models.adapter.reproduce import reproduce
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
-    inbox = RegistryView(tenant, public_keys(settings.public_key))
+    registry = RegistryView(tenant, public_keys(settings.public_key))
     names = {topic(tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests")}
     for record in await read_to_end(settings.broker, names, timeout_seconds):
         try:
-            inbox.take(names[record.topic], record.key or b"", record.value)
+            registry.take(names[record.topic], record.key or b"", record.value)
         except AdapterRefused:
             continue  # somebody else's: no agent takes it either
-    matching = [known for known in inbox.versions if version and known.startswith(version)]
+    matching = [known for known in registry.versions if version and known.startswith(version)]
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
-    manifest = inbox.versions[matching[0]]
-    parent = inbox.weights(manifest.parent) if manifest.parent else None
-    reference = inbox.reference(manifest.parent) if manifest.parent else None
+    manifest = registry.versions[matching[0]]
+    parent = registry.weights(manifest.parent) if manifest.parent else None
+    reference = registry.reference(manifest.parent) if manifest.parent else None
     if reference is not None:
         parent = BlobStore(settings.weights_storage).fetch(reference)
     if manifest.parent and parent is None:

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 
 from fleetlore.risk.model import RiskModel, packed
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.wire.adapter_manifest import FailureSignature, Familiar
+from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes
 from fleetlore.wire.trajectory import Step
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
@@ -208,7 +208,7 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
     first, second = random_weights(1), random_weights(2)
     told = {
         "tools": ("sql", "shell"),
-        "familiar": Familiar((packed(goal.astype(np.float32)),), 0.9),
+        "familiar": GoalPrototypes((packed(goal.astype(np.float32)),), 0.9),
         "signatures": (FailureSignature("p1", "shell", packed(np.full(64, 0.125, np.float32))),),
         "metrics": {"größe": 1e-7, "whole": 3.0},
     }

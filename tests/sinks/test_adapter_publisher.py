@@ -13,11 +13,11 @@ from aiokafka import AIOKafkaProducer
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.risk import subscriber as subscribing
+from fleetlore.risk.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.risk.listing import read_adapters, read_to_end
 from fleetlore.risk.model import RiskModel
 from fleetlore.risk.registry import RegistryView
 from fleetlore.risk.subscriber import AdapterSubscriber
-from fleetlore.risk.weights_storage import MAX_INLINE_BYTES, BlobStore
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.adapter_manifest import AdapterManifest, in_cohort, public_keys
 from fleetlore.wire.topics import topic
@@ -38,7 +38,7 @@ async def publisher(
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=2)
     key = create_signing_key(tmp_path / "key")
     store, storage = LocalMirror(tmp_path / "store"), BlobStore(f"file://{tmp_path}/shared")
-    async with AdapterPublisher(broker.address, key, store, storage=storage) as running:
+    async with AdapterPublisher(broker.address, key, store, blob_store=storage) as running:
         yield running
 
 
@@ -49,7 +49,7 @@ async def follow(broker: EmbeddedBroker, tenant: str, tmp_path: Path) -> AsyncIt
 
     async def start(agent: str = "a1", shared: str = "shared") -> AdapterSubscriber:
         storage = BlobStore(f"file://{tmp_path}/{shared}")
-        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, RiskModel(), storage=storage)
+        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, RiskModel(), blob_store=storage)
         await subscriber.start()
         running.append(subscriber)
         assert await subscriber.caught_up(40)
@@ -175,7 +175,7 @@ async def test_agents_of_one_process_share_a_connection(
     publisher: AdapterPublisher, follow: Follow, tenant: str
 ) -> None:
     one, other = await follow("one"), await follow("other")
-    assert one._feed is other._feed
+    assert one._follower is other._follower
     await one.close()
     await publisher.publish(*version(tenant, 1))
     await until(lambda: other.version is not None)

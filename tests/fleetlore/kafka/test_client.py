@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 from fleetlore.emit.emitter import Emitter
 from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connect, disconnect
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.risk.feed import RegistryFollower
+from fleetlore.risk.registry_follower import RegistryFollower
 from fleetlore.wire.events import TOOL, Event
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker

@@ -25,7 +25,7 @@ from fleetlore.risk.model import KEPT_SESSIONS, PrefixCache, RiskModel, packed, 
 from fleetlore.risk.network import MAX_STEPS, read_adapter
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.clock import FakeClock
-from fleetlore.wire.adapter_manifest import AdapterManifest, FailureSignature, Familiar, Probe
+from fleetlore.wire.adapter_manifest import AdapterManifest, FailureSignature, GoalPrototypes, Probe
 from fleetlore.wire.trajectory import Step
 
 STEPS = [
@@ -132,8 +132,8 @@ def test_swapping_changes_the_version_and_the_scores() -> None:
     assert risk_model.failure_probabilities(STEPS, "g", CANDIDATES) != before
 
 
-def familiar_with(*goals: str) -> Familiar:
-    return Familiar(tuple(packed(vector) for vector in shared_encoder().encode(goals)), 0.8)
+def familiar_with(*goals: str) -> GoalPrototypes:
+    return GoalPrototypes(tuple(packed(vector) for vector in shared_encoder().encode(goals)), 0.8)
 
 
 def test_it_abstains_on_goals_of_another_kind() -> None:

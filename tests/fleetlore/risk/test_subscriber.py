@@ -11,10 +11,10 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fleetlore.risk.feed import RegistryFollower
+from fleetlore.risk.blob_store import BlobStore
 from fleetlore.risk.model import LoadedAdapter, RiskModel
+from fleetlore.risk.registry_follower import RegistryFollower
 from fleetlore.risk.subscriber import AdapterSubscriber
-from fleetlore.risk.weights_storage import BlobStore
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
 from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, Revocation, SigningKey, public_keys
 
@@ -42,13 +42,13 @@ def busy() -> list[bool]:
 @pytest.fixture
 def subscriber(busy: list[bool]) -> AdapterSubscriber:
     subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, RiskModel(), idle=lambda: not busy[0])
-    subscriber._feed = RegistryFollower("nowhere:1", "acme")
+    subscriber._follower = RegistryFollower("nowhere:1", "acme")
     return subscriber
 
 
 def acks(subscriber: AdapterSubscriber) -> list[dict[str, Any]]:
-    assert subscriber._feed is not None
-    return [orjson.loads(value) for _, value in subscriber._feed._acks]
+    assert subscriber._follower is not None
+    return [orjson.loads(value) for _, value in subscriber._follower._acks]
 
 
 async def test_an_idle_agent_gets_it_at_once(subscriber: AdapterSubscriber) -> None:
@@ -117,8 +117,8 @@ async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(subscribe
     for _ in range(3):
         await subscriber.take("adapters.manifests", manifest.key, b"{}")
     assert sum(subscriber.refused.values()) == 3
-    assert subscriber._feed is not None
-    assert [key for key, _ in subscriber._feed._acks] == [b"a1", b"a1/refused"]
+    assert subscriber._follower is not None
+    assert [key for key, _ in subscriber._follower._acks] == [b"a1", b"a1/refused"]
     told = acks(subscriber)[-1]
     assert (told["agent"], told["version"]) == ("a1", manifest.key.decode()) and told["result"] in subscriber.refused
 
@@ -156,8 +156,8 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that lie elsewhere are folded beside the records that go on coming."""
-    storage = BlobStore(f"file://{tmp_path}")
-    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, RiskModel(), storage=storage)
+    blob_store = BlobStore(f"file://{tmp_path}")
+    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, RiskModel(), blob_store=blob_store)
     await deliver(subscriber, *version(1), 1)
     weights, manifest = version(2)
     folding, revoked = threading.Event(), threading.Event()
@@ -170,7 +170,7 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
 
     monkeypatch.setattr(subscriber.risk_model, "prepare", slow)
     monkeypatch.setattr(subscriber.risk_model, "apply", lambda loaded: run.append(loaded))
-    await deliver(subscriber, storage.put("acme", manifest.version, weights).to_json(), manifest, 2)
+    await deliver(subscriber, blob_store.put("acme", manifest.version, weights).to_json(), manifest, 2)
     assert await asyncio.to_thread(folding.wait, 30)
     revocation = Revocation(ADAPTER, "acme", "version", manifest.version, "bad", 0.0)
     told = asyncio.create_task(subscriber.take("adapters.pointers", revocation.key, KEY.sign(revocation)))

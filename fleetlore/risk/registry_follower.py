@@ -44,7 +44,7 @@ class Subscriber(Protocol):
 
 
 class RegistryFollower:
-    """The topics of one tenant; use `feed_of`. Survives broker outages."""
+    """The topics of one tenant; use `shared_follower`. Survives broker outages."""
 
     def __init__(
         self, bootstrap: str, tenant: str, make_producer: Callable[[str], AIOKafkaProducer] = make_producer
@@ -157,10 +157,10 @@ class RegistryFollower:
             self._ack_delays = backoff()
 
 
-_feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], RegistryFollower]] = WeakKeyDictionary()
+_followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], RegistryFollower]] = WeakKeyDictionary()
 
 
-def feed_of(bootstrap: str, tenant: str) -> RegistryFollower:
-    """The feed that the agents of the running loop share."""
-    feeds = _feeds.setdefault(asyncio.get_running_loop(), {})
-    return feeds.setdefault((bootstrap, tenant), RegistryFollower(bootstrap, tenant))
+def shared_follower(bootstrap: str, tenant: str) -> RegistryFollower:
+    """The follower that the agents of the running loop share."""
+    followers = _followers.setdefault(asyncio.get_running_loop(), {})
+    return followers.setdefault((bootstrap, tenant), RegistryFollower(bootstrap, tenant))

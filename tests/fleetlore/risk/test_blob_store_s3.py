@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleetlore.errors import AdapterRefused, BrokerUnavailable
-from fleetlore.risk.weights_storage import BlobStore, WeightsReference
+from fleetlore.risk.blob_store import BlobStore, WeightsReference
 
 pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")
@@ -64,9 +64,9 @@ def bucket(agent_host: None) -> str:
     return "s3://fleet/adapters"
 
 
-def refused(storage: BlobStore, reference: WeightsReference) -> str:
+def refused(blob_store: BlobStore, reference: WeightsReference) -> str:
     with pytest.raises(AdapterRefused) as found:
-        storage.fetch(reference)
+        blob_store.fetch(reference)
     return found.value.reason
 
 
@@ -81,26 +81,26 @@ def test_what_was_put_is_fetched_by_another(bucket: str) -> None:
     [(WEIGHTS[:-1] + b"x", "tampered"), (WEIGHTS[:-1], "truncated"), (WEIGHTS + b"x", "oversized")],
 )
 def test_other_weights_than_the_reference_says_are_refused(bucket: str, weights: bytes, reason: str) -> None:
-    storage = BlobStore(bucket)
-    reference = storage.put("acme", VERSION, WEIGHTS)
-    storage.put("acme", VERSION, weights)
-    assert refused(storage, reference) == reason
+    blob_store = BlobStore(bucket)
+    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    blob_store.put("acme", VERSION, weights)
+    assert refused(blob_store, reference) == reason
 
 
 def test_what_was_dropped_is_missing(bucket: str) -> None:
-    storage = BlobStore(bucket)
-    reference = storage.put("acme", VERSION, WEIGHTS)
-    storage.drop("acme", VERSION)
-    assert refused(storage, reference) == "missing"
+    blob_store = BlobStore(bucket)
+    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    blob_store.drop("acme", VERSION)
+    assert refused(blob_store, reference) == "missing"
 
 
 def test_a_bucket_is_never_made(bucket: str) -> None:
-    storage = BlobStore("s3://misspelt/adapters")
+    blob_store = BlobStore("s3://misspelt/adapters")
     with pytest.raises(BrokerUnavailable, match="misspelt"):
-        storage.put("acme", VERSION, WEIGHTS)
+        blob_store.put("acme", VERSION, WEIGHTS)
     assert not s3fs.S3FileSystem().exists("misspelt")
     reference = WeightsReference(f"s3://misspelt/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))
-    assert refused(storage, reference) == "missing"
+    assert refused(blob_store, reference) == "missing"
 
 
 def test_without_credentials_it_says_so(agent_host: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +108,8 @@ def test_without_credentials_it_says_so(agent_host: None, monkeypatch: pytest.Mo
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    storage = BlobStore("s3://fleet/adapters")
+    blob_store = BlobStore("s3://fleet/adapters")
     with pytest.raises(BrokerUnavailable, match="credentials"):
-        storage.put("acme", VERSION, WEIGHTS)
+        blob_store.put("acme", VERSION, WEIGHTS)
     reference = WeightsReference(f"s3://fleet/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))
-    assert refused(storage, reference) == "unreachable"
+    assert refused(blob_store, reference) == "unreachable"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
-from fleetlore.risk.weights_storage import MAX_WEIGHTS_BYTES, BlobStore, WeightsReference, reference_in
+from fleetlore.risk.blob_store import MAX_WEIGHTS_BYTES, BlobStore, WeightsReference, parse_reference
 from fleetlore.testing.adapters import random_weights
 
 WEIGHTS = random_weights(1)
@@ -15,44 +15,44 @@ VERSION = hashlib.sha256(WEIGHTS).hexdigest()
 
 
 @pytest.fixture(params=["file", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+def blob_store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     """A shared folder, and what stands for an object store."""
     return BlobStore(f"file://{tmp_path}/adapters" if request.param == "file" else f"memory://{tmp_path.name}")
 
 
-def refused(storage: BlobStore, reference: WeightsReference) -> str:
+def refused(blob_store: BlobStore, reference: WeightsReference) -> str:
     with pytest.raises(AdapterRefused) as found:
-        storage.fetch(reference)
+        blob_store.fetch(reference)
     return found.value.reason
 
 
-def test_what_was_put_is_fetched(storage: BlobStore) -> None:
-    reference = storage.put("acme", VERSION, WEIGHTS)
-    assert storage.put("acme", VERSION, WEIGHTS) == reference
-    assert reference_in(reference.to_json()) == reference
-    assert storage.fetch(reference) == WEIGHTS
+def test_what_was_put_is_fetched(blob_store: BlobStore) -> None:
+    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    assert blob_store.put("acme", VERSION, WEIGHTS) == reference
+    assert parse_reference(reference.to_json()) == reference
+    assert blob_store.fetch(reference) == WEIGHTS
 
 
-def test_what_was_dropped_is_missing(storage: BlobStore) -> None:
-    reference = storage.put("acme", VERSION, WEIGHTS)
-    storage.drop("acme", VERSION)
-    storage.drop("acme", VERSION)
-    assert refused(storage, reference) == "missing"
+def test_what_was_dropped_is_missing(blob_store: BlobStore) -> None:
+    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    blob_store.drop("acme", VERSION)
+    blob_store.drop("acme", VERSION)
+    assert refused(blob_store, reference) == "missing"
 
 
 @pytest.mark.parametrize(
     ("weights", "reason"),
     [(WEIGHTS[:-1], "truncated"), (WEIGHTS + b"x", "oversized"), (WEIGHTS[:-1] + b"\x7f", "tampered")],
 )
-def test_other_weights_than_the_reference_says_are_refused(storage: BlobStore, weights: bytes, reason: str) -> None:
-    reference = storage.put("acme", VERSION, WEIGHTS)
-    storage.put("acme", VERSION, weights)
-    assert refused(storage, reference) == reason
+def test_other_weights_than_the_reference_says_are_refused(blob_store: BlobStore, weights: bytes, reason: str) -> None:
+    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    blob_store.put("acme", VERSION, weights)
+    assert refused(blob_store, reference) == reason
 
 
-def test_more_than_an_adapter_can_have_is_not_even_read(storage: BlobStore) -> None:
-    reference = storage.put("acme", VERSION, WEIGHTS)
-    assert refused(storage, replace(reference, size_bytes=MAX_WEIGHTS_BYTES + 1)) == "oversized"
+def test_more_than_an_adapter_can_have_is_not_even_read(blob_store: BlobStore) -> None:
+    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    assert refused(blob_store, replace(reference, size_bytes=MAX_WEIGHTS_BYTES + 1)) == "oversized"
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,16 @@ def test_an_odd_root_is_a_mistake_of_the_setting(root: str) -> None:
 
 def test_a_storage_that_does_not_answer_says_so(tmp_path: Path) -> None:
     (tmp_path / "adapters").write_text("no folder")
-    storage = BlobStore(f"file://{tmp_path}/adapters")
+    blob_store = BlobStore(f"file://{tmp_path}/adapters")
     with pytest.raises(BrokerUnavailable, match="did not take weights"):
-        storage.put("acme", VERSION, WEIGHTS)
+        blob_store.put("acme", VERSION, WEIGHTS)
     reference = WeightsReference(f"file://{tmp_path}/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))
-    assert refused(storage, reference) == "unreachable"
+    assert refused(blob_store, reference) == "unreachable"
 
 
 @pytest.mark.parametrize("value", [WEIGHTS, b"", b"{", b"{" + bytes(30), b"{" + b" " * 20_000])
 def test_weights_are_no_reference(value: bytes) -> None:
-    assert reference_in(value) is None
+    assert parse_reference(value) is None
 
 
 @pytest.mark.parametrize(
@@ -119,5 +119,5 @@ def test_weights_are_no_reference(value: bytes) -> None:
 )
 def test_an_odd_reference_is_refused(value: bytes, reason: str) -> None:
     with pytest.raises(AdapterRefused) as found:
-        reference_in(value)
+        parse_reference(value)
     assert found.value.reason == reason

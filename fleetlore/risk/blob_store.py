@@ -38,7 +38,7 @@ class WeightsReference:
         return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
 
 
-def reference_in(value: bytes) -> WeightsReference | None:
+def parse_reference(value: bytes) -> WeightsReference | None:
     """The reference that a value is; None where it is none, as weights are. Raises AdapterRefused (`malformed`, `schema`)."""
     if value[:1] != b"{" or len(value) > 10_000:
         return None

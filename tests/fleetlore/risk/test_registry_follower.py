@@ -1,4 +1,4 @@
-"""What the feed gives to whom, without a broker. With one: tests/sinks/test_adapters.py."""
+"""What a registry follower gives to its subscribers, without a broker. With one: tests/sinks/test_adapter_publisher.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from fleetlore.kafka.follower import Follower
-from fleetlore.risk import feed as adapter_feed
-from fleetlore.risk.feed import RegistryFollower, feed_of
+from fleetlore.risk import registry_follower
+from fleetlore.risk.registry_follower import RegistryFollower, shared_follower
 
 
 class Taker:
@@ -26,7 +26,7 @@ class Taker:
 
 
 @pytest.fixture
-def feed(monkeypatch: pytest.MonkeyPatch) -> RegistryFollower:
+def follower(monkeypatch: pytest.MonkeyPatch) -> RegistryFollower:
     async def forever(self: Follower) -> None:
         await asyncio.Event().wait()
 
@@ -37,51 +37,51 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> RegistryFollower:
 WEIGHTS, POINTERS = "adapters.weights", "adapters.pointers"
 
 
-async def test_who_joins_late_is_given_what_was_read(feed: RegistryFollower) -> None:
+async def test_who_joins_late_is_given_what_was_read(follower: RegistryFollower) -> None:
     early, late = Taker(), Taker()
-    await feed.join(early)
+    await follower.join(early)
     for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", None)):
-        await feed._give(WEIGHTS, key, value)
-    await feed.join(late)
-    await feed._give(POINTERS, b"p", b"4")
+        await follower._give(WEIGHTS, key, value)
+    await follower.join(late)
+    await follower._give(POINTERS, b"p", b"4")
     assert late.taken == [(WEIGHTS, b"a", b"3"), (POINTERS, b"p", b"4")]
     assert early.taken[-2:] == [(WEIGHTS, b"b", None), (POINTERS, b"p", b"4")]
-    for follower in (early, late):
-        await feed.leave(follower)
+    for subscriber in (early, late):
+        await follower.leave(subscriber)
 
 
-async def test_nothing_is_given_twice_after_a_reconnect(feed: RegistryFollower) -> None:
-    follower = Taker()
-    await feed.join(follower)
+async def test_nothing_is_given_twice_after_a_reconnect(follower: RegistryFollower) -> None:
+    subscriber = Taker()
+    await follower.join(subscriber)
     for _ in range(2):
-        await feed._give(WEIGHTS, b"a", b"1")
-    assert follower.taken == [(WEIGHTS, b"a", b"1")]
-    await feed.leave(follower)
+        await follower._give(WEIGHTS, b"a", b"1")
+    assert subscriber.taken == [(WEIGHTS, b"a", b"1")]
+    await follower.leave(subscriber)
 
 
 async def test_old_versions_are_forgotten_and_revocations_never(
-    feed: RegistryFollower, monkeypatch: pytest.MonkeyPatch
+    follower: RegistryFollower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter_feed, "KEPT_VERSIONS", 3)
+    monkeypatch.setattr(registry_follower, "KEPT_VERSIONS", 3)
     for number in range(9):
-        await feed._give(WEIGHTS, b"%d" % number, b"w")
-        await feed._give(POINTERS, b"revoked/version/%d" % number, b"r")
-    assert list(feed._kept[WEIGHTS]) == [b"6", b"7", b"8"]
-    assert len(feed._kept[POINTERS]) == 9
+        await follower._give(WEIGHTS, b"%d" % number, b"w")
+        await follower._give(POINTERS, b"revoked/version/%d" % number, b"r")
+    assert list(follower._kept[WEIGHTS]) == [b"6", b"7", b"8"]
+    assert len(follower._kept[POINTERS]) == 9
 
 
-async def test_the_last_one_ends_it_and_the_next_one_begins_anew(feed: RegistryFollower) -> None:
+async def test_the_last_one_ends_it_and_the_next_one_begins_anew(follower: RegistryFollower) -> None:
     one, other = Taker(), Taker()
-    await feed.join(one)
-    await feed.join(other)
-    await feed.leave(one)
-    assert feed._task is not None and not feed._task.done()
-    task = feed._task
-    await feed.leave(other)
-    assert feed._task is None and task.done()
-    await feed.join(one)
-    assert feed._task is not None
-    await feed.leave(one)
+    await follower.join(one)
+    await follower.join(other)
+    await follower.leave(one)
+    assert follower._task is not None and not follower._task.done()
+    task = follower._task
+    await follower.leave(other)
+    assert follower._task is None and task.done()
+    await follower.join(one)
+    assert follower._task is not None
+    await follower.leave(one)
 
 
 class Producer:
@@ -111,23 +111,23 @@ class Producer:
 async def test_acks_that_could_not_be_sent_are_sent_later_in_order() -> None:
     Producer.failures, Producer.sent = 1, []
     make_producer: Any = Producer
-    feed = RegistryFollower("nowhere:1", "acme", make_producer)
+    follower = RegistryFollower("nowhere:1", "acme", make_producer)
     for number in range(3):
-        feed.ack("a", {"number": number})
-    await feed._send_acks()
+        follower.ack("a", {"number": number})
+    await follower._send_acks()
     assert Producer.sent == []
-    feed.ack("a", {"number": 3})
-    await feed._send_acks()
+    follower.ack("a", {"number": 3})
+    await follower._send_acks()
     assert Producer.sent == [(b"a", b'{"number":%d}' % number) for number in range(4)]
-    assert not feed._acks
+    assert not follower._acks
 
 
 async def test_agents_of_one_loop_and_tenant_share_a_feed() -> None:
-    assert feed_of("nowhere:1", "acme") is feed_of("nowhere:1", "acme")
-    assert feed_of("nowhere:1", "acme") is not feed_of("nowhere:1", "other")
-    here = feed_of("nowhere:1", "acme")
+    assert shared_follower("nowhere:1", "acme") is shared_follower("nowhere:1", "acme")
+    assert shared_follower("nowhere:1", "acme") is not shared_follower("nowhere:1", "other")
+    here = shared_follower("nowhere:1", "acme")
 
     async def elsewhere() -> RegistryFollower:
-        return feed_of("nowhere:1", "acme")
+        return shared_follower("nowhere:1", "acme")
 
     assert await asyncio.to_thread(asyncio.run, elsewhere()) is not here
