@@ -20,7 +20,8 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.wire.lore import MemoryItem, wilson
+from fleetlore.stats.intervals import wilson
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step, Trajectory
 from models.distil.distiller import distil
 from models.judge import chain as judge

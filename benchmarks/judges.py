@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from benchmarks.judge_and_distiller import read_trajectories
 from fleetlore.config import Settings
-from fleetlore.stats.bottom_k import stable_hash
-from fleetlore.wire.lore import wilson
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict
 from models.judge.chain import RulesJudge
 from models.judge.record import tool_family

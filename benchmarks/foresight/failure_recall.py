@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.foresight.word_bags import WORD_DIMENSIONS, Bag, WordBags
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.trajectory import Trajectory
 
 __all__ = ["FailureRecall", "MetFailure", "SimilarFailure", "failures_of"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.foresight.failure_recall import FailureRecall, MetFailure, TextEncoder, failures_of
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import stable_hash
 from models.backtest.cases import Case, Slice
 from models.backtest.scores import mean
 

@@ -21,7 +21,8 @@ from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import Prepared, answered, cause_of_id, remedies_before
 from fleetlore.recall.render import advice_text
-from fleetlore.wire.lore import MemoryItem, Pattern, wilson
+from fleetlore.stats.intervals import wilson
+from fleetlore.wire.lore import MemoryItem, Pattern
 
 __all__ = ["Advice", "advise"]
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetlore.recall.default_hints import first_aid
-from fleetlore.wire.lore import MemoryItem, Pattern, rate_difference, wilson
+from fleetlore.stats.intervals import newcombe, wilson
+from fleetlore.wire.lore import MemoryItem, Pattern
 
 # A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
 TRIED_SESSIONS = 8
@@ -42,7 +43,7 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern
     if tool is None or others < TRIED_SESSIONS:
         return failed > 0  # nearly every session meets it: there is nobody to compare them with
     others_failed = min(max(tool.sessions_failed - failed, 0), others)
-    return rate_difference((ended, failed), (others, others_failed), SURE)[0] > 0
+    return newcombe((ended, failed), (others, others_failed), SURE)[0] > 0
 
 
 def transient_weight(pattern: Pattern, now: float) -> float:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fleetlore.stats.bottom_k import stable_hash
-
-_DRAWS = 2**52  # of stable_hash
+from fleetlore.stats.hashing import drawn
 
 
 @lru_cache(maxsize=16_384)  # asked anew at every step of a session
@@ -24,4 +22,4 @@ def withheld(session: str, item_id: str, share: float) -> bool:
         share: of the draws that withhold, 0..1; 0 withholds nothing, 1 everything. What is withheld at one share is also
             withheld at every larger one.
     """
-    return share > 0 and stable_hash(f"holdout\x1f{session}\x1f{item_id}") < share * _DRAWS
+    return drawn(f"holdout\x1f{session}\x1f{item_id}", share)

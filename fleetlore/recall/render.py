@@ -9,7 +9,8 @@ from unicodedata import normalize
 
 from fleetlore.recall.hints import hint_text
 from fleetlore.recall.provenance import FENCE, handle
-from fleetlore.wire.lore import MemoryItem, Pattern, wilson
+from fleetlore.stats.intervals import wilson
+from fleetlore.wire.lore import MemoryItem, Pattern
 
 if TYPE_CHECKING:
     from fleetlore.recall.advice import Advice

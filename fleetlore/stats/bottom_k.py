@@ -1,33 +1,111 @@
-"""Counting what sessions saw without ever counting twice: a bottom-k sample of sessions.
+"""Count sessions without ever counting one twice: a bottom-k sample of sessions.
 
 A count that is incremented is wrong as soon as a record is processed twice. So a count is kept as a *set* of sessions,
-each with its own cumulative figures, and merging takes the union and the maximum: it commutes and repeating it changes
-nothing. So that the set stays small, only the `k` sessions with the smallest hashes are kept (a bottom-k or KMV sketch:
-Bar-Yossef et al. 2002; Cohen and Kaplan 2007). Below `k` sessions all figures are exact; above, sums are unbiased
-estimates with a relative standard error of about 1/sqrt(k - 2). Which sessions are kept depends on the set alone, never
-on the order of arrival, and calls and failures come from the same sessions, so that a rate never exceeds 1.
+each with its own cumulative value. Merging takes the union, and joins the two values of one session: it commutes, and
+repeating it changes nothing. Only the `k` sessions with the smallest hashes are kept (a bottom-k or KMV sketch:
+Bar-Yossef et al. 2002; Cohen and Kaplan 2007). Below `k` sessions all figures are exact. Above, sums are unbiased
+estimates with a relative standard error of about 1/sqrt(k - 2). Which sessions are kept depends on the set alone.
+Calls and failures come from the same sessions, so a rate never exceeds 1.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from fleetlore.stats.hashing import HASHES
+
+T = TypeVar("T")
+Ordered = TypeVar("Ordered", bound=tuple[object, ...])
 
 K = 256
 WELL, BADLY = 1, 2
-_SPACE = 2**52  # hashes fit a JSON number exactly (an IEEE double has 53 bits)
 
 
-def stable_hash(text: str) -> int:
-    """52-bit hash of a text, equal in every process and on every machine."""
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 12
+class BottomK(ABC, Generic[T]):
+    """A mergeable sample of sessions: a join-semilattice.
+
+    Attributes:
+        k: how many sessions are kept at most.
+        kept: value by session hash.
+    """
+
+    __slots__ = ("_order", "k", "kept")
+
+    def __init__(self, k: int = K, kept: Iterable[tuple[int, T]] = ()) -> None:
+        self.k = k
+        self.kept: dict[int, T] = dict(kept)
+        # Sorted, once the sample is full: a session that is too late costs one comparison, one that is taken no search.
+        self._order: list[int] = []
+
+    @staticmethod
+    @abstractmethod
+    def join(old: T, new: T) -> T:
+        """The value that two values of one session make: commutative, associative and idempotent."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.k == other.k and self.kept == other.kept
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def add(self, session: int, value: T) -> bool:
+        """Merge one session's value in; say whether anything changed."""
+        old = self.kept.get(session)
+        if old is not None:
+            new = self.join(old, value)
+            if new == old:
+                return False
+            self.kept[session] = new
+            return True
+        if len(self.kept) >= self.k:
+            order = self._sorted
+            if session > order[-1]:
+                return False
+            del self.kept[order.pop()]
+            insort(order, session)
+        self.kept[session] = value
+        return True
+
+    def merge(self, other: Self) -> bool:
+        """Merge another sample in; say whether anything changed."""
+        # A list, because `any` of a generator would stop at the first change.
+        return any([self.add(session, value) for session, value in other.kept.items()])
+
+    @property
+    def scale(self) -> float:
+        """How many sessions one kept session stands for: 1 while all are kept."""
+        if len(self.kept) < self.k:
+            return 1.0
+        return (self.k - 1) / (self._sorted[-1] / HASHES) / self.k
+
+    def sorted(self) -> list[tuple[int, T]]:
+        """Sessions with their values: equal samples give equal lists."""
+        return [(session, self.kept[session]) for session in self._sorted]
+
+    @property
+    def _sorted(self) -> list[int]:
+        if len(self._order) != len(self.kept):  # a sample that is not full only grows
+            self._order = sorted(self.kept)
+        return self._order
+
+
+class LatestSample(BottomK[Ordered]):
+    """Keeps the greatest of the values of a session: the newest, where they begin with a revision."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def join(old: Ordered, new: Ordered) -> Ordered:
+        return max(old, new)
 
 
 class SessionCounts(NamedTuple):
-    """What one session saw, cumulative: merging takes the maximum of each figure.
+    """What one session saw, cumulative: joining takes the maximum of each figure.
 
     Attributes:
         ended: how the session ended: 0 not known, 1 well, 2 badly.
@@ -37,9 +115,6 @@ class SessionCounts(NamedTuple):
     calls: int
     failures: int
     ended: int = 0
-
-    def merge(self, other: SessionCounts) -> SessionCounts:
-        return SessionCounts(*map(max, self, other))
 
     @property
     def failed(self) -> bool:
@@ -62,69 +137,24 @@ class SampleTotals(NamedTuple):
     failed: int
 
 
-@dataclass(slots=True)
-class BottomK:
-    """A mergeable sample of the sessions that saw something.
+class CountSample(BottomK[SessionCounts]):
+    """What sessions saw of one thing: a tool, a call, a failure pattern."""
 
-    Attributes:
-        k: how many sessions it keeps at the most.
-        seen: by session hash.
-    """
+    __slots__ = ()
 
-    k: int = K
-    seen: dict[int, SessionCounts] = field(default_factory=dict)
-    # Sorted, of a full sample: so that one that comes too late costs a comparison, and one that is taken in no search of them all.
-    _order: list[int] = field(default_factory=list, compare=False)
-
-    def add(self, session: int, seen: SessionCounts) -> bool:
-        """Merge one session's figures in; say whether anything changed."""
-        old = self.seen.get(session)
-        if old is not None:
-            new = old.merge(seen)
-            if new == old:
-                return False
-            self.seen[session] = new
-            return True
-        if len(self.seen) < self.k:
-            self.seen[session] = seen
-            return True
-        order = self._sorted
-        if session > order[-1]:
-            return False
-        del self.seen[order.pop()]
-        insort(order, session)
-        self.seen[session] = seen
-        return True
-
-    def merge(self, other: BottomK) -> bool:
-        """Merge another sample in; say whether anything changed."""
-        changed = False
-        for session, seen in other.seen.items():
-            changed |= self.add(session, seen)
-        return changed
+    @staticmethod
+    def join(old: SessionCounts, new: SessionCounts) -> SessionCounts:
+        return SessionCounts(*map(max, old, new))
 
     @property
-    def _scale(self) -> float:
-        """How many sessions one kept session stands for: 1 while all are kept."""
-        if len(self.seen) < self.k:
-            return 1.0
-        return (self.k - 1) / (self._sorted[-1] / _SPACE) / self.k
-
-    @property
-    def _sorted(self) -> list[int]:
-        if len(self._order) != len(self.seen):  # a sample that is not full only grows
-            self._order = sorted(self.seen)
-        return self._order
-
-    @property
-    def figures(self) -> SampleTotals:
-        """Of all sessions, in one pass over those that are kept: a busy pattern asks with every write."""
-        if not self.seen:
+    def totals(self) -> SampleTotals:
+        """Figures of all sessions, in one pass over those that are kept: a busy pattern asks with every write."""
+        if not self.kept:
             return SampleTotals(0, 0, 0, 0, 0, 0)
-        scale = self._scale
-        agents, calls, failures, ended = zip(*self.seen.values(), strict=True)
+        scale = self.scale
+        agents, calls, failures, ended = zip(*self.kept.values(), strict=True)
         return SampleTotals(
-            round(len(self.seen) * scale),
+            round(len(self.kept) * scale),
             len(set(agents)),
             round(sum(calls) * scale),
             round(sum(failures) * scale),
@@ -134,15 +164,15 @@ class BottomK:
 
     @property
     def warned(self) -> tuple[int, int]:
-        """Sessions that did what they were warned of and it is known what came of it, and those where it failed or they did."""
-        right = sum(seen.failures > 0 or seen.failed for seen in self.seen.values())
-        known = sum(seen.failures > 0 or seen.ended > 0 for seen in self.seen.values())
-        return round(known * self._scale), round(right * self._scale)
+        """Sessions that made a call they were warned of and whose end is known, and those in which the warning was right."""
+        right = sum(seen.failures > 0 or seen.failed for seen in self.kept.values())
+        known = sum(seen.failures > 0 or seen.ended > 0 for seen in self.kept.values())
+        return round(known * self.scale), round(right * self.scale)
 
-    def to_rows(self) -> list[list[int]]:
+    def to_rows(self) -> list[list[Any]]:
         """Rows (session, agent, calls, failures, ended), sorted: equal samples give equal rows."""
-        return [[session, *self.seen[session]] for session in self._sorted]
+        return [[session, *seen] for session, seen in self.sorted()]
 
     @classmethod
-    def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> BottomK:
-        return cls(k, {session: SessionCounts(*seen) for session, *seen in rows})
+    def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> CountSample:
+        return cls(k, [(session, SessionCounts(*seen)) for session, *seen in rows])

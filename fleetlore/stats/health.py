@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fleetlore.wire.lore import Pattern, rate_difference, wilson
+from fleetlore.stats.intervals import newcombe, wilson
+from fleetlore.wire.lore import Pattern
 
 Group = Literal["tool", "error", "agent", "tenant"]
 Trend = Literal["better", "worse", "same", "unknown"]
@@ -111,7 +112,7 @@ def trend(now: tuple[int, int], before: tuple[int, int]) -> Trend:
     """Whether a rate (calls, failures) has changed: the 95 % interval of the difference leaves out 0."""
     if not now[0] or not before[0]:
         return "unknown"
-    low, high = rate_difference(now, before)
+    low, high = newcombe(now, before)
     return "worse" if low > 0 else "better" if high < 0 else "same"
 
 

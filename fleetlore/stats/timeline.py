@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from fleetlore.stats.bottom_k import BottomK, SessionCounts
+from fleetlore.stats.bottom_k import CountSample, SessionCounts
 
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
 
@@ -28,7 +28,7 @@ class Timeline:
     width_seconds: float
     kept: int
     k: int
-    samples: dict[int, BottomK] = field(default_factory=dict)
+    samples: dict[int, CountSample] = field(default_factory=dict)
 
     def add(self, session: int, seen: SessionCounts, time: float) -> bool:
         """Merge one session's figures into the period of `time`; say whether anything changed."""
@@ -38,7 +38,7 @@ class Timeline:
         """Merge another timeline of the same form in; say whether anything changed."""
         changed = False
         for number, sample in other.samples.items():
-            for session, seen in sample.seen.items():
+            for session, seen in sample.kept.items():
                 changed |= self._add(number, session, seen)
         return changed
 
@@ -50,20 +50,20 @@ class Timeline:
                 if number < oldest:
                     return False
                 del self.samples[oldest]
-            sample = self.samples[number] = BottomK(self.k)
+            sample = self.samples[number] = CountSample(self.k)
         return sample.add(session, seen)
 
     @property
     def periods(self) -> tuple[Period, ...]:
         """The newest first."""
-        figures = [(number, sample.figures) for number, sample in sorted(self.samples.items(), reverse=True)]
+        figures = [(number, sample.totals) for number, sample in sorted(self.samples.items(), reverse=True)]
         return tuple([(number, seen.calls, seen.failures) for number, seen in figures])
 
     def seen(self, since: float = 0.0) -> Iterator[SessionCounts]:
         """What the kept sessions saw in the periods that end after `since`."""
         for number, sample in self.samples.items():
             if (number + 1) * self.width_seconds > since:
-                yield from sample.seen.values()
+                yield from sample.kept.values()
 
     def to_rows(self) -> list[list[int]]:
         """Rows (period, session, agent, calls, failures, ended), sorted: equal timelines give equal rows."""

@@ -161,27 +161,3 @@ def _known(cls: type[T], fields: dict[str, Any]) -> T:
     except TypeError:
         names = {f.name for f in dataclass_fields(cls)}  # type: ignore[arg-type]
         return cls(**{name: value for name, value in fields.items() if name in names})
-
-
-def wilson(failures: int, calls: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson score interval of a rate (Wilson 1927): sound for few calls, where 1 of 1 is not 100 %.
-
-    Returns:
-        lower and upper bound, both in 0..1; (0, 1) where nothing was seen.
-    """
-    if calls <= 0:
-        return 0.0, 1.0
-    rate = failures / calls
-    spread = z * math.sqrt(rate * (1 - rate) / calls + z * z / (4 * calls * calls))
-    centre = rate + z * z / (2 * calls)
-    scale = 1 + z * z / calls
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
-
-
-def rate_difference(now: tuple[int, int], before: tuple[int, int], z: float = 1.96) -> tuple[float, float]:
-    """Interval of the difference of two rates, each given as (of how many, how many) (Newcombe 1998, method 10)."""
-    (calls, failures), (old_calls, old_failures) = now, before
-    rate, old = failures / calls, old_failures / old_calls
-    (low, high), (old_low, old_high) = wilson(failures, calls, z), wilson(old_failures, old_calls, z)
-    difference = rate - old
-    return difference - math.hypot(rate - low, old_high - old), difference + math.hypot(high - rate, old - old_low)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from fleetlore.errors import ConfigError
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import stable_hash
 
 
 class Logged(Protocol):

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import drawn
 from fleetlore.wire.trajectory import Source, Trajectory, Verdict
 
-AUDITED_ONE_IN = 32
+AUDITED_SHARE = 1 / 32
 
 
 class Judge(Protocol):
@@ -131,7 +131,7 @@ class JudgeChain:
             verdict = judge.judge(trajectory)
             if verdict is not None:
                 found.append(verdict)
-                if len(found) == 1 and stable_hash(trajectory.id) % AUDITED_ONE_IN:
+                if len(found) == 1 and not drawn(trajectory.id, AUDITED_SHARE):
                     break
         return tuple(found)
 

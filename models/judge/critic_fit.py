@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetlore.errors import ConfigError, ModelUnavailable
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.trajectory import Trajectory
 from models.judge.calibration import Flags, platt
 from models.judge.critic import CONFIDENCE, KNOWN, VIEWS, Critic, FamilyScore, Floats, group_of

@@ -3,7 +3,7 @@
 A judge that is measured once, on somebody else's sessions, would be believed for ever. Here every session on which somebody
 spoke who knows better is a case for each judge that spoke on it too, whether or not its verdict was the one that counted. A
 case follows from what is known of its session, so it counts once, however often and in whatever order that arrives; of many
-sessions a bounded sample is kept (`models.memory.latest_sample`).
+sessions a bounded sample is kept (`fleetlore.stats.bottom_k`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleetlore.stats.bottom_k import stable_hash
-from fleetlore.wire.lore import wilson
+from fleetlore.stats.bottom_k import LatestSample
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
-from models.memory.latest_sample import LatestBottomK
 
 SAMPLED_CASES = 256
 # A verdict that teaches claims to be right four times of five (`models.memory.candidate`). What a judge says, failure or success, is not
@@ -45,7 +45,7 @@ class JudgeRecord:
 
     def __init__(self, source: str, version: str, family: str, cases: Iterable[tuple[int, Case]] = ()) -> None:
         self.source, self.version, self.family = source, version, family
-        self.cases: LatestBottomK[Case] = LatestBottomK(SAMPLED_CASES, cases)
+        self.cases: LatestSample[Case] = LatestSample(SAMPLED_CASES, cases)
         self._silenced: frozenset[str] | None = None
 
     def add(self, session: str, case: Case) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.trajectory import Judgment
 from models.judge.llm_opinion import Note
 from models.judge.session_state import notable

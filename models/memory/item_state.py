@@ -3,7 +3,7 @@
 Contributions arrive in any order, more than once, and through several workers over time. So the state is a join-semilattice:
 merging commutes, associates and repeats without effect, and the item that comes out depends on the *set* of contributions
 alone. A session that is judged again (a correction came) replaces what it contributed before. The state stays small: it keeps
-a bounded sample of sessions for the counts (`models.memory.latest_sample`), a few examples of each side, and of the sessions that were shown
+a bounded sample of sessions for the counts (`fleetlore.stats.bottom_k`), a few examples of each side, and of the sessions that were shown
 the item, or had it withheld, a sample as well (`models.memory.utility`).
 What is exact: everything up to `SAMPLED_SESSIONS` sessions, but for a correction of a session that was one of more examples of
 its side than are kept, which leaves a gap among them until the log is replayed.
@@ -18,13 +18,13 @@ from functools import lru_cache
 import msgspec
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.bottom_k import LatestSample
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, votes, weigh
 from models.memory.contrast import contrast, self_contrast
-from models.memory.latest_sample import LatestBottomK
 from models.memory.utility import Evidence, Row, Trials
 
 SAMPLED_SESSIONS = 64
@@ -47,7 +47,7 @@ class ItemState:
         last_seen: event time of the newest contribution, in seconds since the Unix epoch.
     """
 
-    contributors: LatestBottomK[Contributor] = field(default_factory=lambda: LatestBottomK(SAMPLED_SESSIONS))
+    contributors: LatestSample[Contributor] = field(default_factory=lambda: LatestSample(SAMPLED_SESSIONS))
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
     trials: Trials = field(default_factory=Trials)
     last_seen: float = 0.0
@@ -221,7 +221,7 @@ class ItemState:
     def from_json(cls, value: bytes) -> ItemState:
         kept = _read_kept(value)
         return cls(
-            LatestBottomK(SAMPLED_SESSIONS, kept.contributors),
+            LatestSample(SAMPLED_SESSIONS, kept.contributors),
             kept.examples,
             Trials.from_rows(kept.shown, kept.withheld),
             kept.last_seen,

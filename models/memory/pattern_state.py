@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from fleetlore.stats.bottom_k import BottomK, SessionCounts
+from fleetlore.stats.bottom_k import CountSample, SessionCounts
+from fleetlore.stats.intervals import wilson
 from fleetlore.stats.timeline import Timeline
-from fleetlore.wire.lore import Level, Pattern, wilson
+from fleetlore.wire.lore import Level, Pattern
 
 # Sessions kept of a failure pattern; how many more there are is estimated. See `fleetlore.stats.bottom_k`. The state of a tool, the
 # largest of all, is 63 kB at the most, and a field of the store takes 65,535 bytes.
@@ -52,7 +53,7 @@ class PatternState:
     parent: str | None
     call: str | None
     transient: bool
-    sample: BottomK
+    sample: CountSample
     first: float = 0.0
     last: float = 0.0
     hours: Timeline | None = None
@@ -83,7 +84,7 @@ class PatternState:
             parent=parent,
             call=call,
             transient=transient,
-            sample=BottomK(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS),
+            sample=CountSample(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS),
         )
         if level in ("tool", "family"):
             state.hours = Timeline(HOUR_SECONDS, HOURS, HOUR_SESSIONS)
@@ -123,7 +124,7 @@ class PatternState:
 
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
-        figures = sample.figures
+        figures = sample.totals
         known, right = sample.warned if self.level == "safety" else (figures.calls, figures.failures)
         return Pattern(
             id=self.id,
@@ -180,7 +181,7 @@ class PatternState:
             pattern.transient,
         )
         kept = orjson.loads(state)
-        restored.sample = BottomK.from_rows(kept["sessions"], restored.sample.k)
+        restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
         restored.first, restored.last = pattern.first_seen, pattern.last_seen
         for name in ("hours", "days", "minutes"):
             timeline: Timeline | None = getattr(restored, name)

@@ -11,18 +11,17 @@ Counts are kept as a set of sessions, like all counts here: a sample of each arm
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
-from fleetlore.stats.bottom_k import stable_hash
-from fleetlore.wire.lore import wilson
+from fleetlore.stats.bottom_k import LatestSample
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.intervals import newcombe
 from fleetlore.wire.trajectory import Judgment, encode
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, is_item
-from models.memory.latest_sample import LatestBottomK
 
 # Sessions kept of each arm: an uplift then has a standard error of at most .05, and a state still fits its field of the store.
 ARM_SESSIONS = 192
@@ -93,8 +92,8 @@ def utility_evidence(judgment: Judgment) -> list[Evidence]:
 class Trials:
     """The sessions of both arms, of each a bounded sample. Merging commutes, associates and repeats without effect."""
 
-    shown: LatestBottomK[Trial] = field(default_factory=lambda: LatestBottomK(ARM_SESSIONS))
-    withheld: LatestBottomK[Trial] = field(default_factory=lambda: LatestBottomK(ARM_SESSIONS))
+    shown: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS))
+    withheld: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS))
 
     def add(self, evidence: Evidence) -> bool:
         """Merge one session in; say whether anything changed."""
@@ -118,7 +117,8 @@ class Trials:
         )
         if min(len(with_it), len(without)) < LEAST_SESSIONS:
             return None
-        return difference(sum(with_it), len(with_it), sum(without), len(without))
+        shown, withheld = (len(with_it), sum(with_it)), (len(without), sum(without))
+        return Uplift(shown[1] / shown[0] - withheld[1] / withheld[0], *newcombe(shown, withheld))
 
     def to_rows(self) -> tuple[list[Row], list[Row]]:
         """Rows (session, events, time of the correction, outcome) of both arms: equal trials give equal rows."""
@@ -133,24 +133,7 @@ class Trials:
         return cls(_arm(shown), _arm(withheld))
 
 
-def _arm(rows: Iterable[Row]) -> LatestBottomK[Trial]:
-    return LatestBottomK(
+def _arm(rows: Iterable[Row]) -> LatestSample[Trial]:
+    return LatestSample(
         ARM_SESSIONS, [(session, Trial((events, time), outcome)) for session, events, time, outcome in rows]
-    )
-
-
-def difference(successes: int, trials: int, other_successes: int, other_trials: int) -> Uplift:
-    """Difference of two independent rates with a 95 % interval: Newcombe's hybrid score interval.
-
-    Sound for arms of a few sessions and for rates of 0 and 1, where the textbook interval has no width (Newcombe 1998,
-    Statistics in Medicine 17:873–890, method 10, made of two Wilson intervals).
-    """
-    rate, other = successes / trials, other_successes / other_trials
-    low, high = wilson(successes, trials)
-    other_low, other_high = wilson(other_successes, other_trials)
-    estimate = rate - other
-    return Uplift(
-        estimate,
-        estimate - math.hypot(rate - low, other_high - other),
-        estimate + math.hypot(high - rate, other - other_low),
     )

@@ -10,7 +10,7 @@ import typer
 from fleetlore.cli.options import Data, Json, Milvus, Tenant, connection
 from fleetlore.cli.output import Column, ask, print_json, print_table, safe
 from fleetlore.config import Settings
-from fleetlore.wire.lore import wilson
+from fleetlore.stats.intervals import wilson
 from models.judge.record import JudgeRecord
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import growth, pipeline, traffic
 from benchmarks.sampling import OTHER, ROOT, STEPS, Sampler
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.records import MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for
 

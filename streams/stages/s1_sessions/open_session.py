@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure
 from fleetlore.fingerprint.loops import LoopDetector
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory
 from streams.stage.base import DeadLetter

@@ -8,7 +8,7 @@ hash of the session, so they are the same sessions wherever and however often th
 from __future__ import annotations
 
 from fleetlore.config import Settings
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import drawn
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.judge.session_state import notable
 from models.llm.answers import Answers
@@ -16,8 +16,6 @@ from models.llm.client import Client
 from models.llm.distiller import LlmDistiller
 from models.llm.judge import LlmJudge
 from sinks.metrics import Metrics
-
-_HASHES = 2**52  # of fleetlore.stats.bottom_k.stable_hash
 
 
 class LanguageModel:
@@ -63,4 +61,4 @@ class LanguageModel:
 
 
 def _drawn(purpose: str, trajectory: Trajectory, share: float) -> bool:
-    return share > 0 and stable_hash(f"{purpose}/{trajectory.tenant}/{trajectory.id}") < share * _HASHES
+    return drawn(f"{purpose}/{trajectory.tenant}/{trajectory.id}", share)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats.bottom_k import BottomK, SampleTotals, SessionCounts, stable_hash
+from fleetlore.stats.bottom_k import CountSample, SampleTotals, SessionCounts
+from fleetlore.stats.hashing import stable_hash
 
 K = 8
 
@@ -17,14 +18,14 @@ seen = st.builds(SessionCounts, st.integers(0, 5), st.integers(1, 20), st.intege
 entries = st.lists(st.tuples(st.integers(1, 2**52 - 1) | st.integers(1, 30), seen), max_size=30)
 
 
-def sample(rows: list[tuple[int, SessionCounts]], k: int = K) -> BottomK:
-    made = BottomK(k)
+def sample(rows: list[tuple[int, SessionCounts]], k: int = K) -> CountSample:
+    made = CountSample(k)
     for session, figures in rows:
         made.add(session, figures)
     return made
 
 
-def merged(*samples: BottomK) -> BottomK:
+def merged(*samples: CountSample) -> CountSample:
     result = deepcopy(samples[0])
     for other in samples[1:]:
         result.merge(other)
@@ -65,32 +66,32 @@ def test_the_order_of_arrival_leaves_no_trace(rows: list[tuple[int, SessionCount
 @given(entries)
 def test_a_sample_reads_back_from_its_rows(rows: list[tuple[int, SessionCounts]]) -> None:
     made = sample(rows)
-    assert BottomK.from_rows(made.to_rows(), K) == made
-    assert len(made.seen) <= K
+    assert CountSample.from_rows(made.to_rows(), K) == made
+    assert len(made.kept) <= K
 
 
 @given(st.dictionaries(st.integers(1, 2**52 - 1), seen, max_size=K - 1))
 def test_below_k_sessions_all_figures_are_exact(sessions: dict[int, SessionCounts]) -> None:
     made = sample(list(sessions.items()))
-    assert made.figures.sessions == len(sessions)
-    assert made.figures.calls == sum(each.calls for each in sessions.values())
-    assert made.figures.failures == sum(each.failures for each in sessions.values())
-    assert made.figures.agents == len({each.agent for each in sessions.values()})
-    assert made.figures.ended == sum(each.ended > 0 for each in sessions.values())
-    assert made.figures.failed == sum(each.ended == 2 for each in sessions.values())
+    assert made.totals.sessions == len(sessions)
+    assert made.totals.calls == sum(each.calls for each in sessions.values())
+    assert made.totals.failures == sum(each.failures for each in sessions.values())
+    assert made.totals.agents == len({each.agent for each in sessions.values()})
+    assert made.totals.ended == sum(each.ended > 0 for each in sessions.values())
+    assert made.totals.failed == sum(each.ended == 2 for each in sessions.values())
 
 
 def test_a_session_that_is_seen_again_counts_its_newest_figures_once() -> None:
-    made = BottomK(K)
+    made = CountSample(K)
     assert made.add(7, SessionCounts(1, 2, 1))
     assert made.add(7, SessionCounts(1, 5, 2, 2))
     assert not made.add(7, SessionCounts(1, 3, 1))
-    assert made.figures == SampleTotals(sessions=1, agents=1, calls=5, failures=2, ended=1, failed=1)
+    assert made.totals == SampleTotals(sessions=1, agents=1, calls=5, failures=2, ended=1, failed=1)
 
 
 def test_exactly_k_sessions_are_still_counted_about_right() -> None:
     made = sample([(stable_hash(f"s{n}"), SessionCounts(n, 1, 0)) for n in range(256)], 256)
-    assert made.figures.sessions == pytest.approx(256, rel=0.25)
+    assert made.totals.sessions == pytest.approx(256, rel=0.25)
 
 
 @pytest.mark.parametrize("sessions", [1_000, 5_000])
@@ -98,18 +99,18 @@ def test_above_k_sessions_the_estimates_are_close_and_unbiased(sessions: int) ->
     k, runs = 128, 20
     errors = []
     for seed in range(runs):
-        made = BottomK(k)
+        made = CountSample(k)
         rng = random.Random(seed)
         calls = 0
         for n in range(sessions):
             each = rng.randint(1, 9)
             calls += each
             made.add(stable_hash(f"{seed}/{n}"), SessionCounts(0, each, each // 2))
-        errors.append(made.figures.sessions / sessions - 1)
+        errors.append(made.totals.sessions / sessions - 1)
         # A standard error is 1/sqrt(126) = 9 %; five of them leave no seed out.
         assert abs(errors[-1]) < 0.45
-        assert made.figures.calls == pytest.approx(calls, rel=0.6)
-        assert made.figures.failures <= made.figures.calls
+        assert made.totals.calls == pytest.approx(calls, rel=0.6)
+        assert made.totals.failures <= made.totals.calls
     assert abs(sum(errors) / runs) < 0.06  # three standard errors of the mean
 
 

@@ -43,7 +43,7 @@ def test_a_timeline_reads_back_from_its_rows(rows: list[tuple[int, SessionCounts
     made, restored = timeline(rows), Timeline(HOUR, 5, 4)
     restored.restore(made.to_rows())
     assert restored == made
-    assert len(made.samples) <= 5 and all(len(sample.seen) <= 4 for sample in made.samples.values())
+    assert len(made.samples) <= 5 and all(len(sample.kept) <= 4 for sample in made.samples.values())
     assert deepcopy(made).periods == made.periods
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.bottom_k import stable_hash
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing.sessions import judgment
 from fleetlore.wire.trajectory import Step
 from models.distil.distiller import distil

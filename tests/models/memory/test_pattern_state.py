@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetlore.stats.bottom_k import SessionCounts, stable_hash
+from fleetlore.stats.bottom_k import SessionCounts
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import Level, Pattern
 from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState
 

@@ -2,14 +2,10 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from fleetlore.recall.holdout import withheld
 from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.trajectory import Judgment, Step
-from models.memory.utility import ARM_SESSIONS, LEAST_SESSIONS, Evidence, Trials, difference, utility_evidence
+from models.memory.utility import ARM_SESSIONS, LEAST_SESSIONS, Evidence, Trials, utility_evidence
 
 
 def judged(probability: float = 1.0, *steps: Step) -> Judgment:
@@ -18,23 +14,6 @@ def judged(probability: float = 1.0, *steps: Step) -> Judgment:
 
 def step(advice: tuple[str, ...] = (), withheld: tuple[str, ...] = ()) -> Step:
     return call("t", advice=advice, withheld=withheld)
-
-
-def test_the_difference_of_two_rates_is_newcombes() -> None:
-    # Newcombe 1998, table II, cases (a) and (h) by method 10.
-    found = difference(56, 70, 48, 80)
-    assert (round(found.estimate, 4), round(found.low, 4), round(found.high, 4)) == (0.2, 0.0524, 0.3339)
-    found = difference(10, 10, 0, 10)
-    assert (found.estimate, round(found.low, 4), found.high) == (1.0, 0.6075, 1.0)
-
-
-@given(st.integers(1, 60), st.integers(1, 60), st.data())
-def test_an_interval_holds_its_estimate_and_stays_a_difference(n: int, m: int, data: st.DataObject) -> None:
-    a, b = data.draw(st.integers(0, n)), data.draw(st.integers(0, m))
-    found = difference(a, n, b, m)
-    assert -1 - 1e-9 <= found.low <= found.estimate <= found.high <= 1 + 1e-9
-    mirrored = difference(b, m, a, n)
-    assert mirrored.low == pytest.approx(-found.high) and mirrored.high == pytest.approx(-found.low)
 
 
 def test_a_session_says_how_it_ended_of_every_item_it_was_or_was_not_shown() -> None:

@@ -62,7 +62,7 @@ async def test_a_judge_that_is_contradicted_too_often_abstains_also_after_a_rest
 
 
 async def test_a_judge_that_is_right_is_heard(log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.judge.chain.AUDITED_ONE_IN", 2)
+    monkeypatch.setattr("models.judge.chain.AUDITED_SHARE", 0.5)
     pipeline = log_pipeline()
     for n in range(2 * MANY):
         await pipeline.send(pipeline.story.session(f"s{n}", RIGHT, WRONG, outcome="failure"))
