@@ -63,7 +63,7 @@ class EmptyStore:
 
 
 class Pipeline:
-    """The stages `sessions` and `judgments`, with what lies between them: values packed into records as the outbox does.
+    """The stages `sessions` and `judgments`, with what lies between them: values packed into records as the producer does.
 
     Args:
         whole: with all that the stage `judgments` does; else it ends with the verdict.

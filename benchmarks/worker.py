@@ -1,6 +1,6 @@
 """Our own worker on a real broker with Milvus left out, beside its peers: `python -m benchmarks.worker BROKER EVENTS STAGES [PORT]`.
 
-The worker is the real one: Faust, delivery, outbox, commits. STAGES is `all`, or the names of some with commas. It ends with
+The worker is the real one: Faust, delivery, producer, commits. STAGES is `all`, or the names of some with commas. It ends with
 one JSON line, as the peers do, when each of these stages has worked in all that was sent to it. PORT is that of its metrics.
 """
 

@@ -1,1 +1,1 @@
-"""Where results land: Milvus, topics, dead letters, metrics."""
+"""Write results to Milvus, to topics, to adapter files and to metrics."""

@@ -1,11 +1,12 @@
-"""Published adapter versions as files, so that a broker that keeps nothing can be given them again.
+"""Keep published adapter versions as files, so that a broker that lost them can be filled again.
 
     FOLDER/TENANT/VERSION.safetensors   the weights as they are on the topic: themselves, or the reference to them
     FOLDER/TENANT/VERSION.json          the signed manifest
     FOLDER/TENANT/CHANNEL.pointer       the signed pointer
     FOLDER/TENANT/KIND-WHAT.revoked     a signed revocation
 
-A file appears whole or not at all, and a version's manifest after its weights: what has a manifest is complete.
+A file appears whole or not at all. The manifest of a version appears after its weights, so a version with a manifest is
+complete.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fleetlore.wire.adapter_manifest import CHANNEL
 
 
 class LocalMirror:
-    """One folder of versions, for one process to write."""
+    """A folder of versions, written by one process."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -32,7 +33,7 @@ class LocalMirror:
         self._write(self.folder / tenant / f"{CHANNEL}.pointer", pointer)
 
     def pointer(self, tenant: str) -> bytes | None:
-        """The channel's newest signed pointer."""
+        """Return the channel's newest signed pointer."""
         file = self.folder / tenant / f"{CHANNEL}.pointer"
         return file.read_bytes() if file.exists() else None
 
@@ -41,15 +42,15 @@ class LocalMirror:
         self._write(self.folder / tenant / f"{kind}-{what}.revoked", revocation)
 
     def revocations(self, tenant: str) -> list[bytes]:
-        """Every signed revocation."""
+        """Return every signed revocation."""
         return [file.read_bytes() for file in sorted((self.folder / tenant).glob("*.revoked"))]
 
     def tenants(self) -> list[str]:
-        """Tenants with at least one file."""
+        """Return the tenants with at least one file."""
         return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.folder.is_dir() else []
 
     def versions(self, tenant: str) -> dict[str, tuple[bytes, bytes]]:
-        """Weights and signed manifest of every complete version."""
+        """Return weights and signed manifest of every complete version."""
         manifests = sorted((self.folder / tenant).glob("*.json"))
         return {m.stem: (m.with_suffix(".safetensors").read_bytes(), m.read_bytes()) for m in manifests}
 

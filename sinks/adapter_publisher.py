@@ -3,8 +3,8 @@
 So an agent that sees a pointer can find what it points to, and a publisher that dies in between leaves a version that
 nobody runs. Publishing the same version again changes nothing.
 
-Of two pointers with one epoch, readers follow the first. So the epoch says on what a move rests, and who moves a channel
-learns from the log whether another came first: a person's decision is then made again, a trainer's is given up.
+Of two pointers with one epoch, readers follow the first. So the epoch says on what a move rests, and who moves a
+channel learns from the log whether another came first: a person's decision is then made again, a trainer's is given up.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class AdapterPublisher:
             self._producer = None
 
     async def published(self, tenant: str) -> RegistryView:
-        """What the topics and the store hold, verified with the own key and the trusted ones: the newest pointer and what it points to.
+        """What the topics and the store hold, verified with the own key and the trusted ones: the newest pointer and
+        what it points to.
 
         Raises BrokerUnavailable also when weights that lie elsewhere cannot be fetched.
         """
@@ -134,10 +135,11 @@ class AdapterPublisher:
     ) -> AdapterPointer:
         """Make a version known and point the channel to it; with a share, try it on so many of the agents first.
 
-        Weights above 512 KiB go to the storage, and a reference to them on the topic. Raises ConfigError where there is none.
+        Weights above 512 KiB go to the storage, and a reference to them on the topic. Raises ConfigError where there is
+        none.
 
-        known: what `published` said when this was decided (without it: what is said now). Raises ChannelMoved when a channel
-            was moved since then; the version is known then, and nobody runs it.
+        known: what `published` said when this was decided (without it: what is said now). Raises ChannelMoved when a
+            channel was moved since then; the version is known then, and nobody runs it.
         """
         known = known or await self._known(manifest.tenant)
         signed = self._key.sign(manifest)
@@ -180,7 +182,8 @@ class AdapterPublisher:
         return await self._insist(tenant, lambda registry: (_as_it_is(registry)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
-        """Let nobody run a version any more. If it is the channel's, the newest other one takes its place; None if none is left.
+        """Let nobody run a version any more. If it is the channel's, the newest other one takes its place; None if none
+        is left.
 
         Raises ConfigError when no such version, or more than one, is published.
         """

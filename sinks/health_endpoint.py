@@ -1,8 +1,8 @@
-"""The HTTP endpoint of a role: /metrics, /livez, /readyz and /version.
+"""Serve /metrics, /livez, /readyz and /version of a role over HTTP.
 
-It runs in a thread of its own, so that it still answers while the event loop is blocked: that is when its answer
-matters. Liveness looks at this process alone. Were it to ask for the broker or Milvus, an outage there would restart
-every worker at once.
+The endpoint runs in a thread of its own, so that it answers even while the event loop is blocked. Liveness covers this
+process
+alone: if it asked the broker or Milvus, an outage there would restart every worker at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BEAT_SECONDS = 5.0
 
 
 def package_version() -> str:
-    """Version of the installed package; `unknown` in a source tree that is not installed."""
+    """Return the version of the installed package; `unknown` in a source tree that is not installed."""
     try:
         return version("fleetlore")
     except PackageNotFoundError:
@@ -36,9 +36,9 @@ def package_version() -> str:
 
 
 class Readiness:
-    """What a role knows about itself; written by the role, read by the endpoint.
+    """State of a role: written by the role, read by the endpoint.
 
-    `parts` are what the role waits for before it is ready, as `("broker", "milvus")`; with none it is ready at once.
+    The role waits for `parts`, as `("broker", "milvus")`, before it is ready; without any it is ready at once.
     """
 
     def __init__(self, *parts: str, clock: Clock | None = None, stall_seconds: float = STALL_SECONDS) -> None:
@@ -50,31 +50,31 @@ class Readiness:
         self._lock = Lock()
 
     def beat(self) -> None:
-        """The event loop ticks. After the first beat, silence for `stall_seconds` means that the process is stuck."""
+        """Record that the event loop runs. After the first beat, `stall_seconds` without one mean a stuck process."""
         self._last_beat = self._clock.monotonic()
 
     async def keep_beating(self) -> None:
-        """Beat until cancelled: a task beside the role's own work, which may wait for longer than a stall lasts."""
+        """Beat until cancelled, beside the role's own work, which may wait for longer than a stall lasts."""
         while True:
             self.beat()
             await asyncio.sleep(BEAT_SECONDS)
 
     def fail(self, reason: str) -> None:
-        """The role has met an error that it cannot survive."""
+        """Report an error that the role cannot survive."""
         self._fatal = reason
 
     def ready(self, part: str) -> None:
-        """One of the parts works now."""
+        """Report that a part works now."""
         with self._lock:
             self._waiting.pop(part, None)
 
     def unready(self, part: str, reason: str) -> None:
-        """One of the parts stopped working, or the role drains before its end."""
+        """Report that a part stopped working, or that the role drains before its end."""
         with self._lock:
             self._waiting[part] = reason
 
     def dead(self) -> str | None:
-        """Why the process should be restarted, or None."""
+        """Return why the process should be restarted, or None."""
         if self._fatal is not None:
             return self._fatal
         if self._last_beat is not None:
@@ -84,7 +84,7 @@ class Readiness:
         return None
 
     def waiting(self) -> str | None:
-        """What the role waits for, or None when it is ready."""
+        """Return what the role waits for, or None if it is ready."""
         with self._lock:
             waits = [f"{part}: {reason}" for part, reason in self._waiting.items()]
         return "; ".join(waits) or None
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: a scrape every few seconds would bury the log of the role."""
+        """Log nothing: a scrape every few seconds would flood the role's log."""
 
 
 class Endpoint:
@@ -143,7 +143,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """The address without a path, as `http://127.0.0.1:9464`."""
+        """Address without a path, as `http://127.0.0.1:9464`."""
         return f"http://{self.host}:{self.port}"
 
     def close(self) -> None:

@@ -168,8 +168,8 @@ class Metrics(MetricTable):
         "judge_cases_total",
         Counter,
         "lore",
-        "Verdicts of a judge on sessions that have feedback or a reward too: agreed or contradicted. Worry when a fifth "
-        "are contradicted: from there on the judge no longer counts for that family of tools.",
+        "Verdicts of a judge on sessions that have feedback or a reward too: agreed or contradicted. Worry when a "
+        "fifth are contradicted: from there on the judge no longer counts for that family of tools.",
         ("source", "result"),
     )
     judge_silenced = MetricSpec(
@@ -205,8 +205,8 @@ class Metrics(MetricTable):
         "junk_items_total",
         Counter,
         "lore",
-        "Memory items not written because no agent should recall them. Beside the items written it gives the junk rate; "
-        "worry when it passes a fifth: tools report errors that say nothing, or a distiller was changed for the worse.",
+        "Memory items not written because no agent should recall them. Beside the items written it gives the junk "
+        "rate; worry when it passes a fifth: tools report errors without content, or a distiller was changed for the worse.",
         ("reason",),
     )
     tool_calls = MetricSpec(

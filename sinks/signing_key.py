@@ -1,4 +1,4 @@
-"""Where the trainer's signing key lives: a PEM file that only its owner may read."""
+"""Load and create the trainer's signing key: a PEM file that only its owner may read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetlore.wire.adapter_manifest import SigningKey
 
 
 def load_signing_key(file: str | Path) -> SigningKey:
-    """The key in `file`. Raises ConfigError when it is missing or no Ed25519 key."""
+    """Load the key in `file`. Raises ConfigError if it is missing or no Ed25519 key."""
     try:
         return SigningKey.from_pem(Path(file).read_bytes())
     except OSError as error:
@@ -20,7 +20,7 @@ def load_signing_key(file: str | Path) -> SigningKey:
 
 
 def create_signing_key(file: str | Path) -> SigningKey:
-    """The key in `file`, made first if it is missing (mode 0600, in a folder of mode 0700)."""
+    """Load the key in `file`, or make it if it is missing (mode 0600, in a folder of mode 0700)."""
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = SigningKey(Ed25519PrivateKey.generate())

@@ -1,4 +1,4 @@
-"""How a topic that exists may differ from the one that is stated, and what may be done about it."""
+"""Compare a topic with its specification, and decide which differences may be changed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ State = Literal["open", "refused", "unsupported", "done"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that is not as it is stated.
+    """A difference between a topic and its specification.
 
     Attributes:
         setting: name of the setting, for `config`.
-        found: empty where it is not there, or the broker does not say.
-        state: `open`: apply changes it; `refused`, `unsupported`: it does not, and `why` says why.
+        found: empty if there is none, or if the broker does not return it.
+        state: `open`: `apply` changes it; `refused`, `unsupported`: it does not, for the reason `why`.
     """
 
     topic: str
@@ -35,11 +35,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What apply may do beyond the harmless.
+    """Risky changes that `apply` may make.
 
     Attributes:
-        grow_keyed: add partitions where keys then go to other partitions than before.
-        delete: change settings by which the broker may delete records that it keeps now.
+        grow_keyed: add partitions to keyed topics, whose keys then go to other partitions than before.
+        delete: change settings so that the broker may delete records that it keeps now.
     """
 
     grow_keyed: bool = False
@@ -51,12 +51,12 @@ class Found(NamedTuple):
 
     partitions: int
     replication: int
-    configs: Mapping[str, str] | None  # None: the broker does not say
+    configs: Mapping[str, str] | None  # None: the broker does not return them
     set_on_topic: Mapping[str, str]
 
 
 def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: Allowed) -> list[Difference]:
-    """How a topic that exists differs from `new`, which is how it would be created."""
+    """Return how an existing topic differs from `new`, the topic that would be created."""
     differences = []
     if found.partitions != new.num_partitions:
         why = ""
@@ -64,8 +64,8 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
             why = "partitions cannot be taken away"
         elif spec.keyed and not allowed.grow_keyed:
             why = (
-                "a key would go to another partition than before: sessions would be torn apart, and two workers write one "
-                "pattern. With no agent and no worker running and nothing left to read, --grow-keyed does it"
+                "a key would go to another partition than before: sessions would be split, and two workers would write "
+                "one pattern. With no agent and no worker running and nothing left to read, --grow-keyed does it"
             )
         differences.append(
             Difference(
@@ -98,7 +98,7 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
             # Two of one replica would refuse every write.
             state, why = "refused", "there are not enough replicas yet"
         elif there is None:
-            state, why = "unsupported", "this broker does not say what it is"
+            state, why = "unsupported", "this broker does not return it"
         elif _may_delete(setting, there, stated) and not allowed.delete:
             state, why = "refused", "the broker may delete records that it keeps now; --allow-delete does it"
         differences.append(
@@ -110,8 +110,8 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
 
 
 def _may_delete(setting: str, found: str, stated: str) -> bool:
-    """Whether a change makes the broker keep less."""
+    """Return whether a change makes the broker keep less."""
     if setting == "retention.ms":
-        # -1 is for ever.
+        # -1 means for ever.
         return int(found) < 0 or 0 <= int(stated) < int(found)
     return setting == "cleanup.policy"

@@ -1,6 +1,6 @@
-"""A broker's topics, compared with what `fleetlore.wire.topics.TOPICS` states, and brought in line with it.
+"""Compare a broker's topics with `fleetlore.wire.topics.TOPICS`, and change them to match.
 
-One way for all: a worker creates what is missing with the code of `fleetlore topics apply`, and leaves it at that.
+A worker creates missing topics with the code of `fleetlore topics apply`, and changes nothing else.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from fleetlore.kafka.client import connected, make_admin
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
-# What aiokafka raises where the broker does not know a request; the embedded broker knows neither change.
+# Raised by aiokafka if the broker does not know a request; the embedded broker knows neither change.
 UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
 NOT_BY_THIS_BROKER = "this broker cannot do it"
-# In `DescribeConfigs`: set on the topic itself, and not a default of the broker or of Kafka.
+# Source of a setting in `DescribeConfigs`: the topic itself, not a default of the broker or of Kafka.
 SET_ON_TOPIC = 1
 
 
 class TopicAdmin:
-    """The topics of the tenants in `settings`, on its broker; use it with `async with`.
+    """The topics of the tenants in `settings`, on its broker; use `async with admin.connected()`.
 
-    Every method raises `BrokerUnavailable` where nobody answers or the broker refuses.
+    Every method raises `BrokerUnavailable` if no broker answers or the broker refuses.
     """
 
     def __init__(self, settings: Settings, client: Any = None) -> None:
@@ -46,7 +46,7 @@ class TopicAdmin:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[TopicAdmin]:
-        """Connected for as long as the context lasts."""
+        """Stay connected as long as the context lasts."""
         try:
             async with connected(self._client):
                 yield self
@@ -54,14 +54,14 @@ class TopicAdmin:
             raise BrokerUnavailable(f"no Kafka broker at {self._settings.broker}: {error}") from error
 
     async def create_missing(self) -> list[str]:
-        """Create the topics that do not exist, leave the others as they are; return the names of the new ones."""
+        """Create the missing topics, leave the others as they are; return the names of the new ones."""
         there = set(await self._client.list_topics())
         missing = [name for name in self._stated if name not in there]
         await self._create(missing)
         return missing
 
     async def compare(self, allowed: Allowed) -> list[Difference]:
-        """All that is not as it is stated, and whether `apply` would change it."""
+        """Return all differences, and whether `apply` would change each."""
         found = await self._read()
         differences = []
         for name, spec in self._stated.items():
@@ -74,7 +74,7 @@ class TopicAdmin:
         return differences
 
     async def apply(self, differences: Iterable[Difference]) -> list[Difference]:
-        """Change what is open; return the differences with what became of them."""
+        """Change the open differences; return all with their new states."""
         differences = list(differences)
         await self._create([each.topic for each in differences if each.kind == "create"])
         configs: dict[str, list[Difference]] = {}
@@ -97,7 +97,8 @@ class TopicAdmin:
             return
         cluster = await self._client.describe_cluster()
         if cluster["controller_id"] not in {broker["node_id"] for broker in cluster["brokers"]}:
-            # aiokafka would fail with an AttributeError; and a topic that a broker makes by itself is not compacted.
+            # aiokafka would fail with an AttributeError, and a topic that the broker creates by itself is not
+            # compacted.
             raise BrokerUnavailable(
                 f"the cluster at {self._settings.broker} has no controller that could create topics"
             )
@@ -105,12 +106,12 @@ class TopicAdmin:
             [new_topic(name, self._stated[name], self._settings) for name in names]
         )
         for name, code, *_ in response.topic_errors:
-            # Another worker may have been quicker.
+            # Another worker may have created it.
             if code and for_code(code) is not TopicAlreadyExistsError:
                 raise self._refused(f"did not create {name}", code)
 
     async def _read(self) -> dict[str, Found]:
-        """The stated topics that exist. All topics are asked for: the embedded broker creates one that is named."""
+        """Read the specified topics that exist. Asks for all topics: the embedded broker creates one that is named."""
         there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
         names = [name for name in self._stated if name in there]
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -122,7 +123,7 @@ class TopicAdmin:
             answers = []
         for code, _, _, name, entries in (each for answer in answers for each in answer.resources):
             if code:
-                raise self._refused(f"did not say the settings of {name}", code)
+                raise self._refused(f"did not return the settings of {name}", code)
             configs[name] = {entry[0]: entry[1] for entry in entries}
             set_on_topic[name] = {entry[0]: entry[1] for entry in entries if entry[3] == SET_ON_TOPIC}
         return {
@@ -143,8 +144,8 @@ class TopicAdmin:
         return replace(difference, state="done")
 
     async def _alter(self, name: str, changes: list[Difference]) -> list[Difference]:
-        # The request replaces all that is set on the topic: what somebody else set has to be said again. Read just now,
-        # because it is not part of what differs.
+        # The request replaces all settings of the topic, so it must repeat those that others set. They are read again,
+        # because they are not part of the differences.
         kept = dict((await self._read())[name].set_on_topic)
         kept |= {each.setting: each.stated for each in changes}
         try:
@@ -161,19 +162,19 @@ class TopicAdmin:
 
 
 async def ensure_topics(settings: Settings) -> list[str]:
-    """Create the topics of all tenants that do not exist yet; return their names.
+    """Create the missing topics of all tenants; return their names.
 
     A topic that exists is left as it is, whatever its settings: changing them is the operator's decision.
 
     Raises:
-        BrokerUnavailable: nobody answers there, or the broker refuses.
+        BrokerUnavailable: no broker answers there, or the broker refuses.
     """
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
 
 
 def new_topic(name: str, spec: TopicSpec, settings: Settings) -> NewTopic:
-    """The topic as it is asked of the broker."""
+    """Make the request for a topic."""
     return NewTopic(
         name=name,
         num_partitions=spec.partitions or settings.partitions,

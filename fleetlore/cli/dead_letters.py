@@ -14,10 +14,10 @@ import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
-from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import observer, record_at
 from fleetlore.redact.redact import redact, redact_value
-from fleetlore.wire.dead_letter import Letter, Mark, read_letter
+from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, read_dead_letter
 from fleetlore.wire.topics import topic as full_name
 
 SHOWN_CHARACTERS = 4_000
@@ -66,10 +66,10 @@ class _Survey:
     reasons: Counter[str] = field(default_factory=Counter)
     newest_of: dict[str, float] = field(default_factory=dict)
     marked: set[str] = field(default_factory=set)
-    _newest: list[tuple[float, int, Letter]] = field(default_factory=list)
+    _newest: list[tuple[float, int, DeadLetterRecord]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
 
-    def take(self, letter: Letter) -> None:
+    def take(self, letter: DeadLetterRecord) -> None:
         identity = hash(letter.identity)
         if identity in self._seen:
             return
@@ -81,7 +81,7 @@ class _Survey:
         if len(self._newest) > self.limit:
             heapq.heappop(self._newest)
 
-    def newest(self) -> list[Letter]:
+    def newest(self) -> list[DeadLetterRecord]:
         return [letter for _, _, letter in sorted(self._newest, reverse=True)]
 
 
@@ -177,7 +177,7 @@ def show(
         typer.echo(f"\nOf {letter.size} bytes {len(letter.value)} are kept here; the rest lies where it came from.")
 
 
-def _row(letter: Letter, sent_back: bool) -> dict[str, Any]:
+def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
     """The facts of a letter. Its detail quotes from the bytes, so it may hold what they hold."""
     return {
         "id": letter.place,
@@ -206,7 +206,7 @@ async def _survey(
     bootstrap: str, tenant: str, timeout: float, reasons: set[str], source: str | None, limit: int
 ) -> _Survey:
     survey = _Survey(limit)
-    async for each in read_letters(bootstrap, tenant, timeout):
+    async for each in read_dead_letters(bootstrap, tenant, timeout):
         if isinstance(each, Mark):
             survey.marked.add(each.place)
         elif (not reasons or each.reason in reasons) and source in (None, each.topic):
@@ -214,9 +214,9 @@ async def _survey(
     return survey
 
 
-async def _letter(bootstrap: str, tenant: str, id_: str) -> Letter | None:
+async def _letter(bootstrap: str, tenant: str, id_: str) -> DeadLetterRecord | None:
     partition, _, offset = id_.partition(":")
     async with observer(bootstrap) as consumer:
         record = await record_at(consumer, full_name(tenant, "dead-letters"), int(partition), int(offset))
-    read = None if record is None else read_letter(record)
-    return read if isinstance(read, Letter) else None
+    read = None if record is None else read_dead_letter(record)
+    return read if isinstance(read, DeadLetterRecord) else None

@@ -10,11 +10,13 @@ from aiokafka import TopicPartition
 
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
-from fleetlore.wire.dead_letter import Letter, Mark, read_letter
+from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, read_dead_letter
 from fleetlore.wire.topics import topic
 
 
-async def read_letters(bootstrap: str, tenant: str, timeout_seconds: float) -> AsyncIterator[Letter | Mark]:
+async def read_dead_letters(
+    bootstrap: str, tenant: str, timeout_seconds: float
+) -> AsyncIterator[DeadLetterRecord | Mark]:
     """Yield all dead letters and marks that exist now, in order within a partition: a mark after its letter.
 
     Args:
@@ -36,5 +38,5 @@ async def read_letters(bootstrap: str, tenant: str, timeout_seconds: float) -> A
         async for records in read_until(consumer, ends, stall_seconds=timeout_seconds):
             for record in records:
                 before_end = record.offset < ends[TopicPartition(record.topic, record.partition)]
-                if before_end and (read := read_letter(record)) is not None:
+                if before_end and (read := read_dead_letter(record)) is not None:
                     yield read

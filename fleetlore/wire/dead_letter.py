@@ -42,7 +42,7 @@ class RawRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class DeadLetterRecord:
     """A dead letter as it lies on its topic.
 
     Attributes:
@@ -130,7 +130,7 @@ def dead_letter(
     return RawRecord(to, partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
 
 
-def mark(letter: Letter, to: str) -> RawRecord:
+def mark(letter: DeadLetterRecord, to: str) -> RawRecord:
     """The record that says that `letter` was sent back; it goes to the letter's own partition."""
     partition = int(letter.place.partition(":")[0])
     return RawRecord(to, partition, None, b"", [(MARK, letter.place.encode())])
@@ -143,14 +143,14 @@ def count_redriven(headers: Mapping[str, bytes]) -> int:
     return int(said) if said.isdigit() and len(said) < 10 else 0
 
 
-def read_letter(record: Any) -> Letter | Mark | None:
+def read_dead_letter(record: Any) -> DeadLetterRecord | Mark | None:
     """What a consumed record of a dead-letter topic is; None if it is none of ours."""
     headers: Headers = tuple(record.headers or ())
     said = {name: (content or b"").decode("utf-8", "replace") for name, content in headers if name.startswith(PREFIX)}
     if MARK in said:
         return Mark(said[MARK])
     try:
-        return Letter(
+        return DeadLetterRecord(
             place=f"{record.partition}:{record.offset}",
             time=record.timestamp / 1000,
             topic=said["dlq.topic"],

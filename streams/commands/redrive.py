@@ -1,4 +1,4 @@
-"""`fleetlore dead-letters redrive`: send letters back where they came from, once what was wrong is put right."""
+"""`fleetlore dead-letters redrive`: send dead letters back to their source topics, once the cause is fixed."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ def redrive(
     reason: Reason = None,
     id_: Annotated[
         list[str] | None,
-        typer.Option("--id", metavar="ID", help="Only this letter; repeat for several.", callback=_places),
+        typer.Option("--id", metavar="ID", help="Only this dead letter; repeat for several.", callback=_places),
     ] = None,
     topic: Topic = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The most letters to send back.")] = 1_000,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most dead letters to send back.")] = 1_000,
     yes: Annotated[bool, typer.Option("--yes", help="Send them. Without it, only say which.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Also those that were sent back before.")] = False,
     max_returns: Annotated[
-        int, typer.Option("--max-returns", min=0, help="Refuse a letter that came here again this often.")
+        int, typer.Option("--max-returns", min=0, help="Refuse a dead letter that has come back this often.")
     ] = 3,
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Longest wait for the next letter.")
+        float,
+        typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Longest wait for the next dead letter."),
     ] = 60.0,
     json: Json = False,
 ) -> None:
-    """Send letters back to the topic and partition they came from, oldest first. A dry run unless --yes is given."""
+    """Send dead letters back to their source topic and partition, oldest first. A dry run unless --yes is given."""
     from sinks.redrive import Choice
     from sinks.redrive import redrive as redrive_
 
@@ -65,7 +66,7 @@ def redrive(
     if json:
         print_json({"tenant": tenant, "dry_run": not yes, **_figures(done)})
         return
-    counts = Counter((letter.reason, letter.topic) for letter in done.letters)
+    counts = Counter((letter.reason, letter.topic) for letter in done.sent)
     for (name, source), count in counts.most_common():
         typer.echo(f"{count} with {safe(name)} {'sent' if yes else 'to send'} back to {safe(source)}")
     for letter, why in done.refused[:SHOWN_REFUSED]:
@@ -76,16 +77,16 @@ def redrive(
         typer.echo(f"{done.before} were sent back before; once more with --again")
     if done.beyond:
         typer.echo(f"{done.beyond} more than --limit {limit}; call it again for those")
-    if not (done.letters or done.refused or done.before):
+    if not (done.sent or done.refused or done.before):
         typer.echo(f"No dead letter of tenant {tenant} matches.")
-    elif not yes and done.letters:
+    elif not yes and done.sent:
         typer.echo("Nothing was sent: this was a dry run. Send them with --yes")
 
 
 def _figures(done: Redriven) -> dict[str, Any]:
     return {
-        "letters": [letter.place for letter in done.letters],
-        "reasons": dict(Counter(letter.reason for letter in done.letters)),
+        "letters": [letter.place for letter in done.sent],
+        "reasons": dict(Counter(letter.reason for letter in done.sent)),
         "refused": [{"id": letter.place, "why": why} for letter, why in done.refused],
         "sent_before": done.before,
         "beyond_limit": done.beyond,

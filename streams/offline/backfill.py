@@ -229,15 +229,15 @@ class Backfill:
 
     async def hand_over(self) -> None:
         """Let the live workers merge what the events since the last commit say."""
-        outbox = BatchProducer(self._settings.broker)
-        await outbox.start()
+        producer = BatchProducer(self._settings.broker)
+        await producer.start()
         try:
             async for batch in self._batches():
                 effects = await self._sessions.process(batch)
-                await outbox.deliver(effects.outgoing)
+                await producer.deliver(effects.outgoing)
                 await self._commit(await self._committable())
         finally:
-            await outbox.stop()
+            await producer.stop()
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
         """The records before the end that the topics have now, and an empty batch if a session still waits for more."""

@@ -73,17 +73,17 @@ async def write_facts(
     facts, gone = list(facts), list(gone)
     await store.resolve(COLLECTION)
     await store.upsert(COLLECTION, [*map(_row, facts), *({**_row(fact), "body": "", "text": ""} for fact in gone)])
-    outbox = BatchProducer(settings.broker)
-    await outbox.start()
+    producer = BatchProducer(settings.broker)
+    await producer.start()
     try:
-        await outbox.deliver(
+        await producer.deliver(
             [
                 *(Outgoing(tenant, COLLECTION, fact.id, fact.to_json()) for fact in facts),
                 *(Outgoing(tenant, COLLECTION, fact.id, None) for fact in gone),
             ]
         )
     finally:
-        await outbox.stop()
+        await producer.stop()
 
 
 async def carry_over(live: Store, other: Store, tenants: Iterable[str]) -> None:

@@ -70,24 +70,24 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
-    outbox = BatchProducer(settings.broker)
-    await outbox.start()
+    producer = BatchProducer(settings.broker)
+    await producer.start()
     total = 0
     try:
         known = await _on_topics(settings)
         for number in range(passes):
             if number:
                 await asyncio.sleep(PASS_SECONDS)
-            sent = await _publish(outbox, store, settings, known)
+            sent = await _publish(producer, store, settings, known)
             total += sent
             if not sent:
                 break
     finally:
-        await outbox.stop()
+        await producer.stop()
     return total
 
 
-async def _publish(outbox: BatchProducer, store: MilvusStore, settings: Settings, known: dict[Place, int]) -> int:
+async def _publish(producer: BatchProducer, store: MilvusStore, settings: Settings, known: dict[Place, int]) -> int:
     """One pass; `known` is brought to what the topics say after it."""
     seen: set[Place] = set()
     chunk: list[Outgoing] = []
@@ -101,12 +101,12 @@ async def _publish(outbox: BatchProducer, store: MilvusStore, settings: Settings
         chunk.append(value)
         count += 1
         if len(chunk) == CHUNK:
-            await outbox.deliver(chunk)
+            await producer.deliver(chunk)
             chunk = []
     gone = [Outgoing(*place, None) for place in known.keys() - seen]
     for each in gone:
         del known[each.tenant, each.topic, each.key]
-    await outbox.deliver([*chunk, *gone])
+    await producer.deliver([*chunk, *gone])
     return count + len(gone)
 
 

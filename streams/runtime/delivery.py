@@ -42,7 +42,7 @@ class Producer(Protocol):
 
     async def deliver(self, values: Sequence[Outgoing]) -> None: ...
 
-    async def post(self, records: Sequence[RawRecord]) -> None: ...
+    async def send(self, records: Sequence[RawRecord]) -> None: ...
 
 
 class Delivery:
@@ -185,7 +185,7 @@ class Delivery:
 
     async def _send_to_dlq(self, stage: Stage, records: Sequence[RawRecord]) -> None:
         if records:
-            await self._retried(lambda: self._producer.post(records), stage.name)
+            await self._retried(lambda: self._producer.send(records), stage.name)
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         """Retry an outage until the budget is used up."""

@@ -1,4 +1,4 @@
-"""The outbox on a real broker: what it has sent is there, packed, on the right partition; else it says so."""
+"""The producer on a real broker: what it has sent is there, packed, on the right partition; else it raises."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Value(NamedTuple):
 
 
 @pytest.fixture
-async def outbox(broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]) -> Any:
+async def producer(broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]) -> Any:
     await make_topics(broker.address, tenant, "observations", "items", "dead-letters", partitions=PARTITIONS)
     made = BatchProducer(broker.address)
     await made.start()
@@ -53,10 +53,10 @@ async def read(bootstrap: str, name: str) -> list[Any]:
 
 
 async def test_values_of_one_partition_share_a_record_in_their_order(
-    outbox: BatchProducer, broker: EmbeddedBroker, tenant: str
+    producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     keys = [f"k{number % 7}" for number in range(60)]
-    await outbox.deliver([Value(tenant, "observations", key, b"[%d]" % n) for n, key in enumerate(keys)])
+    await producer.deliver([Value(tenant, "observations", key, b"[%d]" % n) for n, key in enumerate(keys)])
     records = await read(broker.address, topic(tenant, "observations"))
     assert len(records) == len({partition_for(key, PARTITIONS) for key in keys})
     for record in records:
@@ -66,28 +66,28 @@ async def test_values_of_one_partition_share_a_record_in_their_order(
 
 
 async def test_arrays_are_compressed_and_what_agents_read_is_not(
-    outbox: BatchProducer, tenant: str, monkeypatch: pytest.MonkeyPatch
+    producer: BatchProducer, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: dict[str, int] = {}
     send = AIOKafkaProducer.send_batch
 
-    async def spy(producer: AIOKafkaProducer, batch: BatchBuilder, name: str, *, partition: int) -> Any:
-        acknowledged = await send(producer, batch, name, partition=partition)
+    async def spy(client: AIOKafkaProducer, batch: BatchBuilder, name: str, *, partition: int) -> Any:
+        acknowledged = await send(client, batch, name, partition=partition)
         await asyncio.shield(acknowledged)
         sent[name] = batch.size()
         return acknowledged
 
     monkeypatch.setattr(AIOKafkaProducer, "send_batch", spy)
     said = orjson.dumps("the same again and " * 500)
-    await outbox.deliver([Value(tenant, name, "k", said) for name in ("observations", "items")])
+    await producer.deliver([Value(tenant, name, "k", said) for name in ("observations", "items")])
     assert sent[topic(tenant, "observations")] < len(said) / 10
     assert sent[topic(tenant, "items")] > len(said)
 
 
 async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombstone(
-    outbox: BatchProducer, broker: EmbeddedBroker, tenant: str
+    producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
-    await outbox.deliver(
+    await producer.deliver(
         [Value(tenant, "items", "a", b"1"), Value(tenant, "items", "b", b"2"), Value(tenant, "items", "a", None)]
     )
     records = await read(broker.address, topic(tenant, "items"))
@@ -96,17 +96,17 @@ async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombsto
     assert all(record.partition == partition_for(record.key.decode(), PARTITIONS) for record in records)
 
 
-async def test_nothing_to_deliver_sends_nothing(outbox: BatchProducer, broker: EmbeddedBroker, tenant: str) -> None:
-    await outbox.deliver([])
-    await outbox.deliver([Value(tenant, "observations", "k", None)])
+async def test_nothing_to_deliver_sends_nothing(producer: BatchProducer, broker: EmbeddedBroker, tenant: str) -> None:
+    await producer.deliver([])
+    await producer.deliver([Value(tenant, "observations", "k", None)])
     assert await read(broker.address, topic(tenant, "observations")) == []
 
 
 async def test_many_values_become_records_that_a_broker_takes(
-    outbox: BatchProducer, broker: EmbeddedBroker, tenant: str
+    producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     values = [Value(tenant, "observations", "k", orjson.dumps("x" * 50_000)) for _ in range(40)]
-    await outbox.deliver(values)
+    await producer.deliver(values)
     records = await read(broker.address, topic(tenant, "observations"))
     assert 1 < len(records) < 8
     assert all(len(record.value) <= MAX_RECORD_BYTES + 50_002 for record in records)
@@ -114,14 +114,14 @@ async def test_many_values_become_records_that_a_broker_takes(
 
 
 async def test_a_dead_letter_keeps_its_bytes_key_and_headers(
-    outbox: BatchProducer, broker: EmbeddedBroker, tenant: str
+    producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     name = topic(tenant, "dead-letters")
     letters = [
         RawRecord(name, 1, b"key", b"\xff\x00", [("dlq.reason", b"not_json")]),
         RawRecord(name, PARTITIONS + 1, None, b"", [("dlq.reason", b"empty")]),
     ]
-    await outbox.post(letters)
+    await producer.send(letters)
     records = await read(broker.address, name)
     assert [(each.partition, each.key, each.value) for each in records] == [(1, b"key", b"\xff\x00"), (1, None, b"")]
     assert [each.headers for each in records] == [(("dlq.reason", b"not_json"),), (("dlq.reason", b"empty"),)]
@@ -133,7 +133,7 @@ async def test_a_broker_that_is_away_at_the_start_is_said_to_be() -> None:
         await BatchProducer(address).start()
 
 
-async def test_an_outbox_that_was_not_started_says_so() -> None:
+async def test_a_producer_that_was_not_started_raises() -> None:
     with pytest.raises(BrokerUnavailable, match="started"):
         await BatchProducer("127.0.0.1:1").deliver([Value("acme", "items", "a", b"1")])
 
@@ -142,20 +142,18 @@ async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
     own_broker: EmbeddedBroker,
     tenant: str,
     make_topics: Callable[..., Awaitable[None]],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sinks.producer.DELIVERY_SECONDS", 4.0)
     own_broker.start()
     await make_topics(own_broker.address, tenant, "items", "dead-letters", partitions=1)
-    outbox = BatchProducer(own_broker.address)
-    await outbox.start()
-    await outbox.deliver([Value(tenant, "items", "a", b"1")])
+    producer = BatchProducer(own_broker.address, delivery_seconds=4.0)
+    await producer.start()
+    await producer.deliver([Value(tenant, "items", "a", b"1")])
     own_broker.kill()
     with pytest.raises(BrokerUnavailable):
-        await outbox.deliver([Value(tenant, "items", "a", b"2")])
+        await producer.deliver([Value(tenant, "items", "a", b"2")])
     with pytest.raises(BrokerUnavailable):
-        await outbox.post([RawRecord(topic(tenant, "dead-letters"), 0, None, b"x", [])])
-    await outbox.stop()
+        await producer.send([RawRecord(topic(tenant, "dead-letters"), 0, None, b"x", [])])
+    await producer.stop()
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50).map(lambda raw: orjson.dumps(raw.hex())), max_size=30))

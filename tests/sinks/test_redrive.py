@@ -9,9 +9,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, record_at
-from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, Letter, Mark, dead_letter
+from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, dead_letter
 from fleetlore.wire.topics import topic
 from sinks import redrive as module
 from sinks.producer import BatchProducer
@@ -24,17 +24,17 @@ PARTITIONS = 3
 class World:
     """One tenant's events and dead letters on the broker."""
 
-    def __init__(self, address: str, tenant: str, producer: AIOKafkaProducer, outbox: BatchProducer) -> None:
+    def __init__(self, address: str, tenant: str, client: AIOKafkaProducer, producer: BatchProducer) -> None:
         self.address, self.tenant = address, tenant
         self.events = topic(tenant, "events")
-        self._producer, self._outbox = producer, outbox
+        self._client, self._producer = client, producer
 
     async def source(self, value: bytes, partition: int = 1, **fields: Any) -> int:
         """Write an event record; its offset."""
-        written = await self._producer.send_and_wait(self.events, value, partition=partition, **fields)
+        written = await self._client.send_and_wait(self.events, value, partition=partition, **fields)
         return int(written.offset)
 
-    async def bury(self, value: bytes = b"{", **changes: Any) -> None:
+    async def add_dead_letter(self, value: bytes = b"{", **changes: Any) -> None:
         fields: dict[str, Any] = {
             "to": topic(self.tenant, "dead-letters"),
             "topic": self.events,
@@ -48,16 +48,20 @@ class World:
             "reason": "not_json",
             "detail": "",
         }
-        await self._outbox.post([dead_letter(**(fields | changes))])
+        await self._producer.send([dead_letter(**(fields | changes))])
 
     async def redrive(self, send: bool = True, **choice: Any) -> Redriven:
         return await redrive(self.address, self.tenant, Choice(**choice), send=send, timeout_seconds=10)
 
-    async def letters(self) -> list[Letter]:
-        return [each async for each in read_letters(self.address, self.tenant, 10) if isinstance(each, Letter)]
+    async def letters(self) -> list[DeadLetterRecord]:
+        return [
+            each
+            async for each in read_dead_letters(self.address, self.tenant, 10)
+            if isinstance(each, DeadLetterRecord)
+        ]
 
     async def marks(self) -> list[Mark]:
-        return [each async for each in read_letters(self.address, self.tenant, 10) if isinstance(each, Mark)]
+        return [each async for each in read_dead_letters(self.address, self.tenant, 10) if isinstance(each, Mark)]
 
     async def sent(self, partition: int = 1) -> list[Any]:
         """The records of the events topic."""
@@ -72,17 +76,17 @@ async def world(
     broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
 ) -> AsyncIterator[World]:
     await make_topics(broker.address, tenant, "events", "items", "dead-letters", partitions=PARTITIONS)
-    outbox = BatchProducer(broker.address)
-    await outbox.start()
-    async with AIOKafkaProducer(bootstrap_servers=broker.address, max_request_size=4 * MAX_VALUE_BYTES) as producer:
-        yield World(broker.address, tenant, producer, outbox)
-    await outbox.stop()
+    producer = BatchProducer(broker.address)
+    await producer.start()
+    async with AIOKafkaProducer(bootstrap_servers=broker.address, max_request_size=4 * MAX_VALUE_BYTES) as client:
+        yield World(broker.address, tenant, client, producer)
+    await producer.stop()
 
 
 async def test_a_letter_goes_back_to_its_place_with_its_bytes_its_key_and_its_headers(world: World) -> None:
-    await world.bury(b"\xff\x00", headers={"ce_type": b"x", "dlq.redriven": b"1"})
+    await world.add_dead_letter(b"\xff\x00", headers={"ce_type": b"x", "dlq.redriven": b"1"})
     done = await world.redrive()
-    assert [letter.place for letter in done.letters] == ["1:0"]
+    assert [letter.place for letter in done.sent] == ["1:0"]
     [record] = await world.sent()
     assert (record.key, record.value) == (b"session", b"\xff\x00")
     assert dict(record.headers) == {"ce_type": b"x", REDRIVEN: b"2"}
@@ -91,46 +95,46 @@ async def test_a_letter_goes_back_to_its_place_with_its_bytes_its_key_and_its_he
 
 async def test_a_dry_run_sends_nothing_and_says_the_same(world: World) -> None:
     for number in range(4):
-        await world.bury(b"%d" % number, offset=number)
+        await world.add_dead_letter(b"%d" % number, offset=number)
     dry = await world.redrive(send=False, limit=3)
     assert await world.sent() == [] and await world.marks() == []
     wet = await world.redrive(limit=3)
-    assert [each.place for each in dry.letters] == [each.place for each in wet.letters] == ["1:0", "1:1", "1:2"]
+    assert [each.place for each in dry.sent] == [each.place for each in wet.sent] == ["1:0", "1:1", "1:2"]
     assert dry.beyond == wet.beyond == 1
 
 
 async def test_no_letter_is_sent_back_twice_unless_it_is_asked_for(world: World) -> None:
-    await world.bury(b"1", offset=1)
-    await world.bury(b"2", offset=2)
-    assert len((await world.redrive(limit=1)).letters) == 1
+    await world.add_dead_letter(b"1", offset=1)
+    await world.add_dead_letter(b"2", offset=2)
+    assert len((await world.redrive(limit=1)).sent) == 1
     second = await world.redrive()
-    assert ([each.offset for each in second.letters], second.before) == ([2], 1)
+    assert ([each.offset for each in second.sent], second.before) == ([2], 1)
     third = await world.redrive()
-    assert (third.letters, third.before) == ([], 2)
-    assert len((await world.redrive(again=True)).letters) == 2
+    assert (third.sent, third.before) == ([], 2)
+    assert len((await world.redrive(again=True)).sent) == 2
     assert [record.value for record in await world.sent()] == [b"1", b"2", b"1", b"2"]
 
 
 async def test_a_letter_that_was_written_twice_is_sent_once(world: World) -> None:
     """A worker that dies between writing letters and committing writes them again."""
     for _ in range(3):
-        await world.bury(b"1", offset=1)
-    await world.bury(b"1", offset=2)
-    assert len((await world.redrive()).letters) == 2
+        await world.add_dead_letter(b"1", offset=1)
+    await world.add_dead_letter(b"1", offset=2)
+    assert len((await world.redrive()).sent) == 2
     assert (await world.redrive()).before == 2
     assert len(await world.sent()) == 2
 
 
 async def test_only_what_is_chosen_is_sent_in_the_order_of_the_source(world: World) -> None:
     for number in range(6):
-        await world.bury(b"%d" % number, offset=number, reason="not_json" if number % 2 else "future_time")
-    await world.bury(b"x", topic=topic(world.tenant, "trajectories"), reason="wrong_shape")
+        await world.add_dead_letter(b"%d" % number, offset=number, reason="not_json" if number % 2 else "future_time")
+    await world.add_dead_letter(b"x", topic=topic(world.tenant, "trajectories"), reason="wrong_shape")
     by_reason = await world.redrive(send=False, reasons=frozenset({"future_time"}))
-    assert [each.offset for each in by_reason.letters] == [0, 2, 4]
+    assert [each.offset for each in by_reason.sent] == [0, 2, 4]
     by_place = await world.redrive(send=False, places=frozenset({"1:5", "1:1"}))
-    assert [each.place for each in by_place.letters] == ["1:1", "1:5"]
+    assert [each.place for each in by_place.sent] == ["1:1", "1:5"]
     by_topic = await world.redrive(send=False, topic=world.events)
-    assert len(by_topic.letters) == 6 and by_topic.refused == []
+    assert len(by_topic.sent) == 6 and by_topic.refused == []
 
 
 @pytest.mark.parametrize(
@@ -149,9 +153,9 @@ async def test_only_what_is_chosen_is_sent_in_the_order_of_the_source(world: Wor
 async def test_what_cannot_go_back_is_refused_with_the_reason(world: World, changes: dict[str, Any], why: str) -> None:
     if changes.get("topic") in ("items", "dead-letters"):
         changes = {**changes, "topic": topic(world.tenant, changes["topic"])}
-    await world.bury(**changes)
+    await world.add_dead_letter(**changes)
     done = await world.redrive()
-    assert done.letters == []
+    assert done.sent == []
     [(_, said)] = done.refused
     assert why in said
     assert await world.marks() == []
@@ -162,7 +166,7 @@ async def test_a_letter_that_was_cut_is_read_where_it_came_from(world: World) ->
     large = b"x" * (MAX_VALUE_BYTES + 1000)
     await world.source(b"other")
     offset = await world.source(large, key=b"k", headers=[("h", b"1")])
-    await world.bury(large, offset=offset)
+    await world.add_dead_letter(large, offset=offset)
     await world.redrive()
     back = (await world.sent())[-1]
     assert (back.value, back.key, dict(back.headers)) == (large, b"k", {"h": b"1", REDRIVEN: b"1"})
@@ -172,7 +176,7 @@ async def test_an_event_that_was_cut_brings_its_whole_record_back(world: World) 
     event = b'"' + b"x" * (MAX_VALUE_BYTES + 1000) + b'"'
     record = b"[1," + event + b"]"
     offset = await world.source(record)
-    await world.bury(event, offset=offset, whole=False)
+    await world.add_dead_letter(event, offset=offset, whole=False)
     await world.redrive()
     assert (await world.sent())[-1].value == record
 
@@ -180,7 +184,7 @@ async def test_an_event_that_was_cut_brings_its_whole_record_back(world: World) 
 async def test_where_another_record_lies_by_now_nothing_is_sent(world: World) -> None:
     """The topic was deleted and made again."""
     await world.source(b"a record of another life")
-    await world.bury(b"x" * (MAX_VALUE_BYTES + 1), offset=0)
+    await world.add_dead_letter(b"x" * (MAX_VALUE_BYTES + 1), offset=0)
     [(_, why)] = (await world.redrive()).refused
     assert "another record" in why
 
@@ -189,20 +193,20 @@ async def test_what_was_sent_before_a_failure_is_marked_and_the_rest_goes_with_t
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
-        await world.bury(b"%d" % number, offset=number)
+        await world.add_dead_letter(b"%d" % number, offset=number)
     monkeypatch.setattr(module, "CHUNK", 2)
-    post, calls = BatchProducer.post, 0
+    send, calls = BatchProducer.send, 0
 
     async def fails_at_the_second_chunk(self: BatchProducer, records: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise BrokerUnavailable("away")
-        await post(self, records)
+        await send(self, records)
 
-    monkeypatch.setattr(BatchProducer, "post", fails_at_the_second_chunk)
+    monkeypatch.setattr(BatchProducer, "send", fails_at_the_second_chunk)
     with pytest.raises(BrokerUnavailable):
         await world.redrive()
     assert await world.marks() == [Mark("1:0"), Mark("1:1")]
-    assert [each.offset for each in (await world.redrive()).letters] == [2, 3, 4]
+    assert [each.offset for each in (await world.redrive()).sent] == [2, 3, 4]
     assert [record.value for record in await world.sent()] == [b"0", b"1", b"2", b"3", b"4"]

@@ -163,7 +163,7 @@ class MemoryOutbox:
         if broken:
             raise BrokerUnavailable("killed in the middle of a delivery")
 
-    async def post(self, letters: Sequence[RawRecord]) -> None:
+    async def send(self, letters: Sequence[RawRecord]) -> None:
         for each in letters:
             partition = each.partition % self._log.partitions(each.topic)
             self._log.append(each.topic, each.value, key=each.key, partition=partition, headers=each.headers)
@@ -189,7 +189,7 @@ class LogPipeline:
         self.clock = FakeClock()
         self.metrics = Metrics("worker")
         self.store = CheckedStore()
-        self.outbox = MemoryOutbox(self.log)
+        self.producer = MemoryOutbox(self.log)
         self._silent_seconds = silent_seconds
         self._model = model
         self.start()
@@ -197,7 +197,7 @@ class LogPipeline:
     def start(self) -> None:
         """A new worker: no stage remembers anything, reading starts at the committed offsets."""
         self.ledger = Ledger()
-        self.delivery = Delivery(self.store, self.outbox, self.metrics, self.clock, self.ledger, budget_seconds=0)
+        self.delivery = Delivery(self.store, self.producer, self.metrics, self.clock, self.ledger, budget_seconds=0)
         for stage in self.stages:
             stage.forget()
         self.stages = all_stages(self.store, self.metrics, self.clock, self._silent_seconds, model=self._model)

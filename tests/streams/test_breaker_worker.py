@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.config import Settings
-from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
@@ -50,7 +50,7 @@ async def committed(settings: Settings) -> int:
 
 
 async def letters(settings: Settings) -> int:
-    return len([each async for each in read_letters(settings.broker, settings.tenants[0], 10)])
+    return len([each async for each in read_dead_letters(settings.broker, settings.tenants[0], 10)])
 
 
 def worker(settings: Settings, log: Path) -> subprocess.Popen[bytes]:

@@ -57,9 +57,9 @@ async def test_a_crash_in_the_middle_of_every_delivery_gives_the_same_knowledge(
     undisturbed = await log_of_a_fleet(log_pipeline)
     await undisturbed.drain()
     expected = await undisturbed.knowledge()
-    for delivery in range(1, undisturbed.outbox.deliveries + 1):
+    for delivery in range(1, undisturbed.producer.deliveries + 1):
         pipeline = await log_of_a_fleet(log_pipeline)
-        pipeline.outbox.fails_at = {delivery}
+        pipeline.producer.fails_at = {delivery}
         with pytest.raises(BrokerUnavailable):
             await pipeline.drain()
         pipeline.crash()
@@ -96,7 +96,7 @@ def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
             await undisturbed.drain()
             expected_hash[seed] = await undisturbed.knowledge()
         pipeline = await log_of_a_fleet(log_pipeline, seed, batch_records)
-        pipeline.outbox.fails_at = dying
+        pipeline.producer.fails_at = dying
         for life in lives:
             try:
                 for commits in life:
@@ -106,7 +106,7 @@ def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
             except BrokerUnavailable:
                 pass
             pipeline.crash()
-        pipeline.outbox.fails_at = set()
+        pipeline.producer.fails_at = set()
         await pipeline.drain()
         assert await pipeline.knowledge() == expected_hash[seed]
 

@@ -59,8 +59,8 @@ async def learned(
     name = topic(pipeline.tenant, "trajectories")
     for value in came:
         pipeline.log.append(name, value, key=b"s", partition=1)
-    pipeline.outbox.fails_at = set(dying)
-    for _ in range(len(pipeline.outbox.fails_at) + 1):
+    pipeline.producer.fails_at = set(dying)
+    for _ in range(len(pipeline.producer.fails_at) + 1):
         try:
             await pipeline.drain()
             break

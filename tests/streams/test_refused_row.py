@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import orjson
 import pytest
 
-from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.testing.clock import FakeClock
-from fleetlore.wire.dead_letter import ROW_REFUSED, Letter
+from fleetlore.wire.dead_letter import ROW_REFUSED, DeadLetterRecord
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -46,19 +46,19 @@ async def test_a_row_that_is_too_long_is_a_dead_letter(
     await make_topics(broker.address, tenant, "candidates", "dead-letters", partitions=1)
     metrics, clock, source = Metrics("test"), FakeClock(), topic(tenant, "candidates")
     ledger = Ledger(clock)
-    store, outbox = MilvusStore(milvus, "", StaticEncoder(), metrics), BatchProducer(broker.address)
+    store, producer = MilvusStore(milvus, "", StaticEncoder(), metrics), BatchProducer(broker.address)
     await store.open()
-    await outbox.start()
+    await producer.start()
     try:
-        delivery = Delivery(store, outbox, metrics, clock, ledger)
+        delivery = Delivery(store, producer, metrics, clock, ledger)
         values = (b"{}", TOO_LONG.encode(), b"{}")
         await delivery.run(Rows(), [Record(source, 0, n, None, value, {}) for n, value in enumerate(values)])
         assert {row["id"] async for row in store.rows("items", tenant)} == {f"{tenant}/0", f"{tenant}/2"}
     finally:
-        await outbox.stop()
+        await producer.stop()
         await store.close()
-    [letter] = [each async for each in read_letters(broker.address, tenant, 10)]
-    assert isinstance(letter, Letter)
+    [letter] = [each async for each in read_dead_letters(broker.address, tenant, 10)]
+    assert isinstance(letter, DeadLetterRecord)
     assert (letter.reason, letter.stage, letter.topic) == (ROW_REFUSED, "items", source)
     assert orjson.loads(letter.value)["id"] == f"{tenant}/1"
     assert ledger.take() == {TopicPartition(source, 0): 3}, "it holds nothing up"

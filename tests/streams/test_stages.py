@@ -204,7 +204,7 @@ async def test_an_hour_on_the_clock_closes_nothing(log_pipeline: Callable[..., P
 async def test_tenants_learn_nothing_of_each_other(log_pipeline: Callable[..., Pipeline]) -> None:
     one, other = log_pipeline("one"), log_pipeline("other")
     other.log, other.store = one.log, one.store
-    other.outbox._log = one.log
+    other.producer._log = one.log
     other.start()
     await one.send(one.story.session("same", WRONG, RIGHT))
     await other.send(other.story.session("same", WRONG, outcome="failure"))

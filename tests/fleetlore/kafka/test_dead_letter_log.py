@@ -8,9 +8,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import observer, record_at
-from fleetlore.wire.dead_letter import Letter, Mark, dead_letter, mark
+from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, dead_letter, mark
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker, free_port
 
@@ -30,35 +30,35 @@ async def test_all_letters_and_marks_are_read_in_order_and_nothing_else(
             )  # fmt: skip
             await producer.send_and_wait(name, posted.value, partition=number % 2, headers=posted.headers)
         await producer.send_and_wait(name, b"somebody else's", partition=0)
-        read = [each async for each in read_letters(broker.address, tenant, 10)]
-        assert isinstance(read[0], Letter)
+        read = [each async for each in read_dead_letters(broker.address, tenant, 10)]
+        assert isinstance(read[0], DeadLetterRecord)
         posted = mark(read[0], name)
         await producer.send_and_wait(name, posted.value, partition=posted.partition, headers=posted.headers)
-    letters = [each for each in read if isinstance(each, Letter)]
+    letters = [each for each in read if isinstance(each, DeadLetterRecord)]
     assert len(letters) == len(read) == 30
     for partition in (0, 1):
         assert [each.offset for each in letters if each.partition == partition] == list(range(partition, 30, 2))
         assert [each.place for each in letters if each.partition == partition] == [
             f"{partition}:{n}" for n in range(15)
         ]
-    again = [each async for each in read_letters(broker.address, tenant, 10)]
+    again = [each async for each in read_dead_letters(broker.address, tenant, 10)]
     assert [each for each in again if isinstance(each, Mark)] == [Mark(letters[0].place)]
     assert len(again) == 31
 
 
 async def test_a_tenant_without_the_topic_has_no_letters(broker: EmbeddedBroker, tenant: str) -> None:
-    assert [each async for each in read_letters(broker.address, tenant, 10)] == []
+    assert [each async for each in read_dead_letters(broker.address, tenant, 10)] == []
     async with observer(broker.address) as consumer:
         assert topic(tenant, "dead-letters") not in await consumer.topics(), "asking must not create it"
 
 
 async def test_a_broker_that_is_away_or_hangs_is_said_to(own_broker: EmbeddedBroker, tenant: str) -> None:
     with pytest.raises(BrokerUnavailable):
-        [each async for each in read_letters(f"127.0.0.1:{free_port()}", tenant, 5)]
+        [each async for each in read_dead_letters(f"127.0.0.1:{free_port()}", tenant, 5)]
     own_broker.start()
     own_broker.pause()
     with pytest.raises(BrokerUnavailable, match=r"did not answer in 0\.5 s"):
-        [each async for each in read_letters(own_broker.address, tenant, 0.5)]
+        [each async for each in read_dead_letters(own_broker.address, tenant, 0.5)]
 
 
 async def test_a_record_is_found_at_its_offset_or_not_at_all(

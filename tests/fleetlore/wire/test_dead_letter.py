@@ -15,12 +15,12 @@ from fleetlore.wire.dead_letter import (
     MAX_KEY_BYTES,
     MAX_VALUE_BYTES,
     REDRIVEN,
-    Letter,
+    DeadLetterRecord,
     Mark,
     RawRecord,
     dead_letter,
     mark,
-    read_letter,
+    read_dead_letter,
 )
 
 TO = "fleetlore.acme.dead-letters"
@@ -55,17 +55,17 @@ def write(**changes: Any) -> RawRecord:
     return dead_letter(**(fields | changes))
 
 
-def read(posted: RawRecord, partition: int = 1, offset: int = 7) -> Letter:
+def read(posted: RawRecord, partition: int = 1, offset: int = 7) -> DeadLetterRecord:
     consumed = Consumed(partition, offset, 1_700_000_000_500, posted.key, posted.value, tuple(posted.headers))
-    letter = read_letter(consumed)
-    assert isinstance(letter, Letter)
+    letter = read_dead_letter(consumed)
+    assert isinstance(letter, DeadLetterRecord)
     return letter
 
 
 def test_what_is_written_is_what_is_read() -> None:
     posted = write()
     assert (posted.topic, posted.partition) == (TO, 3)
-    assert read(posted) == Letter(
+    assert read(posted) == DeadLetterRecord(
         place="1:7",
         time=1_700_000_000.5,
         topic="fleetlore.acme.events",
@@ -122,10 +122,10 @@ def test_how_often_it_was_sent_back_travels_with_the_record() -> None:
 def test_a_mark_goes_to_the_letter_it_names() -> None:
     posted = mark(read(write(), 2, 40), TO)
     assert (posted.topic, posted.partition) == (TO, 2)
-    assert read_letter(Consumed(2, 41, 0, None, b"", tuple(posted.headers))) == Mark("2:40")
+    assert read_dead_letter(Consumed(2, 41, 0, None, b"", tuple(posted.headers))) == Mark("2:40")
 
 
 def test_what_others_write_there_is_no_letter() -> None:
     good = dict(write().headers)
     for headers in ({}, {"a": b"1"}, good | {"dlq.offset": b"x"}, {n: c for n, c in good.items() if n != "dlq.stage"}):
-        assert read_letter(Consumed(0, 0, 0, None, None, tuple(headers.items()))) is None
+        assert read_dead_letter(Consumed(0, 0, 0, None, None, tuple(headers.items()))) is None

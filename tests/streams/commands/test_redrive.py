@@ -13,10 +13,10 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
-from fleetlore.kafka.dead_letter_log import read_letters
+from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, record_at
 from fleetlore.testing.clock import FakeClock
-from fleetlore.wire.dead_letter import Letter
+from fleetlore.wire.dead_letter import DeadLetterRecord
 from fleetlore.wire.events import MAX_FUTURE_SECONDS, Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import topic
@@ -45,10 +45,10 @@ class Worker:
     def __init__(self, broker: str, tenant: str) -> None:
         self.broker, self.tenant = broker, tenant
         self.clock = FakeClock()
-        self.outbox = BatchProducer(broker)
+        self.producer = BatchProducer(broker)
         metrics = Metrics("test")
         self._stage = SessionsStage(NoStore(), self.clock, metrics, 3600.0)
-        self._delivery = Delivery(NoStore(), self.outbox, metrics, self.clock, Ledger(self.clock))
+        self._delivery = Delivery(NoStore(), self.producer, metrics, self.clock, Ledger(self.clock))
         self._positions: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
 
     async def read(self, name: str) -> list[Any]:
@@ -74,8 +74,10 @@ class Worker:
     async def trajectories(self) -> list[Any]:
         return [value for record in await self.read("trajectories") for value in orjson.loads(record.value)]
 
-    async def letters(self) -> list[Letter]:
-        return [each async for each in read_letters(self.broker, self.tenant, 10) if isinstance(each, Letter)]
+    async def letters(self) -> list[DeadLetterRecord]:
+        return [
+            each async for each in read_dead_letters(self.broker, self.tenant, 10) if isinstance(each, DeadLetterRecord)
+        ]
 
 
 @pytest.fixture
@@ -85,9 +87,9 @@ async def worker(
     names = ("events", "observations", "trajectories", "dead-letters")
     await make_topics(broker.address, tenant, *names, partitions=PARTITIONS)
     made = Worker(broker.address, tenant)
-    await made.outbox.start()
+    await made.producer.start()
     yield made
-    await made.outbox.stop()
+    await made.producer.stop()
 
 
 async def redrive(worker: Worker, *arguments: str) -> Result:

@@ -25,7 +25,7 @@ PARTITION = TopicPartition(EVENTS, 0)
 
 
 class World:
-    """Store, outbox and stage in one, noting the order of what happens; `outages` are raised first, one an attempt."""
+    """Store, producer and stage in one, noting the order of what happens; `outages` are raised first, one an attempt."""
 
     name = "sessions"
     reads = "events"
@@ -71,7 +71,7 @@ class World:
     async def deliver(self, values: Sequence[Outgoing]) -> None:
         self._happen("deliver")
 
-    async def post(self, letters: Sequence[RawRecord]) -> None:
+    async def send(self, letters: Sequence[RawRecord]) -> None:
         self._happen("bury")
         self.buried += letters
 
@@ -136,7 +136,7 @@ async def test_a_second_reader_of_a_topic_is_refused(world: World, delivery: Del
     assert other.happened == [] and ledger.take() == {PARTITION: 1}
 
 
-@pytest.mark.parametrize("sink", ["upsert", "deliver", "post"])
+@pytest.mark.parametrize("sink", ["upsert", "deliver", "send"])
 async def test_while_a_sink_is_under_way_nothing_may_be_committed(
     world: World, delivery: Delivery, ledger: Ledger, sink: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -277,9 +277,9 @@ async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: 
     await undisturbed.drain()
     expected = await undisturbed.knowledge()
     assert {row["version"][:4] for row in await undisturbed.bodies("items")} >= {"llm/"}
-    for delivery in range(1, undisturbed.outbox.deliveries + 1, 2):
+    for delivery in range(1, undisturbed.producer.deliveries + 1, 2):
         pipeline = await sent()
-        pipeline.outbox.fails_at = {delivery}
+        pipeline.producer.fails_at = {delivery}
         try:
             await pipeline.drain()
         except BrokerUnavailable:
