@@ -1,4 +1,4 @@
-"""Judged sessions as the network reads them: vectors of goal, actions and outcomes, with what to learn from each."""
+"""Turn judged sessions into training examples: vectors of goal, actions and outcomes, with their labels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from models.data.ineffective import ineffective_labels
 
 UNLABELLED = -1
 HELD_OUT_ONE_IN = 5
-
-
 NOWHERE = Place(-1, -1, -1)
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -32,17 +30,17 @@ class Example:
     """One session, or a window of a long one.
 
     Attributes:
-        key: hash of tenant, session and window: decides what is held out and what a buffer keeps, so that neither
-            depends on the order of arrival.
+        key: hash of tenant, session and window. It decides what is held out and what a buffer keeps, whatever the order
+            of arrival.
         vectors: float16 (1 + 2n, 256): goal, action 1, outcome 1, …
-        failed: int8 (n): 1 the step failed, 0 it worked, -1 says nothing (a transient fault, a step of the window before).
+        failed: int8 (n): 1 the step failed, 0 it worked, -1 no label (transient, or labelled in the window before).
         contrast: per step, what went wrong with which tool (or that the tool worked).
         tools: per step.
         session_failed: the verdict.
-        domain: what kind of work it was: the first word of the task's name.
+        domain: kind of work: the first word of the task's name.
         patterns: per step, id of the failure's class; empty where it worked.
-        place: where it lies on `judgments`.
-        vain: int8 (n): 1 the step was in vain, 0 it helped, -1 nobody knows (models.data.ineffective).
+        place: record offset on `judgments`.
+        ineffective: int8 (n): as in `models.data.ineffective`.
     """
 
     key: str
@@ -74,10 +72,10 @@ class Example:
 
 
 def examples_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHERE) -> list[Example]:
-    """The session's episodes: none without a tool call, several when it has more steps than the network reads.
+    """The session's examples: none without a tool call, several if it has more steps than the network reads.
 
-    Windows overlap by half, so that a step never lacks its past; each step is a label in one of them only.
-    All windows of a session are held out together: the split is by session.
+    Windows overlap by half, so each step has its past; each step is labelled in one window only. All windows of a
+    session are held out together.
     """
     trajectory = judgment.trajectory
     steps = trajectory.calls
@@ -92,8 +90,8 @@ def examples_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
     for start in range(0, max(1, len(steps) - MAX_STEPS // 2), MAX_STEPS // 2):
         window = steps[start : start + MAX_STEPS]
         failed = np.array([_label(step) for step in window], dtype=np.int8)
-        mine = ineffective[start : start + MAX_STEPS].copy()
-        for labels in (failed, mine):
+        labels_here = ineffective[start : start + MAX_STEPS].copy()
+        for labels in (failed, labels_here):
             labels[: labelled_until - start] = UNLABELLED
         labelled_until = start + len(window)
         rows = [0, *range(1 + 2 * start, 1 + 2 * (start + len(window)))]
@@ -109,23 +107,24 @@ def examples_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
                 domain=word.group().lower() if word else "",
                 patterns=tuple(step.pattern or "" for step in window),
                 place=place._replace(window=len(examples)),
-                ineffective=mine,
+                ineffective=labels_here,
             )
         )
     return examples
 
 
 def _label(step: Step) -> int:
-    # A flaky network says nothing about the call: learned, it would warn of what works a second later.
+    # A transient error is no label: learned, it would warn of calls that work a second later.
     return UNLABELLED if step.failed and step.transient else int(step.failed)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Episodes as tensors, padded to the right: b sessions, s steps, 1 + 2s tokens.
+    """Examples as tensors, padded to the right: b sessions, s steps, 1 + 2s tokens.
 
-    failed, contrast, vain: (b, s), -1 where there is nothing to learn; session_failed: (b,); length: steps of each.
-    weight: (b,), of each step of a session; 1 where nothing else was said.
+    Attributes:
+        failed, contrast, ineffective: (b, s), -1 without a label; session_failed: (b,); length: steps of each.
+        weight: (b,), of each step of a session.
     """
 
     vectors: Tensor
@@ -138,7 +137,7 @@ class Batch:
 
 
 def collate(examples: Sequence[Example], weights: Sequence[float] | None = None) -> Batch:
-    """Stack episodes; contrast classes get numbers in the order of their names."""
+    """Stack examples; contrast classes are numbered in the order of their names, weights are 1 by default."""
     longest = max(len(example.failed) for example in examples)
     classes = {name: index for index, name in enumerate(sorted({name for e in examples for name in e.contrast}))}
     vectors = np.zeros((len(examples), 1 + 2 * longest, TEXT_DIMENSIONS), dtype=np.float32)

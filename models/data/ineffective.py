@@ -1,9 +1,9 @@
-"""Which calls were in vain, as the rest of the session shows: no label of an environment and no reward is needed.
+"""Label the calls that were ineffective, by the rest of the session: without an environment's label or a reward.
 
-A call that failed was in vain. One that worked has a say only between two calls of a tool that had failed before: where the tool meets
-the same error again, what was done since did not help; where it gets past it, the call that stood between did (if it was a single one:
-of several nobody knows which), and so did the call that got past. All others, most of all what was prepared before anything
-failed, stay without a label: whether it was needed cannot be seen.
+A call that failed was ineffective. A call that worked gets a label only between two calls of a tool that had failed. If
+that tool meets the same error again, the calls in between were ineffective. If it gets past the error, it helped, and
+so did the call in between if there was exactly one. All other calls stay unlabelled: whether a preparation before the
+first failure was needed cannot be seen.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from fleetlore.wire.trajectory import Step
 
 HELPED, INEFFECTIVE, UNKNOWN = 0, 1, -1
 
+# Most steps between an error and the next call of its tool: older calls may have been about something else.
 REACH = 8
-"""Steps between an error and the next call of its tool, at most: what an agent did longer ago may have been about something else."""
 
 
 def ineffective_labels(calls: Sequence[Step]) -> list[int]:
-    """Of each call of a finished session `HELPED`, `INEFFECTIVE` or `UNKNOWN`. Passing faults say nothing, about themselves or others."""
+    """`HELPED`, `INEFFECTIVE` or `UNKNOWN` for each call of a finished session; transient failures are skipped."""
     labels = [UNKNOWN] * len(calls)
     pending: dict[str, int] = {}  # tool → its last failure
     for place, call in enumerate(calls):

@@ -1,4 +1,4 @@
-"""Old sessions to rehearse while new ones are learned: without them an adapter forgets what it knew."""
+"""Keep old sessions to rehearse while new ones are learned: without them an adapter forgets."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from hashlib import blake2b
 
 from models.data.dataset import Example
 
+# Least examples of a stratum for an e-fold in weight: a small stratum must not change with every session.
 SMALLEST_SPAN = 4
-"""Episodes of a stratum, e-fold in weight, at the least: one that holds a few must not change with every session."""
 
 
 class ReplayBuffer:
-    """A sample of the episodes of every (tool, outcome), at most `capacity` in all, of which newer ones are likelier.
+    """A sample of the examples of every (tool, outcome), at most `capacity` in all, in which newer ones are likelier.
 
-    Each stratum is a reservoir with forward decay (Cormode, Shkapenyuk, Srivastava and Xu 2009): the weight of an episode
-    grows e-fold with as many episodes of its stratum before it as the stratum holds. So rules that have changed fade from
-    what is rehearsed as sessions under the new ones come, and a stratum of which nothing comes any more keeps what it has.
-    Where all is full, the largest stratum gives one up, and in it the agent who has most there: what a small stratum leaves free
-    serves the others, and who sends more is kept no more often, so a flood of one agent's sessions neither is what is rehearsed
-    nor what a candidate is measured on.
-    Chance is the hash of the key: the same episodes in the same order give the same buffer, however they are divided into batches.
+    Each stratum is a reservoir with forward decay (Cormode, Shkapenyuk, Srivastava and Xu 2009): the weight of an
+    example grows e-fold with as many examples of its stratum before it as the stratum holds. So outdated rules fade as
+    new sessions come, and a stratum without new examples keeps what it has. A full buffer evicts from the largest
+    stratum, and there from the agent with the most examples, so a flood from one agent dominates neither rehearsal nor
+    the held-out set. Randomness is the hash of the key: the same examples in the same order give the same buffer,
+    however they are batched.
     """
 
     def __init__(self, capacity: int, seed: int = 0) -> None:
@@ -36,7 +35,7 @@ class ReplayBuffer:
         return sum(len(stratum) for stratum in self._strata.values())
 
     def add(self, examples: Iterable[Example]) -> None:
-        """Offer episodes, the oldest first; one that is there changes nothing."""
+        """Offer examples, the oldest first; known ones change nothing."""
         held = len(self)
         for example in examples:
             name = example.stratum
@@ -52,7 +51,7 @@ class ReplayBuffer:
                 held -= 1
 
     def drop(self, unwanted: Callable[[Example], bool]) -> int:
-        """Forget the episodes of which `unwanted` is true; returns how many."""
+        """Forget the examples for which `unwanted` is true; returns how many."""
         before = len(self)
         self._strata = {
             name: kept
@@ -62,7 +61,7 @@ class ReplayBuffer:
         return before - len(self)
 
     def draw(self, count: int, seed: int) -> list[Example]:
-        """At most `count` different episodes, taken in turn from every stratum: a function of the content and the seed."""
+        """At most `count` different examples, in turn from every stratum: a function of the content and the seed."""
         chance = random.Random(seed)
         piles = []
         for name in sorted(self._strata):
@@ -78,16 +77,16 @@ class ReplayBuffer:
         return drawn[:count]
 
     def all(self) -> list[Example]:
-        """Everything it holds, ordered by key."""
+        """All examples, ordered by key."""
         return sorted((e for stratum in self._strata.values() for _, e in stratum.values()), key=lambda e: e.key)
 
     def _chance(self, key: str) -> float:
-        """Uniform within 0..1, without either end."""
+        """Uniform in (0, 1)."""
         digest = blake2b(key.encode(), digest_size=6, key=self._salt).digest()
         return (int.from_bytes(digest) + 0.5) / 2**48
 
 
 def _evicted(stratum: Mapping[str, tuple[float, Example]]) -> str:
-    """Key of what goes first: of the agents with the most episodes, the one of the greatest rank."""
+    """Key to evict: of the agents with the most examples, the one of the greatest rank."""
     of_agent = Counter(example.agent for _, example in stratum.values())
     return max((of_agent[example.agent], rank, key) for key, (rank, example) in stratum.items())[2]

@@ -1,8 +1,4 @@
-"""How much each session weighs in an update: both outcomes alike, and no agent more than its share.
-
-A mean weighted by volume has a breakdown point of zero: whoever sends most decides what is learned. Here an agent's share
-of an update is bounded whatever it sends.
-"""
+"""Weigh sessions in an update: both outcomes alike, and no agent more than its share, however much it sends."""
 
 from __future__ import annotations
 
@@ -16,11 +12,11 @@ MOST_BALANCING = 3.0
 
 
 def sample_weights(examples: Sequence[Example], agent_share: float = AGENT_SHARE) -> list[float]:
-    """Weight of a step of each episode; its mean over all labelled steps is 1.
+    """Weight of a step of each example; the mean over all labelled steps is 1.
 
-    Sessions that failed and sessions that did not weigh the same (a rare outcome at most `MOST_BALANCING` times its
-    number), then no agent has more than `agent_share` of the whole, or its equal part where there are fewer agents than
-    that allows: what is above is handed to the others in proportion (water-filling).
+    Failed and successful sessions weigh the same (a rare outcome at most `MOST_BALANCING` times its number). Then no
+    agent has more than `agent_share` of the whole, or its equal part where fewer agents make that impossible; the rest
+    goes to the others in proportion (water-filling).
     """
     steps = [int((example.failed != UNLABELLED).sum()) for example in examples]
     by_outcome = {
@@ -45,7 +41,7 @@ def sample_weights(examples: Sequence[Example], agent_share: float = AGENT_SHARE
 
 
 def shares(agents: Sequence[str], agent_share: float = AGENT_SHARE) -> list[float]:
-    """Weight of each of some sessions by their agents, the largest 1: no agent has more than the share of all, or twice its equal part."""
+    """Weight of each session by its agent, the largest 1: no agent exceeds `agent_share`, or twice its equal part."""
     counts = dict(Counter(agents))
     factors = _capped(counts, max(agent_share, 2 / len(counts))) if counts else {}
     most = max(factors.values(), default=1.0)
@@ -53,10 +49,10 @@ def shares(agents: Sequence[str], agent_share: float = AGENT_SHARE) -> list[floa
 
 
 def _capped(masses: Mapping[str, float], bound: float) -> dict[str, float]:
-    """Factor of each agent after which none has more than the bound of the sum; the bound is at least an equal part."""
+    """Factor of each agent after which none exceeds the bound of the sum; the bound is at least an equal part."""
     order = sorted(masses, key=lambda agent: (-masses[agent], agent))
     left = sum(masses.values())
-    # From the largest: each that is above the bound gets exactly the bound, and the rest share what remains.
+    # From the largest: each above the bound gets exactly the bound, and the rest share what remains.
     for capped, agent in enumerate(order):
         remaining = 1 - bound * capped
         if remaining <= 0 or masses[agent] / left * remaining <= bound * (1 + 1e-12):

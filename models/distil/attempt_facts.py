@@ -1,9 +1,9 @@
-"""What tells the attempts at one task that succeeded from those that failed, where several were started together.
+"""Record what one of several parallel attempts at a task did, to contrast the successful ones with the failed ones.
 
-(Self-contrast over parallel attempts: ReasoningBank, memory-aware test-time scaling.) One pair of sessions differs in much that
-decided nothing. Of k attempts it is asked what most of those that succeeded did and none of those that failed, and the
-reverse: by the calls, the kinds of call, the errors met and the end. An item each, beside the way (`models.distil.strategy`): five at
-the most. A session says only what it did, so the items follow from the set of sessions and from no order.
+(Self-contrast over parallel attempts: ReasoningBank, memory-aware test-time scaling.) A pair of sessions differs in
+much that decided nothing. So of k attempts, the contrast keeps what most successes did and no failure, and the reverse:
+calls, kinds of call, errors and end. Each aspect is one item beside the strategy (`models.distil.strategy`). A session
+states only what it did, so the items follow from the set of sessions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHAT = {
 
 
 def attempt_facts(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """What one of several attempts did, by aspect; nothing of a session that was started alone or whose verdict is unsure."""
+    """What one attempt did, by aspect; nothing of a session without a group or with an unsure verdict."""
     trajectory, probability = judgment.trajectory, judgment.verdict.probability
     side: Side | None = "success" if probability > SUCCESS_ABOVE else "failure" if probability < FAILURE_BELOW else None
     if not trajectory.group or side is None or not calls or (side == "success" and calls[-1].failed):

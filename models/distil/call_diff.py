@@ -1,8 +1,8 @@
-"""How one call differs from another: is the later one a repair of the earlier one, and what was changed?
+"""Compare two calls: is the later one a repair of the earlier one, and what was changed?
 
-Texts are compared as bags of tokens (words and single marks), JSON objects by their keys and values. `distance` is cheap, for
-it is asked of every pair of calls; `in_words` is asked of the one pair that was chosen. All is remembered for a while, because
-an agent that is stuck makes the same few calls again and again: measured, a third of the comparisons are repetitions.
+Texts are compared as bags of tokens, JSON objects by keys and values. `distance` is cheap, since every pair of calls
+needs it; `in_words` describes the one chosen pair. Results are cached, because a stuck agent repeats the same few
+calls.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import orjson
 
 MAX_TOKENS = 300
 MAX_KEY_WORDS = 12
-# Share of their words that two calls must have in common to be attempts at the same thing; a change that is too long to
-# say in words must be the smaller part of the call, or the two are different programs.
+# Share of words that two attempts at the same thing have in common, and two whose change is too long to say in words.
 RELATED = 0.5
 CLOSELY_RELATED = 0.65
 
-# A flag, a decimal and an operator are one token each: "-a → -v" says more than "a → v".
+# A flag, a decimal and an operator are one token each.
 _TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
 _DIGITS = re.compile(r"\d+")
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
 
 
 class _Text(NamedTuple):
-    """A text taken apart. `words` leaves the marks out: they are in nearly every call and would make all calls alike."""
+    """A text in tokens. `words` leaves out punctuation, which would make all calls alike."""
 
     tokens: tuple[str, ...]
     bag: frozenset[str]
@@ -46,10 +45,7 @@ def _parsed(text: str) -> _Text:
 
 
 def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
-    """The bag of tokens as a set: the second "a" is "2 a", which is no token and ends like one.
-
-    What two bags have in common is then one intersection of sets: measured, 4 to 7 times as fast as going through counts.
-    """
+    """The bag of tokens as a set: the second "a" is "2 a", which is no token. Sets intersect faster than counts."""
     counts = Counter(tokens)
     again = [f"{time} {token}" for token, count in counts.items() if count > 1 for time in range(2, count + 1)]
     return frozenset(counts).union(again)
@@ -68,11 +64,10 @@ def _values(arguments: str) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=4096)
 def distance(failed: str, worked: str) -> int | None:
-    """How much was changed from one call of a tool to another: tokens removed and added; 0 for the same call.
+    """How much was changed between two calls of a tool: tokens removed and added; 0 for the same call.
 
-    None where the later call is no second attempt at the same thing: where they have less than half of their words in common
-    (another call altogether), or differ in numbers and ids only (the same call about another thing: nothing that the next
-    agent could use).
+    None if the later call is no second attempt at the same thing: the calls share less than half of their words, or
+    differ in numbers and ids only (the same call about another thing).
 
     Args:
         failed, worked: arguments as JSON or text.
@@ -93,7 +88,7 @@ def in_words(failed: str, worked: str) -> str | None:
     """The change in words, e.g. "`cars` → `cars_data`".
 
     Returns:
-        an empty text where the change is too long to say but small beside the call; None where it is the larger part of it.
+        an empty text if the change is too long to say but small beside the call; None if it is the larger part of it.
     """
     old_values, new_values = _values(failed), _values(worked)
     if old_values is not None and new_values is not None:
@@ -101,36 +96,39 @@ def in_words(failed: str, worked: str) -> str | None:
     old, new = _parsed(failed), _parsed(worked)
     words = []
     for removed, added in _edits(old.tokens, new.tokens):
-        gone, came = _spaced(removed, failed), _spaced(added, worked)
-        words.append(f"`{gone}` → `{came}`" if gone and came else f"add `{came}`" if came else f"drop `{gone}`")
+        before, after = _spaced(removed, failed), _spaced(added, worked)
+        if before and after:
+            words.append(f"`{before}` → `{after}`")
+        else:
+            words.append(f"add `{after}`" if after else f"drop `{before}`")
     said = _joined(words)
     return said if said or _overlap(old, new) >= CLOSELY_RELATED else None
 
 
 @lru_cache(maxsize=4096)
 def change_key(failed: str, worked: str) -> str | None:
-    """The change as a key: which words went and which came, whatever their order and number and the marks around them.
+    """The change as a key: words removed and added, whatever their order, number and punctuation.
 
-    So changes that differ only in how they were written are one. None where more was changed than one change.
+    None if more than one change was made.
     """
     old_values, new_values = _values(failed), _values(worked)
     if old_values is not None and new_values is not None:
         parts = [
-            (key, *_gone_and_come(_text(old_values.get(key, "")), _text(new_values.get(key, ""))))
+            (key, *_words_changed(_text(old_values.get(key, "")), _text(new_values.get(key, ""))))
             for key in _changed(old_values, new_values)
         ]
     else:
-        parts = [("", *_gone_and_come(failed, worked))]
-    if sum(len(gone) + len(came) for _, gone, came in parts) > MAX_KEY_WORDS:
+        parts = [("", *_words_changed(failed, worked))]
+    if sum(len(removed) + len(added) for _, removed, added in parts) > MAX_KEY_WORDS:
         return None
-    return "\n".join([f"{key}\t{' '.join(gone)}\t{' '.join(came)}" for key, gone, came in parts])
+    return "\n".join([f"{key}\t{' '.join(removed)}\t{' '.join(added)}" for key, removed, added in parts])
 
 
-def _gone_and_come(failed: str, worked: str) -> tuple[list[str], list[str]]:
+def _words_changed(failed: str, worked: str) -> tuple[list[str], list[str]]:
     old, new = _parsed(failed), _parsed(worked)
-    gone, came = old.words - new.words, new.words - old.words
-    first = [sorted([word for word in words if " " not in word]) for words in (gone, came)]
-    # Where no word was changed, a mark or the number of times was.
+    removed, added = old.words - new.words, new.words - old.words
+    first = [sorted([word for word in words if " " not in word]) for words in (removed, added)]
+    # If no word changed, punctuation or a count did.
     return (first[0], first[1]) if any(first) else (sorted(old.bag - new.bag), sorted(new.bag - old.bag))
 
 
@@ -143,7 +141,7 @@ def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | No
     keys = len(old.keys() | new.keys())
     if keys > 1 and alike / keys < RELATED:
         return None
-    if all(key in shared and _only_another(key, old[key], new[key]) for key in changed):
+    if all(key in shared and _is_other_thing(key, old[key], new[key]) for key in changed):
         return None
     return sum(_edited(_parsed(_text(old.get(key, ""))), _parsed(_text(new.get(key, "")))) for key in changed)
 
@@ -169,8 +167,8 @@ def _value_overlap(old: Any, new: Any) -> float:
     return 1.0 if old == new else _overlap(_parsed(_text(old)), _parsed(_text(new)))
 
 
-def _only_another(key: str, old: Any, new: Any) -> bool:
-    """The value names another thing instead of asking for something else: a number that is no id is a setting."""
+def _is_other_thing(key: str, old: Any, new: Any) -> bool:
+    """Whether the value names another thing. A number under a key that is no id is a setting instead."""
     if isinstance(old, str) and isinstance(new, str):
         return _masked(old) == _masked(new)
     return _IDENTITY.search(key) is not None
@@ -188,19 +186,19 @@ def _overlap(old: _Text, new: _Text) -> float:
 
 
 def _edited(old: _Text, new: _Text) -> int:
-    """Tokens removed and added; at least 1, for a change of order only is a change too."""
+    """Tokens removed and added; at least 1, since a new order is a change too."""
     return max(1, len(old.bag ^ new.bag))
 
 
 def _edits(old: tuple[str, ...], new: tuple[str, ...]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Runs of tokens (removed, added), each distinct run once, in order."""
+    """Distinct runs of tokens (removed, added), in order."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     runs = [(old[a:b], new[c:d]) for tag, a, b, c, d in matcher.get_opcodes() if tag != "equal"]
     return list(dict.fromkeys(runs))
 
 
 def _spaced(tokens: tuple[str, ...], text: str) -> str:
-    """The tokens as they were written: with a space between two only where joining them is not how the text has it."""
+    """The tokens as written: two are joined only if the text joins them."""
     out = ""
     for token in tokens:
         joined = f"{out[-1:]}{token}" in text and not (out[-1:].isalnum() and token[0].isalnum())
@@ -209,6 +207,6 @@ def _spaced(tokens: tuple[str, ...], text: str) -> str:
 
 
 def _joined(words: list[str]) -> str:
-    """The parts of a change in one line; nothing where that would be longer than anybody reads."""
+    """The parts of a change on one line; empty if that would be too long to read."""
     text = ", ".join(dict.fromkeys(words))
     return text if len(words) <= 3 and len(text) <= 160 else ""

@@ -1,16 +1,15 @@
-"""From one judged session to its contributions to the fleet's memory. Extractive: it quotes what happened and invents nothing.
+"""Distil a judged session into its contributions to memory items. Extractive: it quotes what happened.
 
-recovery    a call failed and a later call of the same tool worked (`models.distil.recovery`); the same counted over names, with what
-            did not help (`models.distil.remedies`)
-lesson      a session that failed, on a tool that never worked again after that error (`models.distil.lesson`)
-way out     a session went in circles, and a call led out of it (`models.distil.loop_recovery`)
-strategy    a task that some sessions solved and others did not (`models.distil.strategy`); attempts that were started together are
-            contrasted all with all besides (`models.memory.contrast`)
+recovery    a call failed and a later call of the same tool worked (`recovery`); the same counted over names, with what
+did not help (`remedies`, `resets`)
+lesson      a failed session's error, after which the tool never worked again (`lesson`)
+recovery    of a loop: the call that led out of it (`loop_recovery`)
+strategy    a task that some sessions solved and others did not (`strategy`), and the contrast of all attempts that were
+started together (`attempt_facts`, `models.memory.contrast`)
 
-Transient errors (503, time-outs, rate limits) teach nothing, nor do those that say only that the call failed
-(`models.memory.quality.is_verdict`), nor a success whose last call failed, for one of the two is wrong. Pure and deterministic: items are
-keyed by what was learned and not by how it was worded, so that contributions of many sessions meet in one item whatever the
-order of their arrival (`models.memory.item_state`).
+Transient errors teach nothing, nor do errors that say only that the call failed (`models.memory.quality.is_verdict`),
+nor a success whose last call failed. Pure and deterministic: an item's id is made of what was learned, so contributions
+of many sessions meet in one item in any order (`models.memory.item_state`).
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from fleetlore.wire.trajectory import Judgment
 from models.distil.attempt_facts import attempt_facts
 from models.distil.formatting import Calls, said
 from models.distil.lesson import contradicted, lessons
-from models.distil.loop_recovery import ways_out
+from models.distil.loop_recovery import loop_recoveries
 from models.distil.recovery import recoveries
 from models.distil.remedies import remedies_of
 from models.distil.strategy import strategies
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side
 from models.memory.quality import is_verdict
 
-# The side that says that an item is right.
+# The side that backs an item.
 _BACKING: dict[ItemKind, Side] = {"recovery": "success", "lesson": "failure", "strategy": "success"}
 
 
 def distil(judgment: Judgment) -> list[Candidate]:
-    """What the session contributes: at most one candidate an item, sorted by item id.
+    """The session's contributions: at most one candidate an item, sorted by item id.
 
-    A session that was shown an item does not back it, or an item would be its own evidence; how the session ended is what it
-    has to say (`models.memory.utility`).
+    A session that was shown an item does not back it, or the item would be its own evidence; it counts by how it ended
+    (`models.memory.utility`).
     """
     calls = judgment.trajectory.calls
     failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
@@ -50,7 +49,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
             found += contradicted(judgment.trajectory, calls, telling, past)
         elif judgment.verdict.probability < FAILURE_BELOW:
             found += lessons(judgment.trajectory, calls, telling)
-    found += ways_out(judgment, calls, past)
+    found += loop_recoveries(judgment, calls, past)
     best: dict[str, Candidate] = {}
     for each in sorted(found, key=lambda each: (each.item_id, each.rank, each.content)):
         best.setdefault(each.item_id, each)
@@ -59,13 +58,13 @@ def distil(judgment: Judgment) -> list[Candidate]:
 
 
 def _telling(calls: Calls, failed: list[int]) -> list[int]:
-    """Those of the failed calls whose error says what is wrong (`models.memory.quality.is_verdict`)."""
+    """The failed calls whose error says what is wrong (`models.memory.quality.is_verdict`)."""
     telling: dict[str | None, bool] = {}
     places = []
     for place in failed:
         call = calls[place]
         tells = telling.get(call.pattern)
-        if tells is None:  # an agent that is stuck meets one error again and again
+        if tells is None:  # cached: a stuck agent repeats one error
             tells = telling[call.pattern] = not is_verdict(call.tool, call.arguments, said(call))
         if tells:
             places.append(place)

@@ -1,4 +1,4 @@
-"""What the items of the extractive distiller are made of: quotes of calls and errors, one line each and cut, and ids."""
+"""Format the quotes that items are made of: calls and errors on one line each, cut to a limit, and ids."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ MAX_STEP = 200
 MAX_ERROR = 300
 MAX_RESULT = 200
 
-# Texts that are kept once they were shortened: goals, errors and calls repeat within a session and between sessions of a
-# task, so more than half are found. At most 2,000 characters each: some ten megabytes.
+# Shortened texts that are cached: goals, errors and calls repeat. At most 2,000 characters each: some ten megabytes.
 REMEMBERED = 4096
 
 
@@ -46,13 +45,13 @@ def error_text(step: Step) -> str:
 def line(text: str, limit: int) -> str:
     """The text on one line, cut at `limit` characters."""
     if len(text) <= limit and "  " not in text and text.isprintable():
-        return text.strip()  # most are so, and are looked at once instead of being taken apart
+        return text.strip()  # the fast path of most texts
     whole = " ".join(text[: 4 * limit].split())
     return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
 
 
 def parsed(arguments: str) -> Any:
-    """Arguments as a JSON value where they are one; a text that was cut is no JSON and stays text."""
+    """Arguments as a JSON value if they are one; otherwise the text."""
     if arguments[:1] in ("{", "["):
         try:
             return orjson.loads(arguments)

@@ -1,7 +1,6 @@
-"""Lesson: a session that failed, on a tool that never worked again after that error.
+"""Distil a lesson: a failed session's error, after which the tool never worked again.
 
-A session that met an error and succeeded all the same contradicts the lesson about it, and says which recovery it taught
-instead.
+A session that met the error and succeeded contradicts the lesson, and names the recovery it taught instead.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAX_TRIED = 3
 
 
 def lessons(trajectory: Trajectory, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """The last error that a failed session did not get past: the tool never worked again after it."""
+    """The last error that a failed session did not get past."""
     for index in reversed(telling):
         failed = calls[index]
         if not any(call.tool == failed.tool and not call.failed for call in calls[index:]):
@@ -52,7 +51,7 @@ def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
         item_id=item_id(trajectory.tenant, "lesson", failed.pattern or ""),
         kind="lesson",
         side="failure",
-        # The best example shows most of what does not help.
+        # The best example shows the most calls that do not help.
         rank=(-len(tried), len(attempts)),
         title=line(f"{tool}: {error}", 160),
         description=f"Sessions failed on this error and never got {tool} to work again.{repeated}",
@@ -68,9 +67,9 @@ def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
 def contradicted(
     trajectory: Trajectory, calls: Calls, telling: list[int], recoveries: Sequence[Candidate]
 ) -> list[Candidate]:
-    """What a session that succeeded has to say against the lessons about the errors that it met.
+    """A successful session's contradictions of the lessons about its errors.
 
-    It takes back its own lesson too, where it was judged a failure before somebody corrected that.
+    They also withdraw its own lesson, if it was judged a failure before a correction.
     """
     instead = {each.pattern: each.item_id for each in recoveries}
     return [

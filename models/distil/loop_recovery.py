@@ -1,6 +1,6 @@
-"""Way out: a session went round in circles (`fleetlore.fingerprint.loops`), did something else and succeeded. A recovery from no error.
+"""Distil the call that led out of a loop (`fleetlore.fingerprint.loops`), as a recovery from no error.
 
-That it succeeded has to be sure: nothing in the environment says that a loop was left for the better.
+The session must have succeeded for sure: nothing else shows that leaving the loop helped.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from models.distil.recovery import worked
 from models.memory.candidate import SUCCESS_ABOVE, Candidate, origin
 
 
-def ways_out(judgment: Judgment, calls: Calls, recoveries: Sequence[Candidate]) -> list[Candidate]:
-    """At most one a loop: the call after the session was in it for the last time.
+def loop_recoveries(judgment: Judgment, calls: Calls, recoveries: Sequence[Candidate]) -> list[Candidate]:
+    """At most one candidate a loop: the call after the session's last step in it.
 
     Args:
-        recoveries: of the session; an error that one of them got past needs no other way out.
+        recoveries: of the session; an error that one of them got past needs no other.
     """
     if judgment.verdict.probability <= SUCCESS_ABOVE:
         return []
@@ -28,15 +28,15 @@ def ways_out(judgment: Judgment, calls: Calls, recoveries: Sequence[Candidate]) 
     for loop, place in last.items():
         before = {(call.tool, call.arguments) for call in calls[: place + 1]}
         after = calls[place + 1] if place + 1 < len(calls) else None
-        # One of the calls that it had made before may only be another round.
+        # A repeated call may be only another round of the loop.
         if after is None or (after.tool, after.arguments) in before or not worked(judgment, after):
             continue
         if calls[place].pattern not in past:
-            found.append(_way_out(judgment, loop, calls[place], after))
+            found.append(_candidate(judgment, loop, calls[place], after))
     return found
 
 
-def _way_out(judgment: Judgment, loop: str, stuck: Step, after: Step) -> Candidate:
+def _candidate(judgment: Judgment, loop: str, stuck: Step, after: Step) -> Candidate:
     trajectory = judgment.trajectory
     content = [f"In circles: {call_text(stuck)}"]
     content += [f"It gave: {line(stuck.result, MAX_RESULT)}"] if stuck.result else []

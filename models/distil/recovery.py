@@ -1,4 +1,4 @@
-"""Recovery: a call failed and a later call of the same tool worked. What was changed, or what was done in between.
+"""Distil a recovery: a call failed and a later call of the same tool worked. What was changed, or done in between?
 
 The environment itself showed that it works, so the verdict on the session is not needed.
 """
@@ -27,7 +27,7 @@ from models.memory.quality import ERROR, is_verdict
 
 
 def recoveries(judgment: Judgment, calls: Calls, failed: list[int], telling: list[int]) -> list[Candidate]:
-    """At most one recovery an error: the one that says most surely what got past it."""
+    """At most one recovery an error: the one with the best rank."""
     working = [place for place, call in enumerate(calls) if worked(judgment, call)]
     last = working[-1] if working else -1
     found = [
@@ -42,20 +42,19 @@ def recoveries(judgment: Judgment, calls: Calls, failed: list[int], telling: lis
 
 
 def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: int, tells: bool) -> Candidate | None:
-    """What got the session past the failed call at `index`, where that can be told.
+    """What got the session past the failed call at `index`, if that can be told.
 
     Args:
         working: places of the calls that worked.
         tells: the error says what is wrong.
     """
     failed = calls[index]
-    # What can be told without a comparison of calls comes first: comparing is most of the cost of distilling.
+    # Checks without a comparison of calls come first: comparing is most of the cost of distilling.
     candidates = [place for place in working if place > index and calls[place].tool == failed.tool]
     if not candidates:
         return None
     first = next(_attempts(calls, index, range(index + 1, len(calls))), None)
-    # The next attempt decides: if it met the same error, what was done in between did not help; if not, it got past it,
-    # though perhaps only as far as the next error.
+    # The next attempt decides: if it met the same error, the calls in between did not help.
     if first is None or calls[first[1]].pattern == failed.pattern:
         return None
     between = [call for call in calls[index + 1 : first[1]] if not call.failed]
@@ -63,13 +62,13 @@ def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: in
     if unchanged and not between:
         return None  # the error passed by itself
     if not unchanged and any(call.tool != failed.tool for call in between):
-        return None  # another tool was called *and* the call was changed: which of them helped cannot be told
+        return None  # another tool was called *and* the call was changed: either may have helped
     repairs = _attempts(calls, index, (place for place in candidates if place >= first[1]))
     if unchanged:
         return _prepared_call(judgment, failed, between) if any(True for _ in repairs) else None
     size, later = min((each for each in repairs if each[0]), default=(0, 0))
     words = in_words(failed.arguments, calls[later].arguments) if size else None
-    # Of an answer that was called wrong, another answer is no repair, unless the error names what was changed ("x is required").
+    # After "your answer is wrong" another answer is no repair, unless the error names what was changed.
     if words is None or (
         not tells and is_verdict(failed.tool, failed.arguments + calls[later].arguments, said(failed))
     ):
@@ -79,7 +78,7 @@ def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: in
 
 
 def _attempts(calls: Calls, index: int, places: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(how much was changed, place) of those calls that try the same thing as the one at `index`."""
+    """(how much was changed, place) of the calls that try the same thing as the one at `index`."""
     failed = calls[index]
     for place in places:
         if calls[place].tool == failed.tool:
@@ -89,9 +88,9 @@ def _attempts(calls: Calls, index: int, places: Iterable[int]) -> Iterator[tuple
 
 
 def worked(judgment: Judgment, call: Step) -> bool:
-    """Whether something shows that the call worked: a result, a step after it, or that the session succeeded.
+    """Whether something shows that the call worked: a result, a later step, or that the session succeeded.
 
-    Silence as the very last step is no evidence: the log may end before the answer came.
+    No result at the very last step is no evidence: the log may end before the answer.
     """
     shown = bool(call.result) or call is not judgment.trajectory.steps[-1]
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
@@ -100,7 +99,7 @@ def worked(judgment: Judgment, call: Step) -> bool:
 def _changed_call(
     judgment: Judgment, failed: Step, worked: Step, between: list[Step], size: int, words: str
 ) -> Candidate:
-    """The call works when it is made differently."""
+    """The call works once it is changed."""
     error = error_text(failed)
     content = [f"Failed: {call_text(failed)}", f"{ERROR}{error}"]
     content += [
@@ -111,14 +110,14 @@ def _changed_call(
     content += [f"Worked: {call_text(worked)}"]
     content += [f"Change: {words}"] if words else []
     how = f"once the call was changed: {words}" if words else "as the other call quoted below"
-    # Sessions that made the same change back the same item; where too much was changed, the shape of the call has to do.
+    # Sessions with the same change back the same item; if too much was changed, the shape of the call is the key.
     changed = change_key(failed.arguments, worked.arguments)
     key = (changed,) if changed is not None else (worked.tool, argument_shape(worked.arguments))
     return _recovery(judgment, failed, worked, key, (size, len(between)), words, how, content)
 
 
 def _prepared_call(judgment: Judgment, failed: Step, between: list[Step]) -> Candidate:
-    """The same call works after something else was done."""
+    """The same call works after another call."""
     remedy = between[-1]
     content = [f"Failed: {call_text(failed)}", f"{ERROR}{error_text(failed)}"]
     content += [f"Then: {call_text(step, MAX_STEP)}" for step in between[-3:]]

@@ -1,15 +1,16 @@
 """Count what got past an error and what did not: preparations and changed arguments, over sessions and over names.
 
-A recovery of a failure's class (`models.distil.recovery`) quotes what one session did. A class keeps names, so what helped
-with one table says nothing of the next. Here an error counts by its *cause* (`fleetlore.fingerprint.fingerprint.cause_of`:
-names left out). Between the failed call and the next attempt at the same thing, each of these is a remedy of its own:
+A recovery of a failure's class (`models.distil.recovery`) quotes what one session did. A class keeps names, so what
+helped with one table says nothing of the next. Here an error counts by its *cause*
+(`fleetlore.fingerprint.fingerprint.cause_of`: names left out). Between the failed call and the next attempt at the same
+thing, each of these is a remedy of its own:
 
 preparation    a call of another tool that worked; values that the error or the failed call names stay open
 change         one argument that got another value
 
 A session backs a remedy if the error was gone at the next attempt more often than it came again, and contradicts it
-otherwise. One session cannot tell apart two preparations and a change; the counts of many can, because a remedy that was
-present by chance is also present where the error came again. Pure and deterministic.
+otherwise. One session cannot tell apart two preparations and a change; the counts of many can, because a remedy that
+was present by chance is also present where the error came again. Pure and deterministic.
 """
 
 from __future__ import annotations

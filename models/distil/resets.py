@@ -1,9 +1,9 @@
-"""Failures after which nothing holds that was prepared before: a host that restarts, a session with a service that ends.
+"""Find failures that reset what was prepared before: a host restarts, a session with a service ends.
 
-A session had made a preparation that helped, it met a failure, and went on to call the tool again without preparing anew: the tool
-works (the preparation was kept), or meets the error that the preparation is against (it was gone). A session says of a kind of failure that it
-takes what was prepared where at least two different preparations were gone after it and fewer were kept, and speaks against it where
-as many were kept. What stood between by chance, the counts of many sessions tell apart. Pure and deterministic.
+A session made a preparation that helped, met a failure, and called the tool again without preparing anew. If the tool
+works, the preparation was kept; if it meets the original error, it was reset. A session backs "this kind of failure
+resets" if at least two preparations were reset after it and fewer kept, and contradicts it if as many were kept. The
+counts of many sessions tell chance apart. Pure and deterministic.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.formatting import VERSION, error_text, item_id, line
 from models.memory.candidate import Candidate, origin
 
+# Candidates of one session, the best supported first.
 MAX_KINDS = 8
-"""Of one session, those first that it says most of."""
-LEAST_GONE = 2
+LEAST_RESETS = 2
 
 
 class ActivePreparation(NamedTuple):
-    """A preparation that was in effect: `served` is the place of the first call that it helped.
+    """A preparation in effect; `served` is the place of the first call that it helped.
 
     Attributes:
-        tool, again: whose error it is against, and the places where that error was met.
+        tool, again: the tool whose error it prevents, and the places of that error.
         by: the tool that prepares.
     """
 
@@ -37,45 +37,43 @@ class ActivePreparation(NamedTuple):
     served: int
 
 
-def resets_of(judgment: Judgment, calls: Sequence[Step], held: Sequence[ActivePreparation]) -> list[Candidate]:
+def resets_of(judgment: Judgment, calls: Sequence[Step], active: Sequence[ActivePreparation]) -> list[Candidate]:
     """At most `MAX_KINDS` candidates.
 
     Args:
-        held: preparations that helped, each once.
+        active: preparations that helped, each once.
     """
     first: dict[str, int] = {}
     gone: dict[str, int] = defaultdict(int)
     kept: dict[str, int] = defaultdict(int)
-    # Passing faults among them: a connection that is reset takes the login with it.
+    # Transient errors count too: a lost connection resets the login.
     kinds = {
         place: _kind(call.tool, call.error_type, call.error_message)
         for place, call in enumerate(calls)
-        if held and call.pattern is not None
+        if active and call.pattern is not None
     }
-    for each in held:
-        for kind, (place, was_gone) in _what_became_of(each, calls, kinds).items():
+    for each in active:
+        for kind, (place, was_reset) in _fates(each, calls, kinds).items():
             first[kind] = min(place, first.get(kind, place))
-            (gone if was_gone else kept)[kind] += 1
-    said = [kind for kind in first if kept[kind] >= gone[kind] or gone[kind] >= LEAST_GONE]
+            (gone if was_reset else kept)[kind] += 1
+    said = [kind for kind in first if kept[kind] >= gone[kind] or gone[kind] >= LEAST_RESETS]
     said.sort(key=lambda kind: (-gone[kind] - kept[kind], first[kind]))
     return [_candidate(judgment, calls[first[kind]], kind, gone[kind], kept[kind]) for kind in said[:MAX_KINDS]]
 
 
-def _what_became_of(
-    held: ActivePreparation, calls: Sequence[Step], kinds: Mapping[int, str]
-) -> dict[str, tuple[int, bool]]:
-    """By kind of failure met while the preparation was in effect: where, and whether it was gone at the next attempt."""
+def _fates(active: ActivePreparation, calls: Sequence[Step], kinds: Mapping[int, str]) -> dict[str, tuple[int, bool]]:
+    """For each kind of failure met while the preparation was active: where, and whether it was reset afterwards."""
     found: dict[str, tuple[int, bool]] = {}
     met: dict[str, int] = {}
-    for place in range(held.served + 1, len(calls)):
+    for place in range(active.served + 1, len(calls)):
         call = calls[place]
-        if place in held.again:
+        if place in active.again:
             found.update({kind: (at, True) for kind, at in met.items()})
             break
         if place in kinds:
             met[kinds[place]] = place
-        elif not call.failed and call.tool in (held.tool, held.by):
-            if call.tool == held.tool:
+        elif not call.failed and call.tool in (active.tool, active.by):
+            if call.tool == active.tool:
                 for kind, at in met.items():
                     found.setdefault(kind, (at, False))
             met.clear()
@@ -92,7 +90,8 @@ def _candidate(judgment: Judgment, failed: Step, kind: str, gone: int, kept: int
         rank=(-gone, kept),
         title=line(f"After {line(error, 90)}: prepare again", 200),
         description="What was prepared before this error is gone after it, whichever tool met it.",
-        content=f"After this error {gone} of {gone + kept} preparations that had helped were gone, and calls failed as before them.",
+        content=f"After this error {gone} of {gone + kept} preparations that had helped were gone, "
+        "and calls failed as before them.",
         when=error,
         pattern=kind,
         remedy={"again": True},

@@ -1,6 +1,6 @@
-"""Strategy: a task that some sessions solved and others did not. A way that worked against one that did not.
+"""Distil a strategy: a way that solved a task against one that did not.
 
-Of attempts that were started together without a task, the group is the task.
+Attempts that were started together without a task have their group as task.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _TOKEN = re.compile(r"[-+]?\w[\w.]*")
 
 
 def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """One side of a task's contrast; the item exists once the other side has come too."""
+    """One side of a task's contrast; the item exists once the other side has arrived."""
     trajectory, probability = judgment.trajectory, judgment.verdict.probability
     succeeded = probability > SUCCESS_ABOVE
     task = trajectory.task or trajectory.group
     if not task or not calls or (calls[-1].failed if succeeded else probability >= FAILURE_BELOW):
         return []
-    # The way that worked, without its failed attempts; of a failure, every call.
+    # A success without its failed calls; a failure with every call.
     way = [call for call in calls if call.pattern is None] if succeeded else calls
     number = len(calls)
     goal = line(trajectory.goal, MAX_GOAL) or task
@@ -77,9 +77,10 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
 
 
 def _way(last: Step) -> int:
-    """How a session ended: by what its last call gave, for the same is reached by different calls, or else by the call.
+    """Hash of how a session ended: the result of its last call, since different calls reach the same, or else that
+    call.
 
-    Upper bits by the tool, lower bits by the rest, without what is mere writing.
+    Upper bits hash the tool, lower bits the rest, without punctuation and case.
     """
     said = " ".join(_TOKEN.findall((last.error_message or last.result or last.arguments).casefold()))
     return crc32(last.tool.encode()) >> 12 << ENDING_BITS | crc32(said.encode())
@@ -92,8 +93,7 @@ def outline(calls: Sequence[Step]) -> tuple[str, ...]:
     limit = MAX_STEP
     while True:
         texts = tuple([_outlined(call.tool, call.arguments, limit) for call in kept])
-        # A state holds eight outlines and must fit a field of the store, which counts bytes of escaped JSON: six a character
-        # at the most.
+        # A state holds eight outlines and must fit a field of the store: up to six bytes a character in escaped JSON.
         short = 6 * sum(map(len, texts)) <= MAX_OUTLINE_BYTES
         if short or limit <= 8 or len(orjson.dumps(texts)) <= MAX_OUTLINE_BYTES:
             return texts

@@ -1,4 +1,4 @@
-"""Platt scaling with a ridge: slope and shift that make log odds of scores, and how well a ridge agrees with what happened."""
+"""Calibrate scores: Platt scaling with a ridge, and the evidence for a ridge."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ Flags = npt.NDArray[np.bool_]
 
 RIDGE: Final = 4.0
 FLATTEST: Final = 0.1
-# A slope under this ridge stays 1: what is fitted is a shift.
+# A slope under this ridge stays 1, so that only the shift is fitted.
 PINNED: Final = 1e9
 _PRIOR: Final = np.array([1.0, 0.0])
 
 
 def platt(scores: Floats, outcome: Flags, ridge: tuple[float, float] = (RIDGE, RIDGE)) -> tuple[float, float]:
-    """Slope and shift that make log odds of the scores, by ridge-penalised maximum likelihood; (1, 0) without any.
+    """Slope and shift that turn scores into log odds, by ridge-penalised maximum likelihood; (1, 0) without any score.
 
-    Source: Platt 1999; the ridge (of the slope, of the shift) pulls towards (1, 0), so that a few sessions change little.
+    Source: Platt 1999. The ridge (of the slope, of the shift) pulls towards (1, 0), so that a few sessions change
+    little.
     """
     slope, shift = _fitted(scores, outcome, np.array(ridge))[0].tolist()
-    # A score that is worse than chance on what was left out says next to nothing; turned round it would say the opposite.
+    # A score worse than chance on left-out sessions is noise; a negative slope would turn it round.
     return max(FLATTEST, slope), shift
 
 
 def evidence(scores: Floats, outcome: Flags, ridge: tuple[float, float]) -> float:
-    """Log of P(outcome), where slope and shift were drawn around (1, 0) with these precisions (Laplace; MacKay 1992)."""
+    """Log of P(outcome) if slope and shift were drawn around (1, 0) with these precisions (Laplace; MacKay 1992)."""
     precision = np.array(ridge)
     fitted, curvature = _fitted(scores, outcome, precision)
     logits = fitted[0] * scores + fitted[1]
@@ -38,7 +39,7 @@ def evidence(scores: Floats, outcome: Flags, ridge: tuple[float, float]) -> floa
 
 
 def _fitted(scores: Floats, outcome: Flags, precision: Floats) -> tuple[Floats, Floats]:
-    """Slope and shift by Newton's steps, and the curvature there."""
+    """Slope and shift by Newton's method, and the curvature there."""
     design = np.stack([scores, np.ones(len(scores))], axis=1)
     fitted, penalty = _PRIOR.copy(), np.diag(precision)
     curvature = penalty

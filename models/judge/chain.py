@@ -1,8 +1,8 @@
-"""Judges: did this session reach its goal? The cheapest sound judge answers first, and none has to answer.
+"""Judge whether a session reached its goal. The cheapest sound judge answers first, and each may abstain.
 
-A wrong "success" is amplified by everything learned from it, so each judge abstains (returns None) where it is not sure, and
-the chain says so with the label "abstained" instead of guessing. Judges are pure functions of the trajectory: replaying the
-log gives the same verdicts. Measure the rules again with `python benchmarks/judge_and_distiller.py DATA`.
+A wrong "success" is amplified by everything learned from it, so each judge returns None if it is not sure, and the
+chain then says "abstained". Judges are pure functions of the trajectory: replaying the log gives the same verdicts.
+`benchmarks/judge_and_distiller.py DATA` measures the rules again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Judge(Protocol):
 
 
 class ViolationJudge:
-    """A session that broke a rule of the environment (`fleetlore.guard`) is no success, whatever it was rewarded with.
+    """Fails a session that broke a rule of the environment, whatever its reward.
 
-    It outranks all others, feedback too: a reward that a forbidden shortcut buys is what those others would believe.
+    It outranks all others, feedback too: they would believe the reward that the forbidden shortcut bought.
     """
 
     version = "guard-1"
@@ -40,9 +40,10 @@ class ViolationJudge:
 
 
 class FeedbackJudge:
-    """The latest word of somebody who knows better than the log: outranks every other judge.
+    """Repeats the latest feedback, which outranks every other judge but the violation.
 
-    People err too, so the probability stays inside (0, 1) and the trainer weighs such a verdict below an environment's own.
+    People err too, so the probability stays inside (0, 1), and the trainer weighs it below an environment's own
+    verdict.
     """
 
     version = "feedback-1"
@@ -57,10 +58,10 @@ class FeedbackJudge:
 
 
 class RewardJudge:
-    """What the environment itself said: the ending it reported, or else a reward of at least 1 (success) or at most 0 (failure).
+    """Repeats the environment: the ending it reported, or else a reward of at least 1 (success) or at most 0 (failure).
 
-    A partial reward without an ending has no meaning that all environments share, and an ending that contradicts the reward
-    (success with nothing, failure with everything) means that one of them is wrong: both abstain.
+    It abstains on a partial reward without an ending, which has no common meaning, and on an ending that contradicts
+    the reward.
     """
 
     version = "reward-1"
@@ -76,10 +77,10 @@ class RewardJudge:
 
 
 class RulesJudge:
-    """Failures that the end of a session gives away where no environment judged it. It never says "success".
+    """Finds failures that the end of a session gives away where no environment judged it. It never says "success".
 
-    A rule is here because it is sound by itself and held on every source of logged runs that it fired on, not because it fires
-    often. Measured over 22,447 logged runs of five sources with their rewards hidden (`benchmarks/judge_and_distiller.py`):
+    Each rule is sound by itself and held on every source of logged runs where it fired. Measured over 22,447 logged
+    runs of five sources with their rewards hidden (`benchmarks/judge_and_distiller.py`):
 
     | source (sessions, failed) | fired | right | precision (Wilson 95 %) |
     | --- | --- | --- | --- |
@@ -89,9 +90,9 @@ class RulesJudge:
     | customer service (713, 37 %) | 2 | 2 | 1.000 (.342–1.000) |
     | multi-agent, failures only (90, 100 %) | 1 | 1 | says nothing |
 
-    So it sees 71 % of the failures in a shell and 6 % of those in Python, and next to none in customer service, where agents
-    fail by policy and not by error. The stated probability is no measured rate: it keeps a distance from the certainty of
-    an environment's own word, because a new source may end its sessions in another way.
+    So it finds 71 % of the failures in a shell, 6 % of those in Python, and next to none in customer service, where
+    agents fail by policy and not by error. The stated probability is not measured: it stays below an environment's
+    certainty, because a new source may end its sessions in another way.
     """
 
     version = "rules-1"
@@ -105,13 +106,12 @@ class RulesJudge:
 
 
 class JudgeChain:
-    """A broken rule, feedback, or else the first of `judges` that does not abstain; the label "abstained" when all do.
+    """The violation, feedback, or else the first of `judges` that does not abstain; "abstained" if all do.
 
-    A part of a session that was closed early (`ending == "continued"`) is judged by nobody: its end is not the session's end,
-    and a verdict on the whole says nothing about this part.
+    No judge sees a part of a session that was closed early (`ending == "continued"`): its end is not the session's end.
 
-    On a share of the sessions, drawn by their hash, those vote too who come after the one that decides: an environment's reward
-    then says how often they are right (`models.judge.record`), at a small part of the cost: a critic takes milliseconds.
+    On a share of the sessions, drawn by hash, the judges after the deciding one vote too. The environment's reward then
+    measures them (`models.judge.record`) at a small part of the cost.
     """
 
     def __init__(self, judges: Sequence[Judge] | None = None) -> None:
@@ -123,10 +123,12 @@ class JudgeChain:
         return self.conclude(trajectory, self.votes(trajectory))
 
     def votes(self, trajectory: Trajectory) -> tuple[Verdict, ...]:
-        """What those say who do not abstain, the most trusted first. Feedback is left out, for it may come later."""
+        """Verdicts of the judges that do not abstain, the most trusted first. Feedback may come later, so it is left
+        out.
+        """
         found: list[Verdict] = []
         if trajectory.ending == "continued" or trajectory.guard:
-            return ()  # and a reward that was bought is no measure of who is right
+            return ()  # the reward of a violation measures no judge
         for judge in self._judges:
             verdict = judge.judge(trajectory)
             if verdict is not None:
@@ -136,7 +138,7 @@ class JudgeChain:
         return tuple(found)
 
     def conclude(self, trajectory: Trajectory, votes: Sequence[Verdict]) -> Verdict:
-        """The verdict that counts among the votes on a trajectory, of which by now no more than a digest may be left."""
+        """The verdict that counts among the votes on a trajectory, of which only a digest may be left."""
         for judge in self._first if trajectory.ending != "continued" else ():
             verdict = judge.judge(trajectory)
             if verdict is not None:
@@ -160,10 +162,10 @@ def never_got_a_call_through(trajectory: Trajectory) -> bool:
 
 
 def ended_in_a_loop(trajectory: Trajectory) -> bool:
-    """The session ends inside a repetition: the same (call, result) pairs three times in a row, with a period of 1, 2 or 3.
+    """The session ends in a loop: the same (call, result) pairs three times in a row, with a period of 1, 2 or 3.
 
-    Results are compared as well as calls, so that polling, where the same call gives another result, is no loop; a call
-    that returns nothing is none either (a scratch pad repeats without being stuck).
+    Results are compared too, so that polling with changing results is no loop. A call that returns nothing is none
+    either.
     """
     if trajectory.steps[-1].role != "tool":
         return False
@@ -178,15 +180,16 @@ def ended_in_a_loop(trajectory: Trajectory) -> bool:
 
 _GAVE_UP = re.compile(
     r"\bI (?:(?:will|must|have to|hereby) )?(?:give|am giving|gave) up\b"
-    r"|\bI (?:can ?not|can't|could not|couldn't|am unable to) (?:solve|complete|finish) (?:the|this) (?:task|problem)\b",
+    r"|\bI (?:can ?not|can't|could not|couldn't|am unable to) (?:solve|complete|finish)"
+    r" (?:the|this) (?:task|problem)\b",
     re.IGNORECASE,
 )
 
 
 def gave_up(trajectory: Trajectory) -> bool:
-    """The agent's last step says so in as many words.
+    """The agent's last step says literally that it gives up.
 
-    "I cannot refund this" is not enough: refusing what a policy forbids is how many sessions succeed.
+    "I cannot refund this" is not enough: many sessions succeed by refusing what a policy forbids.
     """
     last = trajectory.steps[-1]
     text = last.arguments if last.role == "tool" else last.result

@@ -1,8 +1,8 @@
-"""The critic: P(a session fails), from what its agent did and saw so far. `models.judge.critic_fit` makes one from logged sessions.
+"""Predict P(a session fails) from what its agent did and saw so far. `models.judge.critic_fit` fits a critic.
 
-One logistic regression for each family of tools (tools that occur in one session) and each view (after one tool step, two, more,
-and on the complete session), over hashed words and the state of the steps (`models.judge.critic_features`). Predicting needs numpy
-and nothing else.
+One logistic regression for each family of tools (tools that share sessions) and each view (after one tool step, two,
+more, and the complete session), over hashed words and the state of the steps (`models.judge.critic_features`).
+Predicting needs numpy alone.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from models.judge.critic_features import BITS, WORD_BITS, features, word_places
 from models.judge.prefix import first_steps
 
 NAME: Final = "critic-2"
-# A view is a question: after one tool step, after two, after three or more, and on the complete session.
+# After one tool step, after two, after three or more, and on the complete session.
 VIEWS: Final[tuple[int | None, ...]] = (1, 2, 3, None)
-# Whose sessions a calibration is for: agents that were not fitted on, and agents that were.
+# Calibrations: for agents that were not fitted on, and for agents that were.
 NEW, KNOWN = 0, 1
-# Below this a judgment is not made: three of four is what a lesson may rest on at the least.
+# Least confidence of a verdict.
 CONFIDENCE: Final = 0.75
-# Of the failures that it judges: where more were called a success, it calls nothing a success. What learns from a false success
-# repeats it.
+# Share of judged failures called a success above which it calls nothing a success: learning repeats a false success.
 FALSE_SUCCESSES: Final = 0.25
 
 Floats = npt.NDArray[np.float64]
 
 
 class FamilyScore(NamedTuple):
-    """What a critic said of complete sessions of a family of tools whose agent, task or both had been left out of its fit.
+    """Predictions for complete sessions of a family of tools whose agent, task or both were left out of the fit.
 
-    failure, missed: of those that failed, which it called a failure and which a success. alarm, success: the same of those that
-    succeeded. unsure: those on which it was less sure than `CONFIDENCE`; they are in none of the other four.
+    Attributes:
+        failure, missed: failed sessions that it called a failure, and a success.
+        alarm, success: the same of successful sessions.
+        unsure: sessions with less confidence than `CONFIDENCE`; they are in none of the other four.
     """
 
     tools: str
@@ -50,7 +51,7 @@ class FamilyScore(NamedTuple):
     unsure: int
 
     def allows(self, failed: bool) -> bool:
-        """Whether a verdict of this label was right as often as it says, and few enough of the failures were called a success."""
+        """Whether verdicts of this label were right often enough, with few failures called a success."""
         if failed:
             return self.failure > 0 and self.failure >= CONFIDENCE * (self.failure + self.alarm)
         few = self.missed <= FALSE_SUCCESSES * (self.failure + self.missed)
@@ -61,11 +62,11 @@ class Critic:
     """P(session fails).
 
     Args:
-        arrays: `weights` (groups, views, 2**BITS), `bias` (groups, views) and `calibration` (groups, views, new or known agent, 2),
-            slope and shift, where group 0 is the fit of all families; `words`, a bit for each known word.
+        arrays: `weights` (groups, views, 2**BITS), `bias` (groups, views) and `calibration` (groups, views, new or
+            known agent, slope and shift), where group 0 is the fit of all families; `words`, a bit for each known word.
         tools: the group of each tool whose family has a fit of its own.
         agents: the groups in whose fit each agent has sessions.
-        usual: share of known words below which a session is strange.
+        familiar_share: share of known words below which a session is unfamiliar.
         records: of each group but 0.
     """
 
@@ -74,13 +75,13 @@ class Critic:
         arrays: Mapping[str, npt.NDArray[Any]],
         tools: Mapping[str, int],
         agents: Mapping[str, Sequence[int]],
-        usual: float,
+        familiar_share: float,
         records: Sequence[FamilyScore],
     ) -> None:
         self._arrays = dict(arrays)
         self._tools = dict(tools)
         self._agents = dict(agents)
-        self._usual = usual
+        self._familiar_share = familiar_share
         self.records = tuple(records)
         self._words = np.unpackbits(arrays["words"])
         digest = hashlib.sha256(self._header())
@@ -107,7 +108,7 @@ class Critic:
         return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))), np.float64)
 
     def family(self, trajectory: Trajectory, calls: int | None) -> int:
-        """The number of the family of most of its first `calls` tool steps (None: of all); 0 where it has no fit of it."""
+        """The family of most of the first `calls` tool steps (None: of all); 0 if it has no fit."""
         return group_of(self._tools, first_steps(trajectory, calls))
 
     def familiar(self, trajectory: Trajectory) -> bool:
@@ -115,10 +116,10 @@ class Critic:
         calls, places = trajectory.calls, word_places(trajectory)
         if not calls or 2 * sum(step.tool in self._tools for step in calls) < len(calls):
             return False
-        return not len(places) or float(self._words[places].mean()) >= self._usual
+        return not len(places) or float(self._words[places].mean()) >= self._familiar_share
 
     def record(self, trajectory: Trajectory) -> FamilyScore | None:
-        """What it said of the session's family of tools; None for a family it has no fit of."""
+        """The score of the session's family of tools; None for a family without a fit."""
         group = self.family(trajectory, None)
         return self.records[group - 1] if group else None
 
@@ -130,7 +131,11 @@ class Critic:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Critic:
-        """The critic that `to_bytes` wrote. Raises ConfigError for anything else."""
+        """The critic that `to_bytes` wrote.
+
+        Raises:
+            ConfigError: for anything else.
+        """
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
@@ -138,7 +143,7 @@ class Critic:
             arrays = load(data)
             metadata = orjson.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
             header = orjson.loads(metadata["critic"])
-            name, tools, usual = header["name"], dict(header["tools"]), float(header["usual"])
+            name, tools, familiar_share = header["name"], dict(header["tools"]), float(header["usual"])
             agents = {str(agent): [int(group) for group in of] for agent, of in header["agents"].items()}
             records = [FamilyScore(*record) for record in header["records"]]
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -155,27 +160,32 @@ class Critic:
             raise ConfigError("this critic was fitted by another version of fleetlore: fit it again")
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ConfigError("this critic has weights that are no numbers")
-        return cls(arrays, tools, agents, usual, records)
+        return cls(arrays, tools, agents, familiar_share, records)
 
     def _header(self) -> bytes:
         records = [list(record) for record in self.records]
-        header = {"name": NAME, "tools": self._tools, "agents": self._agents, "usual": self._usual, "records": records}
+        header = {
+            "name": NAME,
+            "tools": self._tools,
+            "agents": self._agents,
+            "usual": self._familiar_share,
+            "records": records,
+        }
         return orjson.dumps(header, option=orjson.OPT_SORT_KEYS)
 
 
 def group_of(tools: Mapping[str, int], steps: Sequence[Step]) -> int:
-    """The family of most of the tool steps; 0 where none is known."""
+    """The family of most of the tool steps; 0 if none is known."""
     found = Counter(tools[step.tool] for step in steps if step.role == "tool" and step.tool in tools)
     return min(found, key=lambda group: (-found[group], group)) if found else 0
 
 
 class CriticJudge:
-    """Its verdict carries the critic's calibrated probability.
+    """Judges complete sessions by the critic's calibrated probability.
 
-    It abstains where the critic is less sure than `confidence`; where the session is unlike those the critic was fitted on, by its
-    tools or its words, because there a calibrated probability is calibrated for something else; and where the critic's record on
-    sessions of these tools that were left out of its fit does not bear the verdict out (`FamilyScore.allows`): in customer service
-    most failures look like successes, and a critic that knows how often sessions succeed is sure of nearly all of them.
+    It abstains if the critic is less sure than `confidence`; if the session is unfamiliar by its tools or words, where
+    the calibration does not hold; and if the critic's score on left-out sessions of these tools does not support the
+    verdict (`FamilyScore.allows`): in customer service most failures look like successes.
     """
 
     def __init__(self, critic: Critic, confidence: float = CONFIDENCE) -> None:

@@ -1,11 +1,9 @@
-"""What the critic reads of a session: hashed words of what was said, called and returned, and how its steps relate.
+"""Extract the critic's features: hashed words of what was said, called and returned, and how the steps relate.
 
-Hashing needs no vocabulary: a critic is an array of weights, and a word that it has never seen does no harm. Each field (goal,
-calls, results, …) is a vector of its own length 1, because otherwise one long result drowns everything else; measured on
-logged runs, that alone is worth 7 points of AUROC over one TF-IDF vector of the same texts.
-
-Nothing here reads how the session ended, its reward, its feedback or how many steps it has. A count over steps is a share, or
-stops at 4.
+Hashing needs no vocabulary: a critic is an array of weights, and an unknown word does no harm. Each field (goal, calls,
+results, …) is a vector of length 1, or one long result would drown all else; that alone is worth 7 points of AUROC over
+one TF-IDF vector. No feature reads how the session ended, its reward, feedback or length: counts are shares, or stop at
+4.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from models.judge.prefix import first_steps
 
 BITS: Final = 18
 WORD_BITS: Final = 18
-# Of a text: its beginning, and its end, where errors and answers stand.
+# Characters read of a text: its beginning, and its end, where errors and answers stand.
 HEAD, TAIL = 700, 300
 FIELDS: Final = ("goal", "call", "result", "message", "order", "agent", "state")
-# A name says who it is and, by its parts, what it is like ("7b", "react"), but it must not speak louder than the steps.
+# The parts of an agent's name ("7b", "react") inform, but must not outweigh the steps.
 AGENT_WEIGHT = 0.5
 MOST = 4
 
@@ -57,13 +55,13 @@ def words(text: str) -> list[str]:
 
 
 def _grams(parts: Iterable[str]) -> Hashes:
-    """Hashes of the parts and of each two that stand together."""
+    """Hashes of the parts and of each adjacent pair."""
     ones = np.fromiter(map(_hash, parts), np.uint32)
     return np.concatenate([ones, ones[:-1] * np.uint32(0x9E3779B1) ^ ones[1:]]) if len(ones) > 1 else ones
 
 
 class _Read(NamedTuple):
-    """A step with the hashes and the words of what was called and what came back (of a message: what was said)."""
+    """A step with hashes and words of its call and its result (of a message: of its text)."""
 
     step: Step
     call: Hashes
@@ -82,10 +80,10 @@ def _read(step: Step) -> _Read:
 
 
 def features(trajectory: Trajectory, views: Sequence[int | None]) -> list[tuple[Indices, Values]]:
-    """Sparse vectors of a session, one a view: places below 2**BITS, which may come twice, and their values.
+    """Sparse vectors of a session, one a view: places below 2**BITS, which may repeat, and their values.
 
     Args:
-        views: each the number of tool steps it begins with; None for the complete session.
+        views: number of tool steps of each; None for the complete session.
     """
     cuts = [len(first_steps(trajectory, calls)) for calls in views]
     read = [_read(step) for step in trajectory.steps[: max(cuts, default=0)]]
@@ -101,7 +99,7 @@ def _vector(read: Sequence[_Read], goal: frozenset[str], fixed: dict[str, Hashes
         "call": _joined(each.call for each in calls),
         "result": _joined(each.result for each in calls),
         "message": _joined(each.result for each in read if each.step.role != "tool"),
-        # As a set: how often a tool was called would tell how long the session was.
+        # A set, since counts would reveal the length of the session.
         "order": np.unique(_grams(["^", *tools, "$"])),
         "state": np.fromiter(map(_hash, _state(goal, read, calls)), np.uint32),
     }
@@ -117,7 +115,7 @@ def _vector(read: Sequence[_Read], goal: frozenset[str], fixed: dict[str, Hashes
 
 
 def word_places(trajectory: Trajectory) -> Indices:
-    """Places below 2**WORD_BITS of the words (no numbers, no signs) of its goal, calls and results, each once."""
+    """Distinct places below 2**WORD_BITS of the words (no numbers or punctuation) of its goal, calls and results."""
     found = {word for step in trajectory.calls for word in words(f"{step.tool} {step.arguments}\n{_answer(step)}")}
     found.update(words(trajectory.goal))
     return np.unique([_hash(word) >> (32 - WORD_BITS) for word in found if word.isalpha()]).astype(np.int32)
@@ -132,7 +130,7 @@ def _answer(step: Step) -> str:
 
 
 def _state(goal: frozenset[str], read: Sequence[_Read], calls: Sequence[_Read]) -> list[str]:
-    """How the calls went and relate to each other, as words: `name=level`, for all tools and for the tool called first."""
+    """How the calls went and relate, as words `name=level`: for all tools and for the tool called first."""
     if not calls:
         return ["no call"]
     steps = [each.step for each in calls]

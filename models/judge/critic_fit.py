@@ -1,13 +1,13 @@
 """Fit a critic on logged sessions.
 
-The model is linear because boosted trees over the same features were worse on new agents and tasks. Each family of tools
-has a fit of its own because one fit for all takes its idea of failure from the families with the most sessions.
+The model is linear because boosted trees over the same features were worse on new agents and tasks. Each family of
+tools has a fit of its own because one fit for all takes its idea of failure from the families with the most sessions.
 
 Scores are calibrated on sessions whose agents, tasks or both were left out, since a critic is for new agents on new
 tasks. One slope serves all of these: with ten agents in a log, a slope for new agents alone follows whichever agents
-chance left out. A known agent has a slope of its own, from the sessions whose task alone was left out. Tools of no known
-family are scored by a fit on all families, calibrated on families that were left out; it says little more than how often
-sessions fail.
+chance left out. A known agent has a slope of its own, from the sessions whose task alone was left out. Tools of no
+known family are scored by a fit on all families, calibrated on families that were left out; it says little more than
+how often sessions fail.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ LEAST: Final = 100
 MOST: Final = 1500
 # Agents and tasks are divided into this many parts; each is left out once.
 PARTS: Final = 3
-# A word is known if this many sessions had it; a session is unfamiliar with fewer known words than 99 % of those fitted.
+# A word is known if this many sessions had it; a session is unfamiliar with fewer known words than 99 % of those
+# fitted.
 KNOWN_FROM: Final = 5
 UNFAMILIAR: Final = 0.01
 
@@ -57,7 +58,9 @@ class LeftOut(NamedTuple):
 
 
 class _Sessions(NamedTuple):
-    """What a fit knows of n sessions besides their features; agents and tasks are numbered in the order of their hashes."""
+    """What a fit knows of n sessions besides their features; agents and tasks are numbered in the order of their
+    hashes.
+    """
 
     failed: Flags
     groups: Numbers

@@ -1,4 +1,4 @@
-"""What a model said of a session, as it travels on the topic `trajectories`: later than the session, as feedback does."""
+"""Carry what a model said of a session on the topic `trajectories`: later than the session, like feedback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
 
     Attributes:
         session: id of the trajectory.
-        events: how many events the trajectory had that it was asked about; of one with more of them it says nothing.
+        events: events of the trajectory that the model saw; the verdict does not hold for a longer one.
     """
 
     session: str
@@ -42,11 +42,11 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
-    """What a model learned from a session whose verdict was sure.
+    """What a model learned from a session with a sure verdict.
 
     Attributes:
         session, events: as in `Opinion`.
-        label: of the verdict; with another one the notes say nothing.
+        label: of the verdict; under another one the notes do not hold.
         version: of the distiller.
     """
 
@@ -60,7 +60,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
         return encode(self)
 
     def candidates(self, trajectory: Trajectory) -> Iterator[Candidate]:
-        """The contributions to memory items. Two sessions meet in an item where a model gave both notes the same title."""
+        """The contributions to memory items. Two sessions meet in an item if their notes have the same title."""
         kind: ItemKind
         side: Side
         kind, side = ("strategy", "success") if self.label == "success" else ("lesson", "failure")

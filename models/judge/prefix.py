@@ -1,4 +1,4 @@
-"""The beginning of a session: what was known of it after its first tool steps."""
+"""Cut a session to its beginning: what was known after its first tool steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fleetlore.wire.trajectory import Step, Trajectory
 
 
 def first_steps(trajectory: Trajectory, calls: int | None) -> tuple[Step, ...]:
-    """The steps up to and with the tool step number `calls`; all of them where there are fewer, or for None."""
+    """The steps up to tool step number `calls`; all of them if there are fewer, or for None."""
     if calls is None:
         return trajectory.steps
     seen = 0
@@ -20,10 +20,9 @@ def first_steps(trajectory: Trajectory, calls: int | None) -> tuple[Step, ...]:
 
 
 def first_calls(trajectory: Trajectory, calls: int) -> Trajectory | None:
-    """The session as it was when its tool step number `calls` had ended; None where it did not go on after that.
+    """The session as of the end of tool step number `calls`; None if it did not go on after that.
 
-    Predicting how a session ends is a prediction only while it runs. What only its end tells is taken out: how it ended,
-    its reward and feedback, and how many events it had.
+    Everything that only the end tells is taken out: ending, reward, feedback and number of events.
     """
     if calls < 1:
         raise ValueError(f"calls is {calls}, but a session begins with its first")

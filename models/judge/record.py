@@ -1,9 +1,8 @@
-"""How often a judge was right, by its version and family of tools: its confusion matrix, kept up by feedback and rewards.
+"""Measure how often each judge is right, by version and family of tools, from feedback and rewards.
 
-A judge that is measured once, on somebody else's sessions, would be believed for ever. Here every session on which somebody
-spoke who knows better is a case for each judge that spoke on it too, whether or not its verdict was the one that counted. A
-case follows from what is known of its session, so it counts once, however often and in whatever order that arrives; of many
-sessions a bounded sample is kept (`fleetlore.stats.bottom_k`).
+Every session with feedback or a reward is a case for each judge that voted on it, whether or not its verdict counted. A
+case follows from what is known of its session, so it counts once in any order; a bounded sample is kept
+(`fleetlore.stats.bottom_k`).
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
 
 SAMPLED_CASES = 256
-# A verdict that teaches claims to be right four times of five (`models.memory.candidate`). What a judge says, failure or success, is not
-# heard any more where it is surely wrong more often than that: at the lower end of the 95 % interval (Wilson).
+# A label of a judge is silenced if it is wrong more often than this at the lower end of the 95 % interval (Wilson): a
+# verdict that teaches claims to be right four times of five (`models.memory.candidate`).
 MOST_WRONG = 0.2
 FEWEST_CASES = 8
 MAX_FAMILY = 64
 
 
 class Case(NamedTuple):
-    """What a judge said of one session, and what was true; the greatest of several counts.
+    """What a judge said of one session, and the truth; the greatest of several counts.
 
     Attributes:
         revision: of the session, as in `Trajectory.revision`.
-        said, truth: `success` or `failure`; both empty where the session, as it is known by now, is no case.
+        said, truth: `success` or `failure`; both empty if the session is no longer a case.
     """
 
     revision: tuple[int, float]
@@ -41,7 +40,7 @@ class Case(NamedTuple):
 
 
 class JudgeRecord:
-    """The cases of one version of a judge in one family of tools; merging commutes and repeats without effect."""
+    """The cases of one version of a judge in one family of tools; merging commutes and is idempotent."""
 
     def __init__(self, source: str, version: str, family: str, cases: Iterable[tuple[int, Case]] = ()) -> None:
         self.source, self.version, self.family = source, version, family
@@ -49,7 +48,7 @@ class JudgeRecord:
         self._silenced: frozenset[str] | None = None
 
     def add(self, session: str, case: Case) -> bool:
-        """Say whether anything changed. That a session is no case is news only where it was one."""
+        """Say whether anything changed. An empty case changes something only if the session was a case."""
         place = stable_hash(session)
         changed = bool(case.truth or place in self.cases.kept) and self.cases.add(place, case)
         if changed:
@@ -62,12 +61,12 @@ class JudgeRecord:
 
     @property
     def matrix(self) -> Counter[tuple[str, str]]:
-        """(said, truth) → sessions, of those that are kept."""
+        """(said, truth) → kept sessions."""
         return Counter((case.said, case.truth) for case in self.cases.kept.values() if case.truth)
 
     @property
     def silenced(self) -> frozenset[str]:
-        """What this judge may say no more: `success`, `failure`, both or neither."""
+        """Labels that this judge may not use any more: `success`, `failure`, both or neither."""
         if self._silenced is None:
             matrix = self.matrix
             self._silenced = frozenset(
@@ -81,7 +80,7 @@ class JudgeRecord:
         return self._silenced
 
     def precision(self, said: str) -> float | None:
-        """How often it is right when it says `said`, at least: the lower end of the 95 % interval. None before it was measured."""
+        """Lower end of the 95 % interval of how often `said` is right; None before it was measured."""
         matrix = self.matrix
         right, cases = matrix[said, said], sum(count for (claim, _), count in matrix.items() if claim == said)
         return wilson(right, cases)[0] if cases >= FEWEST_CASES else None
@@ -91,7 +90,7 @@ class JudgeRecord:
 
     @classmethod
     def from_json(cls, value: bytes | str) -> JudgeRecord:
-        """Raises msgspec.DecodeError (a ValueError) for what is none."""
+        """Raises msgspec.DecodeError (a ValueError) if it is no record."""
         kept = _read(value)
         return cls(kept.source, kept.version, kept.family, kept.cases)
 
@@ -109,7 +108,7 @@ _read = msgspec.json.Decoder(_Kept).decode
 
 
 def tool_family(trajectory: Trajectory) -> str:
-    """The server whose tools the session called most, or the tool where it names none; empty where it called none.
+    """The server whose tools the session called most, or the tool if it names none; empty without a call.
 
     A name like `github__create_issue`, `fs.read` or `mcp:fs/read` begins with its server.
     """
@@ -126,16 +125,16 @@ def tool_family(trajectory: Trajectory) -> str:
 
 
 def measurable(trajectory: Trajectory, votes: Iterable[Verdict]) -> list[Verdict]:
-    """The votes that something may say more of: an environment's own is contradicted by feedback alone."""
+    """The votes that can be measured: only feedback contradicts an environment's own."""
     return [vote for vote in votes if vote.source != "reward" or trajectory.feedback is not None]
 
 
 def cases_of(
     trajectory: Trajectory, votes: Sequence[Verdict], before: Sequence[Verdict]
 ) -> Iterator[tuple[Verdict, Case]]:
-    """For each judge that speaks on the session, or spoke on it `before`, what that says of the judge.
+    """For each judge that votes on the session, or voted `before`, its case.
 
-    What is true is what feedback says, or else the environment's reward; nobody below them judges another.
+    The truth is the feedback, or else the environment's reward.
     """
     if not before and len(votes) <= 1 and trajectory.feedback is None:
         return

@@ -1,9 +1,9 @@
-"""What is known of one session (or part of a long one): the mergeable state behind its judgment.
+"""Merge what is known of one session into the state behind its judgment.
 
-Its trajectory, corrections and opinions arrive in any order, more than once, and the trajectory may come again with more
-events. Merging takes of each the one that counts, so what is judged in the end follows from the set of what came. It also
-remembers everything that the session has ever taught: what its last verdict does not teach any more has to be taken back, and a
-worker that died between writing this state and sending the withdrawals must be able to send them again.
+Its trajectory, corrections and opinions arrive in any order and more than once. Merging keeps the one of each that
+counts, so the final judgment follows from the set of what arrived. The state also remembers everything that the session
+ever taught: a later verdict may have to withdraw it, also after a crash between writing the state and sending the
+withdrawals.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fleetlore.wire.trajectory import Feedback, Trajectory, Verdict, encode
 from models.judge.llm_opinion import Notes, Opinion
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 
-# Ids remembered of what a session taught; with its digest they fit a field of the store. A session teaches few items, and only
-# one that is judged again and again, each time otherwise, gets near this. The rest stays taught.
+# Item ids remembered of a session; with its digest they fit a field of the store. Only a session judged again and
+# again, each time otherwise, gets near this; what is beyond stays taught.
 MAX_TAUGHT = 64
 
 
 class Noted(msgspec.Struct, frozen=True, gc=False):
-    """Which items a model's notes contribute to; `events` and `label` as in `Notes`."""
+    """The items that a model's notes contribute to; `events` and `label` as in `Notes`."""
 
     events: int
     label: str
@@ -35,11 +35,11 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Single writer per session.
 
     Attributes:
-        trajectory: None while only a correction has come; cut to its digest once it was stored.
+        trajectory: None while only a correction has arrived; cut to its digest once it was stored.
         feedback: the newest correction.
-        votes: what the judges said of the whole trajectory, whose digest might have told them something else.
-        opinion: what a model said later.
-        noted: what a model wrote down, without its texts: those are with the items.
+        votes: the judges' verdicts on the whole trajectory.
+        opinion: a model's later verdict.
+        noted: a model's notes, without their texts: those are with the items.
         taught: every item the session has contributed to, with its kind.
     """
 
@@ -51,10 +51,10 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     taught: dict[str, ItemKind] = {}
 
     def merge(self, value: Trajectory | Feedback | Opinion) -> bool:
-        """Take in what came; say whether the session itself did, whole and with all the events that are known of it."""
+        """Merge a value in; say whether it was the whole session, with all events known of it."""
         if isinstance(value, Opinion):
             known = self.opinion
-            # Of two on the same events any will do, if it is always the same one.
+            # Of two on the same events either counts, but always the same one.
             if known is None or (value.events, value.to_json()) > (known.events, known.to_json()):
                 self.opinion = value
             return False
@@ -62,7 +62,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         if feedback is not None:
             self.feedback = feedback.newest(self.feedback)
         fresh = False
-        # With as many events it is the same session again: then whole, where a digest was stored.
+        # The same number of events: the session again, whole where only a digest was stored.
         if isinstance(value, Trajectory) and (self.trajectory is None or value.events >= self.trajectory.events):
             self.trajectory, fresh = value, True
         if self.trajectory is not None and self.trajectory.feedback != self.feedback:
@@ -77,7 +77,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return (*self.votes, self.opinion.verdict)
 
     def note(self, notes: Notes, verdict: Verdict) -> list[Candidate]:
-        """What a model's notes contribute, unless the session has become another one or its verdict unsure."""
+        """Contributions of a model's notes; none if the session has changed or its verdict is unsure."""
         if self.trajectory is None or notes.events != self.trajectory.events or not notable(verdict, notes.label):
             return []
         candidates = list(notes.candidates(self.trajectory))
@@ -85,7 +85,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return candidates
 
     def teach(self, candidates: Iterable[Candidate], verdict: Verdict) -> list[Candidate]:
-        """The contributions of the verdict as it is now, and the withdrawal of all that an earlier one contributed beside them."""
+        """The contributions under the current verdict, and withdrawals of all earlier ones beside them."""
         assert self.trajectory is not None, "nothing is taught by a session that has not come"
         now = {each.item_id: each for each in candidates}
         noted = self.noted
@@ -98,7 +98,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return [*now.values(), *gone]
 
     def to_json(self, trajectory: bytes | None = None) -> bytes:
-        """As it is stored; `trajectory` is its own, where that has been encoded already: most of the work."""
+        """As stored; `trajectory` is its own, if already encoded: most of the work."""
         if trajectory is None:
             return encode(self)
         # The newest correction is in the trajectory.
@@ -107,7 +107,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @classmethod
     def from_json(cls, value: bytes | str) -> SessionState:
-        """Raises msgspec.DecodeError (a ValueError) for what is none."""
+        """Raises msgspec.DecodeError (a ValueError) if it is no state."""
         state = _read(value)
         if state.trajectory is not None:
             state.feedback = state.trajectory.feedback
@@ -115,12 +115,12 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 def notable(verdict: Verdict, label: str) -> bool:
-    """Whether notes on a session that ended in `label` may be taught: only where that is sure."""
+    """Whether notes on a session that ended in `label` may be taught: only under a sure verdict."""
     return verdict.label == label and not FAILURE_BELOW <= verdict.probability <= SUCCESS_ABOVE
 
 
 def _withdrawal(id: str, kind: ItemKind, trajectory: Trajectory) -> Candidate:
-    """Takes back whatever the session contributed to the item up to this state of it."""
+    """Withdraws whatever the session contributed to the item so far."""
     return Candidate(
         **origin(trajectory),
         item_id=id,

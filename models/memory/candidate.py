@@ -1,4 +1,4 @@
-"""What one session contributes to one memory item."""
+"""Define what one session contributes to one memory item."""
 
 from __future__ import annotations
 
@@ -12,34 +12,31 @@ from fleetlore.wire.trajectory import Trajectory, encode
 
 Side = Literal["success", "failure", "withdrawn"]
 
-# What is unsure never becomes a lesson or a strategy: probabilities of success between these bounds teach neither.
+# Probabilities of success between these bounds teach no lesson and no strategy.
 FAILURE_BELOW = 0.2
 SUCCESS_ABOVE = 0.8
 
-# No id of a pattern begins like this, for they are hexadecimal: an agent says of both in one list which it was given.
+# Pattern ids are hexadecimal, so none begins like this: an agent reports both in one list.
 ITEM_PREFIX = "item"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="candidate"):
-    """One session's contribution to the memory item `item_id`; contributions of many sessions merge into an `ItemState`.
+    """One session's contribution to the memory item `item_id`; those of many sessions merge into an `ItemState`.
 
     Attributes:
-        item_id: deterministic, `ITEM_PREFIX` and 28 hex digits: sessions that learned the same thing agree on it without
-            talking.
-        side: which side of the contrast this session is on. A strategy has both. A recovery is backed by successes and a lesson
-            by failures; the other side contradicts them: the change was made and the same error came again, or a session got
-            past the error and succeeded. `withdrawn` says that the session, judged again, teaches this no longer: of no side.
-        session: of which it is the contribution (of a long session: which part).
-        revision: (events it was made from, time of the correction or 0): the greatest counts, of several from one session.
+        item_id: `ITEM_PREFIX` and 28 hex digits, made of what was learned, so that sessions agree on it independently.
+        side: side of the contrast. A strategy has both. Successes back a recovery and failures a lesson; the other side
+            contradicts it. `withdrawn`: the session, judged again, no longer teaches this.
+        session: id of the trajectory that contributes.
+        revision: (events it was made from, time of the correction or 0); the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
-        calls: of a strategy: the session's calls in order, one text each, for the contrast with the other side.
-        way: of a strategy: hash of how the session ended (its last call, or what that gave); 0 where nothing is known.
-        aspect: of a strategy that only attempts at one task that were started together have: what `calls` says of them
-            (`models.memory.contrast`); empty for the way.
-        instead: of what contradicts an item: id of the item that the session taught instead, if it did.
-        rank: lower is the better example; compared as a tuple, ties broken by session.
-        title, description, content, when, tool, pattern, cause, call, task, remedy, version: as in `fleetlore.wire.lore.MemoryItem`; empty
-            where it contradicts.
+        calls: of a strategy: the session's calls in order, one text each.
+        way: of a strategy: hash of how the session ended; 0 if unknown.
+        aspect: of a strategy of attempts at one task: what `calls` says of them (`models.memory.contrast`).
+        instead: of a contradiction: id of the item that the session taught instead.
+        rank: lower is the better example; ties broken by session.
+        title, description, content, when, tool, pattern, cause, call, task, remedy, version: as in
+            `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
 
     item_id: str
@@ -72,12 +69,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
     @classmethod
     def from_json(cls, value: bytes) -> Candidate:
-        """Raises msgspec.DecodeError (a ValueError) for what is no candidate."""
+        """Raises msgspec.DecodeError (a ValueError) if it is no candidate."""
         return msgspec.json.decode(value, type=cls)
 
 
 class Origin(TypedDict):
-    """Those fields of a `Candidate` that say where it comes from."""
+    """The fields of a `Candidate` that say where it comes from."""
 
     tenant: str
     session: str
@@ -87,7 +84,7 @@ class Origin(TypedDict):
 
 
 def origin(trajectory: Trajectory) -> Origin:
-    """Of the session, as it is now."""
+    """The session's fields, as it is now."""
     return Origin(
         tenant=trajectory.tenant,
         session=trajectory.id,
@@ -98,7 +95,7 @@ def origin(trajectory: Trajectory) -> Origin:
 
 
 def item_id(version: str, tenant: str, kind: str, *key: str) -> str:
-    """Id of a memory item. A new `version` of its distiller gives new ids, so items of two distillers never mix."""
+    """Id of a memory item. Another `version` of its distiller gives other ids, so items of two distillers never mix."""
     return ITEM_PREFIX + pattern_id("item", version, tenant, kind, *key)[:28]
 
 

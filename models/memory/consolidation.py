@@ -1,8 +1,8 @@
-"""How contributions that repeat, contradict or outlive each other become one item.
+"""Weigh contributions that repeat, contradict or outlive each other.
 
-near-duplicates   meet in one id, because the id is made of what was learned and not of how it was worded (`models.distil.distiller`)
-contradictions    are counted on the item itself, by the sessions that contradict it; the newer and better backed side wins
-age               halves what a session weighs every half-life of event time, so that what no longer holds is outweighed
+near-duplicates   meet in one id, made of what was learned and not of its wording
+contradictions    count on the item itself; the newer and better backed side wins
+age               halves a session's weight every half-life of event time
 
 All are functions of the set of contributions: no order of arrival, no clock.
 """
@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 from models.memory.candidate import Side
 
-# What a session counts for the way it ended, whatever its verdict.
+# Support of a session for the way it ended, whatever its verdict.
 AGREEMENT = 0.5
-# Of a half-life: what is younger than one of them is as good as new.
+# Steps of a half-life; a session younger than one step counts as new.
 AGE_STEPS = 32
-# Of the hash of a way; the bits above them are of the tool of its last call.
+# Bits of a way's hash; those above them hash the tool of its last call.
 ENDING_BITS = 32
 
 
 class Contributor(NamedTuple):
-    """What the newest verdict on one session says; the greater one of two counts.
+    """The newest verdict on one session; the greater of two counts.
 
     Attributes:
-        way: hash of how the session ended; 0 where that says nothing.
+        way: hash of how the session ended; 0 if unknown.
     """
 
     revision: tuple[int, float]
@@ -38,33 +38,32 @@ class Contributor(NamedTuple):
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:
-    """What a session counts for beside the newest one, 0..1: half for each half-life that it is older.
+    """Weight of a session beside the newest one, 0..1: half for each half-life that it is older.
 
-    Age counts in whole steps: who came some hours before the other decides nothing between sessions that weigh the same, or else
-    the same sessions in another order would teach another thing.
+    Age counts in whole steps: hours must not decide between sessions of the same weight, or their order would.
     """
     steps = int((newest - seen) * AGE_STEPS / half_life_seconds)
     return float(2.0 ** (-steps / AGE_STEPS))
 
 
 def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[Side, float]:
-    """What each side weighs together."""
+    """Weight of each side."""
     contributors = list(contributors)
     newest = max((each.seen for each in contributors), default=0.0)
     weights: dict[Side, list[float]] = {"success": [], "failure": []}
     for each in contributors:
         weights[each.side].append(weight(each.seen, newest, half_life_seconds))
-    # Not by `+=`: what a sum of fractions comes to would depend on their order.
+    # fsum: the result must not depend on the order.
     return {side: fsum(some) for side, some in weights.items()}
 
 
 def votes(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[int, float]:
-    """By way: how much speaks for it.
+    """Support of each way to end.
 
-    That is what the sessions weigh that ended so and succeeded, less those that ended so and failed: of sessions that ended
-    alike all succeeded or none did, as far as the environment is just, so where a verdict is wrong the others outvote it. That
-    many ended alike speaks for the way too, whatever the verdicts say (self-consistency, Wang et al. 2022, over the fleet's own
-    runs). Where a way is new, how sessions fared that ended with the same tool has to do.
+    Sessions that ended the same way all succeeded or all failed, if the environment is consistent. So a way gets the
+    weight of its successes minus its failures, and a wrong verdict is outvoted. Agreement counts too, whatever the
+    verdicts (self-consistency, Wang et al. 2022). A new way also gets the mean of all sessions that ended with the same
+    tool.
     """
     contributors = list(contributors)
     newest = max((each.seen for each in contributors), default=0.0)

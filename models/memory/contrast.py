@@ -1,4 +1,4 @@
-"""Contrast sessions that solved a task with sessions that failed at it: one pair, or all attempts that were started together."""
+"""Contrast sessions that solved a task with sessions that failed at it: one pair, or all attempts started together."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from models.memory.quality import SAME_CALLS
 
 MAX_LINES = 8
 MAX_DIFFERENCES = 4
-# A pair differs in everything; of three at least two agree.
+# A pair differs in everything; of three attempts at least two share a side.
 FEWEST_ATTEMPTS = 3
 MAX_SHARED = 4
 
 
 def contrast(success: Candidate, failure: Candidate) -> str:
-    """The way that worked, then only the difference: calls of the failed session that the other did not need, and the reverse."""
+    """The way that worked, then the difference: calls that only the failed session made, or else those it lacked."""
     wrong = [call for call in dict.fromkeys(failure.calls) if call not in success.calls]
     missing = [call for call in dict.fromkeys(success.calls) if call not in failure.calls]
     lines = [success.content, "What worked:", *_numbered(success.calls)]
@@ -31,7 +31,7 @@ def contrast(success: Candidate, failure: Candidate) -> str:
 
 
 def self_contrast(successes: Sequence[Candidate], failures: Sequence[Candidate]) -> str | None:
-    """What most of one side have and none of the other; None where there is nothing of it, or too few attempts to tell."""
+    """What most attempts of one side share and none of the other; None if nothing, or too few attempts to tell."""
     if len(successes) + len(failures) < FEWEST_ATTEMPTS:
         return None
     good, bad = _only_in(successes, failures), _only_in(failures, successes)

@@ -1,9 +1,8 @@
-"""Facts about tools and environments, from documents: memory that is told and not learned.
+"""Read facts about tools and environments from documents: memory that is given and not learned.
 
-A document is cut into pieces that fit a model's context beside other advice: Markdown along its headings, text along its
-paragraphs, JSONL a fact a line. What a piece says decides its id, so loading a document again changes nothing, and a piece
-that was edited is another fact. No outcome touches a fact: its id is no item's (`models.memory.candidate.is_item`), so nothing that is
-distilled can merge with it, and it has no utility and no age.
+A document is cut into pieces that fit beside other advice: Markdown along headings, text along paragraphs, JSONL one
+fact a line. The content decides the id, so loading a document again changes nothing. No outcome touches a fact: its id
+is no item's (`models.memory.candidate.is_item`), so nothing merges with it, and it has no utility and no age.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _FENCE = re.compile(r"\s*(```|~~~)")
 
 
 class Piece(NamedTuple):
-    """One fact as a document has it; `tool` and `when` are empty where it does not say."""
+    """One fact of a document; `tool` and `when` are empty if not given."""
 
     title: str
     content: str
@@ -43,11 +42,11 @@ def read_facts(path: Path, tenant: str, tool: str = "", source: str = "") -> lis
     """The facts of a document: `.md` and `.markdown`, `.jsonl`, anything else as text; secrets are masked.
 
     Args:
-        tool: the tool that the document is about, for pieces that do not name one.
-        source: what the document is called; its file name by default.
+        tool: default tool of pieces that do not name one.
+        source: name of the document; its file name by default.
 
     Raises:
-        ConfigError: it cannot be read, is too large or no UTF-8, or a line of JSONL is no fact.
+        ConfigError: it cannot be read, is too large or not UTF-8, or a line of JSONL is no fact.
     """
     try:
         data = path.read_bytes()
@@ -114,7 +113,7 @@ def _markdown(text: str, name: str) -> Iterator[Piece]:
 
 
 def _paragraphs(lines: list[str]) -> Iterator[str]:
-    """What empty lines part, each no longer than a fact; code in a fence stays together as far as it fits."""
+    """Paragraphs, each no longer than a fact; code in a fence stays together as far as it fits."""
     paragraph: list[str] = []
     fence = ""
     for line in [*lines, ""]:
@@ -147,7 +146,7 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def _packed(paragraphs: Iterator[str]) -> Iterator[str]:
-    """Short paragraphs together, as many as fit one fact."""
+    """Short paragraphs joined, as many as fit one fact."""
     packed = ""
     for paragraph in paragraphs:
         both = f"{packed}\n\n{paragraph}" if packed else paragraph

@@ -1,12 +1,11 @@
-"""The mergeable state behind one memory item.
+"""Merge contributions into the state behind one memory item.
 
-Contributions arrive in any order, more than once, and through several workers over time. So the state is a join-semilattice:
-merging commutes, associates and repeats without effect, and the item that comes out depends on the *set* of contributions
-alone. A session that is judged again (a correction came) replaces what it contributed before. The state stays small: it keeps
-a bounded sample of sessions for the counts (`fleetlore.stats.bottom_k`), a few examples of each side, and of the sessions that were shown
-the item, or had it withheld, a sample as well (`models.memory.utility`).
-What is exact: everything up to `SAMPLED_SESSIONS` sessions, but for a correction of a session that was one of more examples of
-its side than are kept, which leaves a gap among them until the log is replayed.
+Contributions arrive in any order, more than once, and through several workers. So the state is a join-semilattice:
+merging commutes, associates and is idempotent, and the item depends on the *set* of contributions alone. A session that
+is judged again replaces its earlier contribution. The state stays small: a bounded sample of sessions for the counts
+(`fleetlore.stats.bottom_k`), a few examples of each side, and a sample of the sessions that were shown the item or had
+it withheld (`models.memory.utility`). It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session
+may leave a gap among the examples until the log is replayed.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from models.memory.contrast import contrast, self_contrast
 from models.memory.utility import Evidence, Row, Trials
 
 SAMPLED_SESSIONS = 64
-# Of a recovery or a lesson the best by rank are kept. Of a strategy any, drawn by hash, for which of them is right only the
-# other sessions can tell: the shortest way that is said to have worked is more often than not one that was judged wrongly.
+# Recoveries and lessons keep the best by rank. Strategies keep a draw by hash, since only other sessions can tell which
+# is right: the shortest way that seemed to work was often judged wrongly.
 EXAMPLES = 3
 STRATEGY_EXAMPLES: dict[Side, int] = {"success": 5, "failure": 3, "withdrawn": 3}
-# Of two sides of one session and revision the first counts, as it does where `Contributor`s are compared.
+# Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
 
@@ -42,8 +41,8 @@ class ItemState:
 
     Attributes:
         contributors: of at most `SAMPLED_SESSIONS` sessions.
-        examples: of each side a few, best first, one a session.
-        trials: of the sessions that were shown the item or had it withheld.
+        examples: a few of each side, best first, one a session.
+        trials: sessions that were shown the item or had it withheld.
         last_seen: event time of the newest contribution, in seconds since the Unix epoch.
     """
 
@@ -69,7 +68,7 @@ class ItemState:
         if isinstance(other, Candidate):
             contributor = Contributor(other.revision, other.side, _hash(other.agent), other.seen, other.way)
             changed = self.contributors.add(_hash(other.session), contributor)
-            # Most contributions to an item that many sessions back come too late to be among its examples.
+            # Most contributions to a well backed item come too late to be among its examples.
             examples = () if self._outranked(other) else (other,)
             return self._show(examples, other.seen) or changed
         changed = any([self.contributors.merge(other.contributors), self.trials.merge(other.trials)])
@@ -95,7 +94,7 @@ class ItemState:
         return newer or before != self.examples
 
     def _outranked(self, candidate: Candidate) -> bool:
-        """It changes no example: better ones fill its side, and its session is not shown, so that none is to be replaced."""
+        """Whether it changes no example: better ones fill its side, and its session is not among them."""
         side = self.examples.get(candidate.side, ())
         if len(side) < _most(candidate) or _goodness(candidate) < _goodness(side[-1]):
             return False
@@ -109,9 +108,8 @@ class ItemState:
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
         """The item as agents read it.
 
-        None as long as a strategy has no failed or no succeeded session, where attempts have nothing that tells them apart, and where corrections have left an item without a
-        session that backs it, or those that contradict it outweigh it and taught nothing else: an item that was there
-        before is to be withdrawn then.
+        None if a strategy lacks a side or attempts have no contrast, if no session backs it any more, or if
+        contradictions outweigh it and taught nothing else. An item that existed is then to be withdrawn.
         """
         backing = self._backing
         if not backing:
@@ -141,7 +139,7 @@ class ItemState:
         return MemoryItem(
             id=best.item_id,
             tenant=best.tenant,
-            # What was mostly tried in vain is a lesson.
+            # A remedy that mostly did not help is a lesson.
             kind="lesson" if best.cause is not None and best.side == "failure" else best.kind,
             title=best.title,
             description=" ".join(side[0].description for side in backing),
@@ -173,15 +171,15 @@ class ItemState:
 
     @property
     def _backing(self) -> tuple[tuple[Candidate, ...], ...]:
-        """The examples of each side that the item is made of; none where a side is missing."""
+        """The examples of each side that the item is made of; none if a side is missing."""
         success, failure = self.examples.get("success"), self.examples.get("failure")
         if success and success[0].kind == "strategy":
-            # One without calls says in its own words what is to be done, and has no need of a contrast.
+            # A strategy without calls says in its own words what to do and needs no contrast.
             return (
                 (success,) if not success[0].calls and not success[0].aspect else (success, failure) if failure else ()
             )
-        if failure and failure[0].cause is not None and (not success or self._mostly_in_vain):
-            # A preparation that does not help is worth knowing, another value that does not is not.
+        if failure and failure[0].cause is not None and (not success or self._mostly_ineffective):
+            # A preparation that does not help is worth knowing; a value that does not is not.
             return (failure,) if "change" not in (failure[0].remedy or {}) else ()
         if success and success[0].kind == "recovery":
             return (success,)
@@ -190,19 +188,19 @@ class ItemState:
         return ()
 
     @property
-    def _mostly_in_vain(self) -> bool:
+    def _mostly_ineffective(self) -> bool:
         sides = [each.side for each in self._counted]
         return sides.count("failure") > sides.count("success")
 
     @property
     def _counted(self) -> list[Contributor]:
-        """All but those that were judged again and teach this no longer."""
+        """All but the withdrawn contributors."""
         return [each for each in self.contributors.kept.values() if each.side != "withdrawn"]
 
     def _judged_best(
         self, sides: tuple[tuple[Candidate, ...], ...], half_life_seconds: float
     ) -> tuple[Candidate, Candidate]:
-        """Of a strategy: the way that most sessions say works, and of those that failed the one that most say does not."""
+        """Of a strategy: the way with the most support, and the failed one with the least."""
         found = votes(self._counted, half_life_seconds)
         success, failure = sides
         return (
@@ -240,7 +238,7 @@ class _Kept(msgspec.Struct, gc=False):
 
 _read_kept = msgspec.json.Decoder(_Kept).decode
 
-# Agents and the sessions of the examples are met again and again; a hash costs 1 µs and there were five a contribution.
+# Cached, since agents and the sessions of the examples repeat: five hashes a contribution.
 _hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
@@ -255,9 +253,9 @@ def _goodness(candidate: Candidate) -> tuple[tuple[int, ...], str]:
 
 
 def _precedes(new: Candidate, known: Candidate) -> bool:
-    """Which of two contributions of one session counts; a total order, so that two different ones never tie."""
+    """Which of two contributions of one session counts: a total order without ties."""
     first, second = _precedence(new), _precedence(known)
-    # Written out as JSON only on a tie: that is the costly part, and nearly always the same contribution come twice.
+    # JSON only on a tie: it is costly, and a tie is nearly always the same contribution again.
     return first < second or (first == second and new.to_json() < known.to_json())
 
 

@@ -1,4 +1,4 @@
-"""The mergeable state behind one row of the `patterns` topic: a subject, and samples of the sessions that saw it."""
+"""Merge observations into the state behind one row of the `patterns` topic: a subject, and samples of its sessions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.stats.timeline import Timeline
 from fleetlore.wire.lore import Level, Pattern
 
-# Sessions kept of a failure pattern; how many more there are is estimated. See `fleetlore.stats.bottom_k`. The state of a tool, the
-# largest of all, is 63 kB at the most, and a field of the store takes 65,535 bytes.
+# Sessions kept of a failure pattern (`fleetlore.stats.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
+# a field of the store takes 65,535 bytes.
 PATTERN_SESSIONS = 256
 # A call's health is a rate over all calls, so it is kept exact for longer.
 CALL_SESSIONS = 512
@@ -22,13 +22,13 @@ HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 HOURS, HOUR_SESSIONS = 24, 16
 DAYS, DAY_SESSIONS = 14, 32
-# Weather: who met a passing fault in the last minutes.
+# Transient errors: the sessions that met one in the last minutes.
 MINUTE_SECONDS = 60.0
 MINUTES, MINUTE_SESSIONS = 2, 32
 
-# Agents of a tool that are known by name, and those of them that are told.
+# Agents of a tool that are known by name, and those of them that are published.
 NAMED_AGENTS = 48
-TOLD_AGENTS = 12
+SHOWN_AGENTS = 12
 MAX_NAME = 32
 
 
@@ -39,8 +39,8 @@ class PatternState:
     Attributes:
         sample: of all sessions.
         first, last: event times.
-        hours, days: of a tool and of a family; a session counts in the period in which it first saw it.
-        minutes: of a class of passing faults; a session counts in every minute in which it met the fault last.
+        hours, days: of a tool and of a family; a session counts in the period of its first observation.
+        minutes: of a class of transient errors; a session counts in every minute of its last one.
         names: of a tool: agents by hash, those with the smallest hashes.
     """
 
@@ -161,13 +161,13 @@ class PatternState:
         for seen in self.days.seen():
             calls[seen.agent] += seen.calls
             failures[seen.agent] += seen.failures
-        told = [(name, calls[agent], failures[agent]) for agent, name in self.names.items() if calls[agent]]
-        told.sort(key=lambda each: (-wilson(each[2], each[1])[0], -each[1], each[0]))
-        return tuple(told[:TOLD_AGENTS])
+        shown = [(name, calls[agent], failures[agent]) for agent, name in self.names.items() if calls[agent]]
+        shown.sort(key=lambda each: (-wilson(each[2], each[1])[0], -each[1], each[0]))
+        return tuple(shown[:SHOWN_AGENTS])
 
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:
-        """From what the store holds: the public form and the samples."""
+        """From the stored public form and samples."""
         pattern = Pattern.from_json(body.encode())
         restored = cls.new(
             pattern.id,

@@ -1,6 +1,6 @@
-"""What is no memory worth recalling: one stated rule a reason, asked before an item is published and by whoever measures.
+"""Decide which items are not worth recalling, by one stated rule a reason.
 
-The rules look at what an item says and at nothing else: they name no tool and no message.
+The rules look at what an item says alone: they name no tool and no message.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ ERROR_MET = "Error met there: "
 TRIED = "Tried in vain: "
 SAME_CALLS = "A session that failed made the same calls in another order or number."
 
-# A code, a number or an id; a name as programs write it: snake_case, a path, a module, an address. Most errors hold one.
+# A number, or a name as programs write it: snake_case, a path, a module, an address. Most errors hold one.
 _PLAIN_NAME = re.compile(r"\d|[^\W\d_][\w-]*[_/\\.@=][\w-]")
 _NAME = re.compile(
     r"'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]+\]"  # something in quotes or brackets
     r"|[a-z][A-Z]"  # camelCase
-    # An exception, whose name tells what is wrong. But no assertion: that says only *that* a result is wrong.
+    # An exception names what is wrong, except an assertion: that says only *that* a result is wrong.
     r"|\b[A-Z]\w*(?:Error|Exception|Warning|Interrupt)\b"
 )
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
@@ -30,7 +30,7 @@ _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _KEY = re.compile(r'"([^"\\]{1,64})"\s*:')
 _NAME_VALUE = re.compile(r':\s*"([^"\\\s]{1,64})"')
-# English words that tie others together, and those that mean no more than "it failed".
+# Function words, and words that mean no more than "it failed".
 _EMPTY = frozenset(
     _WORD.findall(
         "the and but for not was were are has have had been this that these those its your you our can could cannot did "
@@ -42,15 +42,15 @@ _STEM = 5
 
 
 def is_junk(item: MemoryItem) -> str | None:
-    """Why an item is not worth recalling, as one of a few words; None where nothing speaks against it.
+    """Why an item is not worth recalling; None if nothing speaks against it.
 
     Returns:
-        `empty`: it has no content, or a recovery names no call that helps;
-        `verdict`: the error that a lesson is about says only that the call failed (`is_verdict`);
-        `transient`: it is about a fault that passes by itself;
+        `empty`: no content, or a recovery without a call that helps;
+        `verdict`: the error of a lesson says only that the call failed (`is_verdict`);
+        `transient`: it is about a transient error;
         `no_contrast`: a strategy whose two sides made the same calls;
-        `contradicted`: more sessions speak against it than for it, and taught nothing else;
-        `harmful`: sessions end worse with it, even at the better end of the 95 % interval of its uplift.
+        `contradicted`: more sessions contradict than back it, and taught nothing else;
+        `harmful`: even the upper end of the 95 % interval of its uplift is negative.
     """
     if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and item.remedy is None):
         return "empty"
@@ -65,7 +65,7 @@ def is_junk(item: MemoryItem) -> str | None:
     errors = [line.removeprefix(quoted) for line in lines if line.startswith(quoted)]
     if item.kind != "fact" and any(failure_of(item.tool, "", None, error).transient for error in errors):
         return "transient"
-    # A strategy is about its calls, and a recovery has shown that its call helps, whatever the error said.
+    # Only a lesson: a strategy is about its calls, and a recovery has shown that its call helps.
     if item.kind == "lesson":
         call = next((line for line in lines if line.startswith(TRIED)), "")
         arguments = call.partition("(")[2].removesuffix(")")
@@ -75,12 +75,11 @@ def is_junk(item: MemoryItem) -> str | None:
 
 
 def is_verdict(tool: str, arguments: str, error: str) -> bool:
-    """Whether an error text says only *that* a call failed and nothing of what is wrong with it.
+    """Whether an error text says only *that* a call failed and not what is wrong.
 
-    "Your answer is wrong" or "Nothing happens" tell the next agent nothing that the failure itself does not. A text tells
-    something where it names something: an exception; a code or number; something in quotes or written as programs write
-    names; what the call is about (a word of the tool's name, of a key or of a value that is a name), of which it must then
-    say more than that it failed; or, at its beginning, a word of the call ("ping: …").
+    "Your answer is wrong" tells the next agent nothing. A text is informative if it names an exception, a code or
+    number, or something quoted or written as programs write names. So is one that says more than "it failed" about the
+    call (a word of the tool's name, of a key or of a named value), or begins with a word of the call ("ping: …").
 
     Args:
         arguments: of the call, as JSON or text.

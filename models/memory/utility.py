@@ -1,12 +1,10 @@
-"""What a memory item is worth, measured: how sessions end that were shown it, against those from which it was withheld at random.
+"""Measure what a memory item is worth: how sessions end that were shown it, against those from which it was withheld.
 
-Sessions that recall an item differ from those that do not, so a plain "success with it" would credit an item for the tasks it
-is recalled at. Among sessions that *would* have been shown it the draw is random (`fleetlore.recall.holdout`), so the difference
-between the two arms is the item's effect. Items recalled together do not stain each other: their draws are independent, so
-each is as frequent in both arms of the other and adds variance but no bias (a factorial experiment; Fisher 1935). Which arm a
-session is in never depends on what it did after: that is intention to treat.
-
-Counts are kept as a set of sessions, like all counts here: a sample of each arm (bottom-k by hash, see `fleetlore.stats.bottom_k`).
+Sessions that recall an item differ from those that do not, so plain success rates would credit an item for its tasks.
+Among sessions that *would* be shown it, the draw is random (`fleetlore.recall.holdout`), so the difference of the arms
+is its effect. Items recalled together are drawn independently: each adds variance to the other but no bias (a factorial
+experiment; Fisher 1935). The arm never depends on what the session did later: intention to treat. Counts are sets of
+sessions, one bounded sample an arm (`fleetlore.stats.bottom_k`).
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ from fleetlore.stats.intervals import newcombe
 from fleetlore.wire.trajectory import Judgment, encode
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, is_item
 
-# Sessions kept of each arm: an uplift then has a standard error of at most .05, and a state still fits its field of the store.
+# Sessions kept of each arm: the standard error of an uplift is at most .05, and a state fits its field of the store.
 ARM_SESSIONS = 192
-# Below this many sessions an arm says next to nothing, and an item is not ranked by it.
+# Sessions below which an arm gives no uplift.
 LEAST_SESSIONS = 10
 
 Row = tuple[int, int, float, int]
@@ -36,7 +34,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="evidenc
 
     Attributes:
         revision: as in `models.memory.candidate.Candidate`.
-        outcome: 1 it succeeded, 0 it failed, -1 nobody is sure (then it counts nowhere, and takes back what was said before).
+        outcome: 1 it succeeded, 0 it failed, -1 unsure: it counts nowhere and replaces an earlier outcome.
     """
 
     item_id: str
@@ -51,7 +49,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="evidenc
 
 
 class Trial(NamedTuple):
-    """What the newest verdict on one session says; the greater one of two counts."""
+    """The newest verdict on one session; the greater of two counts."""
 
     revision: tuple[int, float]
     outcome: int
@@ -66,10 +64,7 @@ class Uplift(NamedTuple):
 
 
 def utility_evidence(judgment: Judgment) -> list[Evidence]:
-    """One piece of evidence for each item that was shown or withheld, sorted by id.
-
-    What is no item that learns (a pattern, a fact, a word of the agent's own guardian) is left out.
-    """
+    """One piece of evidence for each learned item that was shown or withheld, sorted by id."""
     trajectory, probability = judgment.trajectory, judgment.verdict.probability
     shown = {id for step in trajectory.steps for id in step.advice}
     withheld = {id for step in trajectory.steps for id in step.withheld}
@@ -82,7 +77,7 @@ def utility_evidence(judgment: Judgment) -> list[Evidence]:
             shown=id in shown,
             outcome=1 if probability > SUCCESS_ABOVE else 0 if probability < FAILURE_BELOW else -1,
         )
-        # What is in both arms is in neither: the share was changed while the session ran.
+        # An item in both arms counts in neither: the share changed while the session ran.
         for id in sorted(shown ^ withheld)
         if is_item(id)
     ]
@@ -90,7 +85,7 @@ def utility_evidence(judgment: Judgment) -> list[Evidence]:
 
 @dataclass(slots=True)
 class Trials:
-    """The sessions of both arms, of each a bounded sample. Merging commutes, associates and repeats without effect."""
+    """Bounded samples of the sessions of both arms. Merging commutes, associates and is idempotent."""
 
     shown: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS))
     withheld: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS))
@@ -106,7 +101,7 @@ class Trials:
 
     @property
     def shown_sessions(self) -> int:
-        """How many sessions were shown the item; an estimate where there are more than `ARM_SESSIONS`."""
+        """How many sessions were shown the item; an estimate above `ARM_SESSIONS`."""
         return round(len(self.shown.kept) * self.shown.scale)
 
     @property
