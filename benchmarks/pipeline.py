@@ -1,8 +1,9 @@
 """A worker's own work without broker and Milvus, in a process of its own: `python -m benchmarks.pipeline FILE MODE`.
 
-FILE is a pickled list of `Sent`. Prints one JSON line: the CPU and wall seconds of one pass, `verdicts` from record bytes to
-verdicts, `whole` to judgments and what they teach as well, `sampled` the same with where a sample of the CPU time went. A pass has
-a process to itself, because the next one over the same texts would find all of them in the caches.
+FILE is a pickled list of `Sent`. Prints one JSON line: the CPU and wall seconds of one pass, `verdicts` from record
+bytes to verdicts, `whole` to judgments and what they teach as well, `sampled` the same with where a sample of the CPU
+time went. A pass has a process to itself, because the next one over the same texts would find all of them in the
+caches.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class EmptyStore:
 
 
 class Pipeline:
-    """The stages `sessions` and `judgments`, with what lies between them: values packed into records as the producer does.
+    """The stages `sessions` and `judgments`, and between them values packed into records as the producer packs them.
 
     Args:
         whole: with all that the stage `judgments` does; else it ends with the verdict.

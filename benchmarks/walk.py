@@ -1,8 +1,9 @@
 """Print the files that an event passes: `python -m benchmarks.walk [--json]`.
 
-A profiler hook follows one session of eight events, first from the bytes of its record to the rows that Milvus is given, then
-from what its judgment contributes to the agent's next `advise()`. The broker is a real one; Milvus is a stub behind the real
-`sinks.milvus.MilvusStore`. A process walks once, because a second session would find everything in the caches.
+A profiler hook follows one session of eight events, first from the bytes of its record to the rows that Milvus is
+given, then from what its judgment contributes to the agent's next `advise()`. The broker is a real one; Milvus is a
+stub behind the real `sinks.milvus.MilvusStore`. A process walks once, because a second session would find everything in
+the caches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Our own worker on a real broker with Milvus left out, beside its peers: `python -m benchmarks.worker BROKER EVENTS STAGES [PORT]`.
+"""Run our worker on a real broker without Milvus, beside its peers.
 
-The worker is the real one: Faust, delivery, producer, commits. STAGES is `all`, or the names of some with commas. It ends with
-one JSON line, as the peers do, when each of these stages has worked in all that was sent to it. PORT is that of its metrics.
+`python -m benchmarks.worker BROKER EVENTS STAGES [PORT]`
+
+The worker is the real one: Faust, delivery, producer, commits. STAGES is `all`, or the names of some with commas. When
+each of these stages has processed all that was sent to it, the worker ends with one JSON line, as the peers do. PORT is
+that of its metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ GROUP = "fleetlore"
 
 
 class Watch:
-    """Knows when the stages have nothing more to do."""
+    """Tells when the stages have nothing more to do."""
 
     def __init__(self, events: int) -> None:
         self._events = events

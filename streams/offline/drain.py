@@ -1,8 +1,8 @@
-"""Knowing when the pipeline has worked in everything that was sent.
+"""Wait until the pipeline has processed everything that was sent.
 
-Stages are looked at in the order of the flow. A stage commits only after what it made was acknowledged on the next topic, so
-once a stage has committed all of its topic, everything that it will ever make of it lies on the topics looked at later. What a
-language model says of sessions afterwards (`streams.stages.s5_opinions.stage`) is not waited for: it comes when it comes, as feedback does.
+Topics are checked in the order of the flow. A stage commits only after its values were acknowledged on the next topic.
+So once it has committed its whole topic, all values that it will ever make of that lie on the topics checked later. The
+opinions of a language model (`streams.stages.s5_opinions.stage`) are not waited for: they come late, as feedback does.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ POLL_SECONDS = 0.05
 
 
 async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float) -> None:
-    """Wait until the workers have committed all that lies on the tenant's topics now, and all that follows from it.
+    """Wait until the workers have committed all records on the tenant's topics and all that follow from them.
 
     Raises:
-        BrokerUnavailable: nobody answers there.
-        StackError: the time is up; the text says which topic still has how many records to go.
+        BrokerUnavailable: the broker does not answer.
+        StackError: the time is up; the text names the topic and its records that are left.
     """
     name, remaining = "", 0
     async with observer(settings.broker, settings.group) as consumer:
@@ -35,7 +35,8 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float) 
                         await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise StackError(
-                f"not drained within {timeout_seconds:.0f} s: {remaining} records of {topic(tenant, name)} are not committed"
+                f"not drained within {timeout_seconds:.0f} s: "
+                f"{remaining} records of {topic(tenant, name)} are not committed"
             ) from None
 
 

@@ -1,8 +1,8 @@
-"""Logged runs of agents as JSONL: `steps.jsonl[.gz]` (a line a step) and `trajectories.jsonl[.gz]` (a line a session).
+"""Read logged runs of agents: `steps.jsonl[.gz]` (a line a step) and `trajectories.jsonl[.gz]` (a line a session).
 
 | file | a line holds |
 | --- | --- |
-| steps | source, agent, session, task, goal, step, tool, input, output, error (null where it worked), role (`tool`, `message`) |
+| steps | source, agent, session, task, goal, step, tool, input, output, error (null: it worked), role (tool, message) |
 | trajectories | source, agent, session, task, goal, outcome (0, 1), label_from (`env_reward`, `human`) |
 """
 
@@ -43,7 +43,7 @@ class LoggedSession:
     source: str = ""
 
     def all_events(self) -> list[tuple[Kind, dict[str, Any]]]:
-        """With its start and end."""
+        """Return its events with its start and end."""
         ended: dict[str, Any] = {ev.OUTCOME: self.outcome}
         if self.reward is not None:
             ended[ev.REWARD] = self.reward
@@ -52,7 +52,7 @@ class LoggedSession:
 
 
 def read_sessions(folder: Path) -> list[LoggedSession]:
-    """All sessions below a folder, in the order of the files.
+    """Read all sessions below a folder, in the order of the files.
 
     Raises:
         ConfigError: there are none, or a file cannot be read.

@@ -1,7 +1,8 @@
 """Run the pipeline's stages in one process: no topics between them, and for backtests no broker, Milvus or real time.
 
-A backfill uses the `Chain` with Milvus behind it: by way of the topics its values would mix with those of the live workers.
-A `MemoryPipeline` has a store and a clock of its own besides; its agents' sessions and their advice are the real ones.
+A backfill uses the `Chain` with Milvus behind it: by way of the topics its values would mix with those of the live
+workers. A `MemoryPipeline` has a store and a clock of its own besides; its agents' sessions and their advice are the
+real ones.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Chain:
     async def run(self, batch: Sequence[Record]) -> Effects:
         """Process a batch of the first stage's topic and return that stage's effects.
 
-        The rows of the batch are still being written then, beside the next batch's first stage; those of all batches before it
-        are acknowledged.
+        The rows of the batch are still being written then, beside the next batch's first stage; those of all batches
+        before it are acknowledged.
 
         Raises:
             StoreUnavailable: the last batch whose rows are known to be acknowledged is the one before the previous.

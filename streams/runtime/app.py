@@ -1,4 +1,4 @@
-"""The Faust app: one agent a stage, input as raw bytes, whole batches, explicit commits."""
+"""Run the stages on Faust: one Faust agent for each, raw bytes, whole batches, explicit commits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BATCH_PLACES = 512
 COMMIT_SECONDS = 0.25
 IDLE_SECONDS = 0.25
 LAG_SECONDS = 1.0
-# Of the time that the group allows for a rebalance, what a batch under way may use up.
+# Share of the group's time for a rebalance that batches under way may use.
 REBALANCE_SHARE = 0.7
 OPEN_SECONDS = 60.0
 OPEN_PAUSE_SECONDS = 0.2
@@ -87,14 +87,14 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()
-        # Whether batches may begin. Not while partitions are handed out: what an agent still holds then is read again.
+        # Whether batches may begin. Not during a rebalance: records that an agent still has then are read again.
         self._open = False
         for stage in self._stages:
             self._add_agent(stage)
         self.on_partitions_revoked.connect(self._on_revoked)
         self.on_partitions_assigned.connect(self._on_assigned)
         self.task(self._commit_often)
-        self.task(self._write_held_often)
+        self.task(self._flush_often)
         self.task(self._measure_lag)
         self.task(health.keep_beating)
 
@@ -128,15 +128,16 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
-        """Run one batch. What it cannot survive ends the worker without a commit.
+        """Run one batch; an error ends the worker without a commit.
 
-        No exception may leave the agent: Faust would start it again with the *next* batch, whose commit would skip this one.
+        No exception may leave the Faust agent: Faust would start it again with the *next* batch, whose commit would
+        skip this.
         """
         try:
             await self._delivery.run(stage, batch)
         except Exception as error:
             if not self._open:
-                log.warning("%s: a batch is left to the next worker: %s", stage.name, error)
+                log.warning("%s: batch left to the next worker: %s", stage.name, error)
                 return
             self._open = False
             if isinstance(error, FleetloreError):
@@ -146,11 +147,11 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._health.fail(f"{stage.name}: {error!r}")
             await self.crash(error)
 
-    async def _settle(self, budget_seconds: float) -> None:
+    async def _drain(self, budget_seconds: float) -> None:
         """Begin no more batches, end those under way and commit what is done.
 
-        A batch that does not end within the budget is given up: nothing of it may be committed, and whoever gets its
-        partitions does it again. It must not go on either, for with its stage's memory gone it would commit too much.
+        A batch that does not end within the budget is cancelled and not committed; the next owner of its partitions
+        does it again. It must not go on, for without the state of its stage it would commit too much.
         """
         self._open = False
         running = [task for task in self._running.values() if not task.done()]
@@ -164,9 +165,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             for task in late:
                 task.cancel()
             if late:
-                log.warning(
-                    "%d batches did not end within %.0f s and are left to the next worker", len(late), budget_seconds
-                )
+                log.warning("%d batches did not end within %.0f s; left to the next worker", len(late), budget_seconds)
                 await asyncio.wait(late)
         await self._commit()
 
@@ -177,7 +176,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await super().on_start()
 
     async def _open_store(self) -> None:
-        """Wait for Milvus: it may still be starting, or another process be creating the collections."""
+        """Wait for Milvus: it may be starting, or another process may be creating the collections."""
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 while True:
@@ -189,16 +188,16 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                         await asyncio.sleep(OPEN_PAUSE_SECONDS)
         except TimeoutError:
             raise StoreUnavailable(
-                f"Milvus at {self._settings.milvus} is not there after {OPEN_SECONDS:.0f} s"
+                f"Milvus at {self._settings.milvus} does not answer after {OPEN_SECONDS:.0f} s"
             ) from None
         finally:
             self._health.ready("milvus")
 
     async def on_stop(self) -> None:
-        """Fetch no more, finish or give up the batches under way, commit, and only then let go of the partitions."""
+        """Stop fetching, finish or cancel the batches under way, commit, and only then leave the group."""
         self._health.unready("partitions", "stopping")
         faust_adapter.stop_fetching(self)
-        await self._settle(self._settings.drain_seconds)
+        await self._drain(self._settings.drain_seconds)
         await super().on_stop()
         for stage in self._stages:
             stage.forget()
@@ -209,7 +208,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self._store.close()
 
     def _on_rebalance_when_stopped(self) -> None:
-        """Nothing. Faust would close the connections from under the commit, and without them nobody can leave the group."""
+        """Do nothing. Faust would close the connections, which committing and leaving the group need."""
 
     async def _on_assigned(self, app: faust.App, assigned: set[Any], **_: Any) -> None:
         self._metrics.rebalances().inc()
@@ -217,16 +216,16 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._health.ready("partitions")
 
     async def _on_revoked(self, app: faust.App, revoked: set[Any], **_: Any) -> None:
-        self._health.unready("partitions", "being handed out")
-        # What was done under the old assignment need not be done again by the new owner.
-        await self._settle(self._settings.session_timeout_seconds * REBALANCE_SHARE)
+        self._health.unready("partitions", "rebalancing")
+        # Commit now, so that the new owner need not do it again.
+        await self._drain(self._settings.session_timeout_seconds * REBALANCE_SHARE)
         self._delivery.forget()
         for stage in self._stages:
             stage.forget()
         self._metrics.consumer_lag.clear()
 
-    async def _write_held_often(self) -> None:
-        """What a stage holds back goes out with one of its next batches; where none comes, with an empty one."""
+    async def _flush_often(self) -> None:
+        """Give an idle stage an empty batch, with which it writes what it holds."""
         while not self.should_stop:
             self._idle = {stage.name for stage in self._stages}
             await self.sleep(IDLE_SECONDS)
@@ -251,7 +250,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._ledger.settle(offsets)
             self._metrics.last_commit().set_to_current_time()
         else:
-            # Where nobody sends any more, no later batch would bring them again.
+            # Where no more events come, no later batch would allow them again.
             self._ledger.put_back(offsets)
 
     async def _measure_lag(self) -> None:

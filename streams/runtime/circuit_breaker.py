@@ -1,24 +1,25 @@
 """Stop the worker when a whole stream is refused, instead of draining the stream into the dead letters.
 
 One bad record is a dead letter. When *everything* is bad, the fault is not in the records: a producer was deployed with
-another schema, or this worker with a bug. Then the log is the safe place and the dead letters are not. So the worker ends
-without committing the batch, with an error, and does so again at each start until the cause is removed.
+another schema, or this worker with a bug. Then the log is the safe place and the dead letters are not. So the worker
+ends without committing the batch, with an error, and does so again at each start until the cause is removed.
 
 The breaker trips where both hold, for one topic as this worker reads it:
 
-- a run: the last `run_records` records in a row were lost, on any partitions. A record is lost if no event of it could be
-  used; one good event anywhere on the topic ends the run.
+- a run: the last `run_records` records in a row were lost, on any partitions. A record is lost if no event of it could
+  be used; one good event anywhere on the topic ends the run.
 - a ratio: of the last `WINDOW_RUNS * run_records` records (fewer after a start) more than `ratio` were lost.
 
-Either alone would be a weapon. By the ratio alone, an agent that writes more garbage than the others write events would stop
-their pipeline, though every good event is processed. By the run alone, one burst of garbage in a pause of the others would.
-Counting records and not events keeps an array of a million bad events at the weight of one. A client that writes many times
-as much as all agents of its tenant together, for long, can still stop the tenant's workers. That is a flood, which the
-broker's quotas are for; nothing is lost by stopping, and an untrusted tenant gets its own workers (`FLEETLORE_TENANTS`).
+Either alone would be a weapon. By the ratio alone, an agent that writes more garbage than the others write events would
+stop their pipeline, though every good event is processed. By the run alone, one burst of garbage in a pause of the
+others would. Counting records and not events keeps an array of a million bad events at the weight of one. A client that
+writes many times as much as all agents of its tenant together, for long, can still stop the tenant's workers. That is a
+flood, which the broker's quotas are for; nothing is lost by stopping, and an untrusted tenant gets its own workers
+(`FLEETLORE_TENANTS`).
 
-A handful of bad records never trips it: `run_records` is also the smallest sample. The counts live in the process, so a start
-counts anew. But while a run is suspect, `streams.runtime.delivery` holds its commit back, so that the next start finds the
-run in the log and stops at the same place.
+A handful of bad records never trips it: `run_records` is also the smallest sample. The counts live in the process, so a
+start counts anew. But while a run is suspect, `streams.runtime.delivery` holds its commit back, so that the next start
+finds the run in the log and stops at the same place.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Breaker:
             f"{name}: the last {stream.run} records were refused, every one of them ({reasons}"
             + (f"; partition {places}" if places else "")
             + f"), and {sum(stream.recent)} of the last {len(stream.recent)}. The worker stops without committing the "
-            "batch, and will stop here again. Look at the reasons with `fleetlore dead-letters list`; then correct what "
-            "was deployed, the producer or this worker. To have these records go to the dead letters all the same, raise "
+            "batch, and will stop here again. See the reasons with `fleetlore dead-letters list`; then correct "
+            "what was deployed, the producer or this worker. To send these records to the dead letters instead, raise "
             f"FLEETLORE_BREAKER_RUN_RECORDS (now {self._run_records}) until the worker is past them"
         )

@@ -12,8 +12,8 @@ from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
-# The emitter puts no more events into a record. A record with more bad ones becomes one dead letter, or a megabyte could make
-# half a million of them.
+# The emitter puts no more events into a record. A record with more bad ones becomes one dead letter, or a megabyte
+# could make half a million of them.
 MAX_PER_RECORD = 64
 
 

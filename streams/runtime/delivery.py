@@ -1,8 +1,9 @@
 """Process a batch, have its effects acknowledged, and only then let its offsets be committed.
 
-At least once, and every effect is idempotent. A stage has turned data errors into dead letters, and a row that the store will
-never take becomes one here. An outage is retried in place with growing pauses. When it lasts, or when a whole stream is
-refused (`streams.runtime.circuit_breaker`), the worker ends without a commit and its next start redoes the batch.
+At least once, and every effect is idempotent. A stage has turned data errors into dead letters, and a row that the
+store will never take becomes one here. An outage is retried in place with growing pauses. When it lasts, or when a
+whole stream is refused (`streams.runtime.circuit_breaker`), the worker ends without a commit and its next start redoes
+the batch.
 """
 
 from __future__ import annotations
@@ -72,13 +73,14 @@ class Delivery:
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
         """Process a batch and have its effects acknowledged; then allow its offsets to be committed.
 
-        Rows with `Effects.acknowledged` are written behind: the stage's next batches do not wait for them, unless they have
-        rows themselves. An empty batch waits for all.
+        Rows with `Effects.acknowledged` are written behind: the stage's next batches do not wait for them, unless they
+        have rows themselves. An empty batch waits for all.
 
         Raises:
             StoreUnavailable, BrokerUnavailable: an outage lasted longer than the budget; nothing may be committed.
             BreakerTripped: a whole stream is refused; nothing may be committed.
-            ConfigError: another stage reads the same topic, and a commit of either would skip what the other has not done.
+            ConfigError: another stage reads the same topic, and a commit of either would skip what the other has not
+                done.
         """
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
@@ -131,7 +133,7 @@ class Delivery:
             await write
 
     def _feed_breaker(self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter]) -> None:
-        """Tell the breaker of the batch before anything of it takes effect, and hold back the commit of a suspect run."""
+        """Tell the breaker of the batch before it takes effect, and hold back the commit of a suspect run."""
         topics = {record.topic for record in batch}
         try:
             self._breaker.weigh(batch, dead_letters)
@@ -163,7 +165,7 @@ class Delivery:
     def _refused(
         self, stage: Stage, collection: str, rows: Sequence[dict[str, Any]], error: RowRefused
     ) -> list[RawRecord]:
-        """Make dead letters of rows. A row comes of many records, so its dead letter names the last one of its tenant."""
+        """Make dead letters of rows. A row comes of many records, so its dead letter names its tenant's last."""
         refused = set(error.ids)
         bad = [row for row in rows if row["id"] in refused]
         if len(bad) < len(rows):

@@ -1,8 +1,8 @@
 """Adapt Faust: read its streams in batches, bound their buffers by bytes, and commit when the worker says so.
 
 Faust's automatic acknowledgements commit a record whose processing failed, so topics are declared with `acks=False` and
-`commit` commits the offsets. Faust bounds a stream's buffer by records, of which one may hold 256 KiB; `Buffer` bounds it by
-bytes. A full buffer pauses its partitions until it is drained to two fifths.
+`commit` commits the offsets. Faust bounds a stream's buffer by records, of which one may hold 256 KiB; `Buffer` bounds
+it by bytes. A full buffer pauses its partitions until it is drained to two fifths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def places(event: Any) -> int:
 
 
 class Buffer(ThrowableQueue):  # type: ignore[misc,unused-ignore]
-    """The events that a stream has fetched and not yet read. Its size is in places, by which Faust pauses and resumes."""
+    """The events that a stream has fetched and not read. Faust pauses and resumes by its size, in places."""
 
     _taken = 0
 
@@ -77,7 +77,8 @@ async def lags(app: faust.App, positions: Mapping[TopicPartition, int]) -> dict[
     Args:
         positions: the next offset to process; where it is missing, the commit counts.
 
-    The end of a partition comes with every fetch. A paused partition is not fetched, so the broker is asked for its end.
+    The end of a partition comes with every fetch. A paused partition is not fetched, so the broker is asked for its
+    end.
     """
     consumer = app.consumer
     found: dict[TopicPartition, int] = {}
@@ -93,10 +94,10 @@ async def lags(app: faust.App, positions: Mapping[TopicPartition, int]) -> dict[
 
 
 async def batches(stream: Any, most_places: int, linger_seconds: float) -> AsyncIterator[list[Any]]:
-    """Yield the stream's events in batches: all that came while the last batch was processed, up to `most_places` of `Buffer`.
+    """Yield the stream's events in batches: all that came during the last batch, up to `most_places` of `Buffer`.
 
-    `Stream.take_events` wakes up every `within` seconds whether or not an event came, which costs a tenth of a core for five
-    agents, and a lone event waits for all of it. Here an idle stream costs nothing. Its first event waits for
+    `Stream.take_events` wakes up every `within` seconds whether or not an event came, which costs a tenth of a core for
+    five agents, and a lone event waits for all of it. Here an idle stream costs nothing. Its first event waits for
     `linger_seconds`, so that events sent together are batched; a full batch does not wait.
     """
     events = stream.events()

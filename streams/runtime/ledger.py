@@ -46,7 +46,7 @@ class Ledger:
         return moved
 
     def settle(self, offsets: dict[TopicPartition, int]) -> None:
-        """Note that the broker has committed these. A partition that was forgotten meanwhile may come back at another offset."""
+        """Note that the broker has committed these; a partition forgotten meanwhile may return at another offset."""
         self._committed.update({tp: offset for tp, offset in offsets.items() if tp in self._positions})
 
     def put_back(self, offsets: dict[TopicPartition, int]) -> None:

@@ -1,7 +1,7 @@
-"""How a role ends: in order at the first signal, at once at the second, and in any case when its time is up.
+"""End a process: in order at the first signal, at once at the second, and in any case when its time is up.
 
-At SIGTERM or SIGINT a role is no longer ready, fetches no more, finishes what is under way within `Settings.drain_seconds`
-or leaves it to the next, commits what is done, leaves its group and exits with 0.
+At SIGTERM or SIGINT a role stops being ready, stops fetching, finishes its work within `Settings.drain_seconds` or
+leaves it to the next process, commits what is done, leaves its group and exits with 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-# Beyond the budget of the work under way: to commit, leave the group and close. Where the broker hangs, that never ends.
+# Beyond the drain time: to commit, leave the group and close. Where the broker hangs, that never ends.
 LEAVE_SECONDS = 5.0
 GIVEN_UP = 1
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -26,7 +26,7 @@ def at_first_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], object],
 
     def begin() -> None:
         for number in SIGNALS:
-            # From now on a signal kills the process as it does any other, even where the event loop is blocked.
+            # The next signal kills the process, even where the event loop is blocked.
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         watchdog = threading.Timer(drain_seconds + LEAVE_SECONDS, leave, (GIVEN_UP,))
@@ -39,7 +39,7 @@ def at_first_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], object],
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now. What is under way on a thread cannot be ended, and the interpreter's own exit waits for it."""
+    """End the process now. The interpreter's own exit would wait for threads, which cannot be ended."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The role `worker`: the pipeline in one process, until SIGTERM."""
+"""Run the role `worker`: the pipeline in one process, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from streams.runtime.app import FleetApp
 from streams.runtime.lifecycle import at_first_signal, leave
 
 GC_THRESHOLDS = 20_000, 20, 50
-# How long a busy thread keeps the others waiting. Records come by one thread, are worked on by a second and written to Milvus by a
-# third, so Python's own 5 ms are waited for several times on the way of an event: an answer of 200 kB takes 13 to 16 ms to be read
-# beside a busy thread, and 5 to 8 with this.
+# How long a busy thread keeps the others waiting. One thread fetches records, a second processes them and a third
+# writes to Milvus, so an event waits several times; Python's own 5 ms double the time to read a large answer.
 SWITCH_SECONDS = 0.0005
 
 
 class Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that mypy can follow here
-    """Faust's worker, which by itself ignores a second signal and waits for ever for a broker that hangs."""
+    """Faust's worker, which without this ignores a second signal and waits for ever for a broker that hangs."""
 
     drain_seconds = 0.0
 
@@ -33,7 +32,7 @@ class Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that myp
 
 
 def run_worker(settings: Settings) -> NoReturn:
-    """Serve until a signal, then end the process: with 0 after a clean stop (see `streams.runtime.lifecycle`), 1 after a crash.
+    """Serve until a signal; exit with 0 after a clean stop (see `streams.runtime.lifecycle`), 1 after a crash.
 
     Raises:
         ConfigError: the metrics endpoint cannot listen there.
@@ -41,11 +40,11 @@ def run_worker(settings: Settings) -> NoReturn:
     metrics = Metrics("worker")
     health = Readiness("milvus", "partitions")
     app = FleetApp(settings, metrics, health)
-    # What is loaded by now stays, 130,000 objects of it: without this a full collection walks them all and stops the stream
-    # for a tenth of a second.
+    # The 130,000 objects loaded by now stay: without this a full collection walks them all and stops the stream for a
+    # tenth of a second.
     gc.freeze()
-    # A batch makes tens of thousands of objects that die with it and nearly no cycles; what lives on are the states, which
-    # every collection walks again. At Python's own threshold of 700 that is 9 µs an event, here 3.
+    # A batch makes tens of thousands of objects that die with it, and nearly no cycles. The states live on, and every
+    # collection walks them: at Python's own threshold of 700 that takes three times as long.
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):

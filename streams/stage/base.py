@@ -1,7 +1,8 @@
 """Define a stage: a function from a batch of Kafka records to the effects that they have.
 
-A stage decides and the delivery (`streams.runtime.delivery`) acts: it writes the rows, produces the records, waits until both
-are acknowledged and only then commits. So a stage knows no broker: the same stage runs on Faust and on a log in memory.
+A stage decides and the delivery (`streams.runtime.delivery`) acts: it writes the rows, produces the records, waits
+until both are acknowledged and only then commits. So a stage knows no broker: the same stage runs on Faust and on a log
+in memory.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Record(NamedTuple):
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A value for a topic.
 
-    On a compacted topic it becomes a record of its own under `key` (None deletes the key). On any other topic `key` only
-    picks the partition, and the values of one partition travel as a JSON array in one record.
+    On a compacted topic it becomes a record of its own under `key` (None deletes the key). On any other topic `key`
+    only picks the partition, and the values of one partition travel as a JSON array in one record.
     """
 
     tenant: str
@@ -82,8 +83,8 @@ class Effects:
         processed: number of events (or values of a later topic) in the batch, without the bad ones.
         newest: event time of the newest of them, in seconds since the Unix epoch; 0 where there is none.
         oldest: event time of the oldest, from the first stage only; infinity where there is none.
-        acknowledged: to be called once the rows are acknowledged. Where it is given, the next batches do not wait for them,
-            and the stage's own `committable` says what must not be committed until then.
+        acknowledged: to be called once the rows are acknowledged. Where it is given, the next batches do not wait for
+            them, and the stage's own `committable` says what must not be committed until then.
     """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -113,7 +114,8 @@ class Stage(Protocol):
     Attributes:
         name: as in metrics.
         reads: the topic it reads, without tenant; a topic has one reader, because its committed offset is kept once.
-        linger_seconds: how long a record may wait for others to be batched with it; short where an agent waits for the result.
+        linger_seconds: how long a record may wait for others to be batched with it; short where an agent waits for the
+            result.
     """
 
     name: str
@@ -128,13 +130,13 @@ class Stage(Protocol):
     async def process(self, batch: Sequence[Record]) -> Effects:
         """Turn a batch into its effects. The batch is empty where no record came and the stage `holds` something.
 
-        Bad data never raises: it becomes a dead letter. May raise `StoreUnavailable`, and then has to give the same effects
-        when called again with the same batch.
+        Bad data never raises: it becomes a dead letter. May raise `StoreUnavailable`, and then has to give the same
+        effects when called again with the same batch.
         """
         ...
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        """Return the offset up to which `tp` may be committed once everything before `next_offset` has been processed."""
+        """Return up to which offset `tp` may be committed, with everything before `next_offset` processed."""
         return next_offset
 
     def forget(self) -> None:
@@ -197,8 +199,8 @@ def split(value: bytes) -> list[bytes]:
 async def yielding(values: Sequence[T]) -> AsyncIterator[T]:
     """Yield the values, and give the event loop a turn now and then: a worker's stages share it.
 
-    To judge a batch, or to write all patterns at once, takes 50 to 100 ms, for which no new failure may wait. Pass a copy:
-    the other turn may be a rebalance, at which a stage drops its state.
+    To judge a batch, or to write all patterns at once, takes 50 to 100 ms, for which no new failure may wait. Pass a
+    copy: the other turn may be a rebalance, at which a stage drops its state.
     """
     for number, value in enumerate(values, 1):
         yield value

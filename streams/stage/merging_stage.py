@@ -1,8 +1,8 @@
 """Merge what many sessions contribute to one state, and write each state once for many changes.
 
-All contributions to a state lie on one partition, so it has a single writer. A state that changes with nearly every batch is
-published and stored together with all others that have changed, every few seconds. The commit waits for that write and the
-next batch does not: a new failure must not wait for the store. A stage may publish a state at once besides.
+All contributions to a state lie on one partition, so it has a single writer. A state that changes with nearly every
+batch is published and stored together with all others that have changed, every few seconds. The commit waits for that
+write, but the next batch does not. A state that others must know of is published at once besides.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class MergingStage(Stage, Generic[State, Value]):
         source = self._states.source
         states = await self._states.load(came)
         if self._states.source != source:
-            # A backfill has taken the name over. The changes were made to rows of the old collection and would overwrite the
-            # new ones; the new collection has those events already, or gets them handed over.
+            # A backfill has taken the name over. The changes were made to rows of the old collection and would
+            # overwrite the new ones; the new collection has those events already, or gets them handed over.
             self._changes.drop()
         at_once: list[tuple[Key, State]] = []
         for key, values in came.items():
@@ -199,7 +199,7 @@ class WriteBuffer(Generic[State]):
         self._seconds = seconds
         self._most = most
         self._written = clock.monotonic()
-        # First offset of each partition whose change waits; and for each write under way its states and its first offsets.
+        # The first offset of each partition whose change waits; and of each write under way, beside its states.
         self._first: dict[TopicPartition, int] = {}
         self._under_way: list[tuple[dict[Key, State], dict[TopicPartition, int]]] = []
         self.waiting: dict[Key, State] = {}
@@ -231,7 +231,7 @@ class WriteBuffer(Generic[State]):
         return late or not batch or len(self.waiting) > self._most
 
     def write(self) -> Callable[[], None]:
-        """Begin to write all that waits; return what to call once that is acknowledged. Until then it holds the commit back."""
+        """Begin to write all that waits. It holds the commit back until the returned function is called."""
         write = dict(self.waiting), dict(self._first)
         self._under_way.append(write)
         self.waiting.clear()

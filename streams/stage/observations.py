@@ -1,6 +1,6 @@
-"""Observations: what one session has seen of one tool, kind of call or failure pattern, cumulative.
+"""Define observations: what one session has seen of one tool, kind of call or failure pattern.
 
-Cumulative, because a figure that is merged by maximum stays right however often the record is processed.
+The counts are cumulative: merged by maximum, they stay right however often a record is processed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleetlore.wire.lore import LOOP, Level
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """What was observed: the identity of a row on the `patterns` topic."""
+    """What is observed: the identity of a row on the `patterns` topic."""
 
     id: str
     level: Level
@@ -38,7 +38,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         session, agent: hashes (`fleetlore.stats.bottom_k.stable_hash`).
         first, last: event times in seconds since the Unix epoch.
         ended: how the session ended, as in `fleetlore.stats.bottom_k.SessionCounts`.
-        agent_name: the agent in clear, where the subject is a tool: its health says which agents fail.
+        agent_name: the agent's name, where the subject is a tool: its health says which agents fail.
     """
 
     subject: Subject
@@ -53,10 +53,9 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:
-    """`Observation.ended` of a session, by what it said itself or else by its reward; 0 where the two contradict each other.
+    """Return `Observation.ended` of a session, by its ending or else its reward; 0 where the two contradict.
 
-    Corrections are left out: one that comes before its session is known to no session, and the same events shall always give
-    the same state.
+    Corrections are left out: one may arrive before its session, and the same events must always give the same state.
     """
     rewarded = None if reward is None or 0 < reward < 1 else "success" if reward >= 1 else "failure"
     said = ending if ending in ("success", "failure") else None
@@ -66,7 +65,7 @@ def how_it_ended(ending: str | None, reward: float | None) -> int:
 
 
 def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
-    """What every call says something about: the health of its tool and of its kind."""
+    """Return the subjects of every call: the health of its tool and of its kind."""
     return (
         Subject(tool_id(tool), "tool", tool),
         Subject(call, "call", tool, shape=shape, parent=tool_id(tool)),
@@ -74,7 +73,7 @@ def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
 
 
 def subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
-    """What a failed call says something about besides: its pattern at three levels."""
+    """Return the further subjects of a failed call: its pattern at three levels."""
     tool, error_class, transient = failure.tool, failure.error_class, failure.transient
     return (
         Subject(failure.family, "family", tool, error_class, transient=transient),
@@ -86,7 +85,7 @@ def subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
 
 
 def subjects_of_warnings(tool: str, arguments: str, advice: tuple[str, ...]) -> list[Subject]:
-    """The safety rules that the agent was shown before a call and broke all the same: it may have made another one instead."""
+    """Return the safety rules that the agent was shown before a call and that the call breaks all the same."""
     shown = [id.removeprefix(PREFIX) for id in advice if id.startswith(PREFIX)]
     if not shown:
         return []
@@ -100,7 +99,7 @@ def subjects_of_warnings(tool: str, arguments: str, advice: tuple[str, ...]) -> 
 
 @lru_cache(maxsize=4096)
 def subjects_of_loop(loop: LoopPattern) -> tuple[Subject, ...]:
-    """What a call that goes round in circles says something about, at the same three levels as a failure."""
+    """Return the subjects of a call in a loop, at the same three levels as a failure."""
     tool, template = loop.tool, loop.template
     return (
         Subject(loop.family, "family", tool, LOOP),

@@ -1,7 +1,7 @@
 """List the stages of the pipeline in the order in which an event passes through them.
 
-Nothing here knows the broker: the worker runs the stages on Faust (`streams.runtime.app`), a backfill and a backtest in memory
-(`streams.offline`). A judge or a model that the settings do not name is not imported.
+Nothing here knows the broker: the worker runs the stages on Faust (`streams.runtime.app`), a backfill and a backtest in
+memory (`streams.offline`). A judge or a model that the settings do not name is not imported.
 """
 
 from __future__ import annotations

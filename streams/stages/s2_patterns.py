@@ -1,4 +1,4 @@
-"""Stage 2: merge observations into failure patterns and call health, in Milvus and on the compacted topic `patterns`.
+"""Stage 2: merge observations into failure patterns and call health, in Milvus and on the topic `patterns`.
 
 A new failure goes out at once, for others are about to make the same call.
 """

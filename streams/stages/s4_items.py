@@ -1,4 +1,4 @@
-"""Stage 4: merge candidates and evidence of their utility into memory items, in Milvus and on the compacted topic `items`.
+"""Stage 4: merge candidates and evidence of their utility into memory items, in Milvus and on the topic `items`.
 
 A new item goes out at once, and one that no longer holds is withdrawn at once.
 """

@@ -1,4 +1,4 @@
-"""Two ways to run the pipeline, with one face: on the in-memory log, and as a worker process on a real broker and Milvus."""
+"""Run the pipeline behind one interface on a log in memory, and as a worker on a real broker and Milvus."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A slow Milvus pauses partitions and bounds memory: a million events through a worker that Milvus holds back.
 
-`CHAOS_PAGE=docs/results/chaos.md pytest -m slow tests/streams/test_backpressure.py -s` prints the table and writes it there.
+`CHAOS_PAGE=docs/results/chaos.md pytest -m slow tests/streams/test_backpressure.py -s` prints the table and writes it
+there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MOST_GROWTH_BYTES = 64 * 1024 * 1024
 
 
 def records(tenant: str) -> Iterator[tuple[int, int, bytes]]:
-    """(partition, events, value) of full records of sessions one after the other, without end. Encoding a million events would take longer than the test."""
+    """Yield (partition, events, value) of full records without end; encoding a million events takes too long."""
     chunks: list[tuple[int, bytes]] = []
     chunk: list[Event] = []
     for number, run in enumerate(rollouts(3, SESSIONS)):

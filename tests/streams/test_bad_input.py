@@ -1,4 +1,4 @@
-"""Bad input stops nothing: it ends in the dead letters with a reason, and what lies beside it is processed."""
+"""Bad input becomes dead letters with a reason, and the events beside it are processed."""
 
 from __future__ import annotations
 

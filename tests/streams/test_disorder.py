@@ -1,4 +1,4 @@
-"""A session whose end overtakes its other events is judged once, when it is whole, and by nothing it was for a moment."""
+"""A session whose end overtakes other events is judged once, when it is whole."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_events_in_any_order_are_one_session(
 async def test_a_session_that_is_sent_again_after_its_head_was_committed_is_whole(
     log_pipeline: MakePipeline,
 ) -> None:
-    """A worker that starts behind the first events of a closed session knows its tail only, and then gets all of it again."""
+    """A worker that starts behind a session's first events knows its tail only, and then gets all of it again."""
     events = log_pipeline().story.session("s", WRONG, RIGHT, WRONG, RIGHT)
     pipeline = log_pipeline(batch_records=1)
     await pipeline.send(events)

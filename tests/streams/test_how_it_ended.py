@@ -1,4 +1,4 @@
-"""How sessions end reaches the patterns they met, so that harmless ones are told from harmful ones."""
+"""Patterns learn how the sessions ended that met them, so that harmless ones are told from harmful ones."""
 
 from __future__ import annotations
 

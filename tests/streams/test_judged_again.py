@@ -1,4 +1,4 @@
-"""A session that is judged again, from more events or after a correction, teaches what its last verdict teaches and nothing else."""
+"""A session that is judged again teaches what its last verdict teaches and nothing else."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def versions(make: MakePipeline) -> tuple[list[bytes], list[bytes]]:
 async def learned(
     make: MakePipeline, came: Sequence[bytes], batch_records: int = 4, dying: Sequence[int] = ()
 ) -> Pipeline:
-    """The pipeline after it has read `came`, beside two other sessions of the task; it dies in some of its deliveries."""
+    """The pipeline after `came` and two other sessions of the task; it dies in some of its deliveries."""
     pipeline = make(batch_records=batch_records)
     story = pipeline.story
     await pipeline.send([*story.session("good", RIGHT), *story.session("bad", WRONG, outcome="failure")])

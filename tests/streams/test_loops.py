@@ -1,4 +1,4 @@
-"""Loops are lore: who went round in circles is counted once, whatever the order, and others hear of it and of the way out."""
+"""Loops are lore: each is counted once in any order, and other agents learn of it and of the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row that a real Milvus will never take ends in the dead letters of a real broker, and the rows beside it are written."""
+"""A row that a real Milvus refuses for good becomes a dead letter, and the rows beside it are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of calls that were made in spite of a safety warning is counted over the fleet, and the agents' lessons use it."""
+"""Calls made in spite of a safety warning are counted over the fleet by their results, and warnings use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent a second time, after its session was closed and forgotten, neither holds the commit back nor changes anything."""
+"""Events that are redelivered after their session was closed neither hold the commit back nor change anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A success that a forbidden shortcut bought is learned by nobody, though the reward praises it."""
+"""A success that a forbidden shortcut bought is not learned, though the reward praises it."""
 
 from __future__ import annotations
 

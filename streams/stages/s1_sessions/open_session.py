@@ -25,8 +25,8 @@ from streams.stage.observations import (
 )
 from streams.stages.s1_sessions.parse import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 
-# A long session is closed in parts of this many events. An event's part follows from its sequence alone, so the parts are the
-# same wherever processing starts again.
+# A long session is closed in parts of this many events. An event's part follows from its sequence alone, so the parts
+# are the same wherever processing starts again.
 PART_EVENTS = 512
 # Bounds of stored fields that the sender fills in: length of a role, an id of lore or a version; number of ids.
 MAX_WORD = 64
@@ -51,7 +51,8 @@ class OpenSession(msgspec.Struct):
     Attributes:
         first_offset: of the first record that holds one of its events: no commit may pass it.
         last_time: newest event time, to tell when it has been silent for too long.
-        has_new_failure: a call has failed or got into a loop since the last observations, and other agents must know at once.
+        has_new_failure: a call has failed or got into a loop since the last observations, and other agents must know at
+            once.
         out_of_order: by sequence, the dead letters of events that arrived before their predecessor.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
         _next: the first sequence that has not arrived; calls before it were checked for loops.
@@ -180,8 +181,8 @@ class OpenSession(msgspec.Struct):
     def _advance(self) -> None:
         """Go on to the next missing event, now that this one has arrived.
 
-        Calls after a gap wait: two equal calls with another one lost between them are no loop, and these counts are merged by
-        maximum and never taken back.
+        Calls after a gap wait: two equal calls with another one lost between them are no loop, and these counts are
+        merged by maximum and never taken back.
         """
         self._next += 1
         while self._next in self.sequences:
@@ -200,7 +201,7 @@ class OpenSession(msgspec.Struct):
                 self.has_new_failure = True
 
     def take_observations(self) -> list[Observation]:
-        """Return the subjects whose counts have changed since the last call, or all where it became known how it ended."""
+        """Return the counts that have changed since the last call; all, where it became known how the session ended."""
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session = stable_hash(self.id)
@@ -224,8 +225,8 @@ class OpenSession(msgspec.Struct):
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
         """Make the trajectory, and the dead letters of events after a gap.
 
-        The first event after a gap is left out of the trajectory, unless a later arrival has filled the gap. The session's end
-        is kept in any case, for without it the whole session would say nothing.
+        The first event after a gap is left out of the trajectory, unless a later arrival has filled the gap. The
+        session's end is kept in any case, for without it the whole session would say nothing.
         """
         left_out = {each for each in self.out_of_order if not self.follows(each) and each in self.steps}
         trajectory = Trajectory(

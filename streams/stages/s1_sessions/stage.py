@@ -1,14 +1,15 @@
 """Stage 1: assemble sessions from events; hand on observations and trajectories.
 
-Observations of tools and failures go out with every batch, so other agents need not wait for a session's end. No state is kept
-outside: the commit of a partition never passes the first event of an open session, so after a crash the log gives every open
-session back, whole. How much a restart reads again is bounded by event time and by distance in the log.
+Observations of tools and failures go out with every batch, so other agents need not wait for a session's end. No state
+is kept outside: the commit of a partition never passes the first event of an open session, so after a crash the log
+gives every open session back, whole. How much a restart reads again is bounded by event time and by distance in the
+log.
 
-Only two things depend on the clock, and neither changes what is known in the end. A session whose end overtook other events
-waits a while for them; a later arrival still replaces its trajectory. And where a session holds the commit back for seconds,
-the store is asked whether it was redelivered: a worker that was restarted, or has closed many sessions since, cannot tell a
-redelivered session from a new one. Its end lies before the commit and does not come again, so it would hold the commit back
-for ever; but its judgment is in the store and says up to which event the session is known.
+Only two things depend on the clock, and neither changes what is known in the end. A session whose end overtook other
+events waits a while for them; a later arrival still replaces its trajectory. And where a session holds the commit back
+for seconds, the store is asked whether it was redelivered: a worker that was restarted, or has closed many sessions
+since, cannot tell a redelivered session from a new one. Its end lies before the commit and does not come again, so it
+would hold the commit back for ever; but its judgment is in the store and says up to which event the session is known.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from streams.stages.s1_sessions.sanitize import clean
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
-# How long a session that has ended waits for a missing event. Clients keep a session in order, so an event is late by a moment;
-# one that is still missing then was lost or refused.
+# How long a session that has ended waits for a missing event. Clients keep a session in order, so an event is late by a
+# moment; one that is still missing then was lost or refused.
 GAP_SECONDS = 2.0
 # Closed sessions in memory, by which duplicates and late events are recognised.
 REMEMBERED_SESSIONS = 2_000
@@ -49,7 +50,7 @@ Key = tuple[str, int]  # session, part
 
 
 class RedeliveryCheck:
-    """When to ask the store about the sessions that hold one partition back: after a while, with exponential backoff."""
+    """When to ask the store about sessions that hold a partition back: with exponential backoff."""
 
     def __init__(self) -> None:
         self._first_offset: int | None = None
@@ -76,7 +77,8 @@ class Partition:
     Attributes:
         open: sessions whose first event has arrived, oldest first event first.
         missing_start: the other sessions. They hold no commit back: see `OpenSession.missing_start`.
-        incomplete: sessions of `open` that have ended and miss events; and when the last event of each came (`Clock.monotonic`).
+        incomplete: sessions of `open` that have ended and miss events; and when the last event of each came
+            (`Clock.monotonic`).
         closed: the last ones, oldest first.
         newest_time: the largest event time seen: the partition's own clock.
     """
@@ -249,7 +251,8 @@ class SessionsStage(Stage):
         """Close the incomplete sessions of which nothing has come since `overdue`."""
         late = [key for key, arrived in partition.incomplete.items() if arrived <= overdue]
         if late:
-            # A stored judgment may cover the gap: the beginning was redelivered, and a restart read it from the middle on.
+            # A stored judgment may cover the gap: the beginning was redelivered, and a restart read it from the middle
+            # on.
             await self._find_persisted([partition.open[key] for key in late])
         for key in late:
             self._close(partition, key, partition.open[key], effects)
@@ -269,7 +272,7 @@ class SessionsStage(Stage):
         partition.redelivery.observe(partition.first_offset, now)
 
     async def _find_persisted(self, sessions: Sequence[OpenSession]) -> list[bool]:
-        """Look up which sessions a stored judgment covers, wholly or in part. An event after that part is not out of order."""
+        """Look up which sessions a stored judgment covers, wholly or in part: no event after it is out of order."""
         ids = [row_id(each.tenant, each.id) for each in sessions]
         try:
             rows = await self._store.get("judgments", ids, "state")
@@ -286,7 +289,7 @@ class SessionsStage(Stage):
         return [upto is not None for upto in found]
 
     def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
-        """Close sessions that hold the commit back too long: by distance in the log, and by the partition's own clock."""
+        """Close sessions that hold the commit back too long, by distance in the log or by event time."""
         while partition.open:
             key, oldest = next(iter(partition.open.items()))
             if offset - oldest.first_offset <= MAX_OPEN_RECORDS:

@@ -1,7 +1,7 @@
-"""The records of the judges (`models.judge.record`), in rows beside the judgments.
+"""Count how often each judge was right (`models.judge.record`), in rows beside the judgments.
 
-Each partition of the trajectories has its own, written by its owner alone; who reads them merges them. There are few, so they
-are kept in memory once they were asked for.
+Each partition of the trajectories has its own records, written by its owner alone; a reader merges them. There are few,
+so they stay in memory once they were read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from streams.stage.base import Store
 
 LABEL = "judge"
 
-# Tools name the families, so a client that makes up names makes up records: an end to those that are remembered.
+# Tool names make the families, so a client that invents names invents records: this bounds those in memory.
 REMEMBERED_RECORDS = 10_000
 
 
 class RecordKey(NamedTuple):
-    """Which record: of a tenant's partition, a version of a judge and a family of tools."""
+    """The key of a record: a tenant's partition, a version of a judge and a family of tools."""
 
     tenant: str
     partition: int
@@ -33,7 +33,7 @@ class RecordKey(NamedTuple):
 
     @property
     def row(self) -> str:
-        """Its row. A session's row begins with the tenant and a slash, and no tenant's name holds a bar."""
+        """Id of its row. A session's row begins with the tenant and a slash, and no tenant's name holds a bar."""
         return "|".join((self.tenant, str(self.partition), self.version, self.family))
 
 
@@ -48,7 +48,7 @@ class JudgeRecords:
         self._collection = ""
 
     async def load(self, collection: str, keys: Iterable[tuple[RecordKey, str]]) -> None:
-        """Have the records of these (key, source of its judge) in memory.
+        """Load the records of these (key, source of its judge) into memory.
 
         Args:
             collection: what `judgments` stands for in this batch.
@@ -57,7 +57,7 @@ class JudgeRecords:
             StoreUnavailable: nothing has changed then.
         """
         if collection != self._collection:
-            # A backfill has taken the name over: what was read before is of another one.
+            # A backfill has taken the name over: the records in memory are of another collection.
             self.forget()
             self._collection = collection
         wanted = dict(keys)
@@ -80,11 +80,11 @@ class JudgeRecords:
         votes: Iterable[Verdict],
         before: Iterable[Verdict],
     ) -> None:
-        """Work in what a session says of its judges.
+        """Add a session's evidence on its judges.
 
         Args:
             place: tenant, partition and family of the session.
-            votes, before: what is said of it now, and was said before it was judged again.
+            votes, before: the votes on it now, and before it was judged again.
         """
         tenant, partition, family = place
         for vote, case in cases_of(trajectory, tuple(votes), tuple(before)):
@@ -98,7 +98,7 @@ class JudgeRecords:
                     ).inc()
 
     def take_rows(self) -> list[dict[str, Any]]:
-        """The rows of those that have changed since this was last called."""
+        """Return the rows of the records that have changed since the last call."""
         changed, self._changed = self._changed, {}
         return [
             {
@@ -113,26 +113,28 @@ class JudgeRecords:
             for key, record in changed.items()
         ]
 
-    def heard(self, place: tuple[str, int, str], votes: Iterable[Verdict]) -> tuple[Verdict, ...]:
-        """The votes that count: without those of judges that were contradicted too often, and a model's only as sure as its
-        record is. The environment's own word is always heard.
+    def counted(self, place: tuple[str, int, str], votes: Iterable[Verdict]) -> tuple[Verdict, ...]:
+        """Return the votes that count.
+
+        Those of a judge that was contradicted too often are left out, and a model's are as sure as its record is. The
+        environment's own always count.
         """
         tenant, partition, family = place
-        heard = []
+        counted = []
         for vote in votes:
             if vote.source == "reward":
-                heard.append(vote)
+                counted.append(vote)
                 continue
             record = self._records[RecordKey(tenant, partition, vote.version, family)]
             precision = record.precision(vote.label) if vote.source == "llm" else None
             if vote.label in record.silenced or (precision is not None and precision <= 0.5):
                 self._metrics.judge_silenced(vote.source).inc()
             elif precision is None:
-                heard.append(vote)
+                counted.append(vote)
             else:
                 probability = precision if vote.label == "success" else 1 - precision
-                heard.append(replace(vote, probability=probability))
-        return tuple(heard)
+                counted.append(replace(vote, probability=probability))
+        return tuple(counted)
 
     def forget(self) -> None:
         self._records.clear()

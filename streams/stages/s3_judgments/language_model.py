@@ -1,8 +1,8 @@
-"""The language model of a worker: which sessions it is asked about, and what it has said of them before.
+"""Choose the sessions that a language model is asked about, and keep its answers.
 
-Sessions on which all other judges abstained; a small share of those that somebody knows better about, so that the model's own
-errors are counted (`models.judge.record`); and, for notes, a share of those whose verdict is sure. The shares are drawn by a
-hash of the session, so they are the same sessions wherever and however often that is asked.
+It judges the sessions on which all other judges abstained, and a small share of those with a better judge, so that its
+own errors are counted (`models.judge.record`). It takes notes of a share of the sessions whose verdict is sure. The
+shares are drawn by a hash of the session, so they are the same sessions everywhere.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class LanguageModel:
         self.distiller = LlmDistiller(self._client)
 
     def judges(self, trajectory: Trajectory, source: str) -> bool:
-        """Whether it is asked for its verdict, where `source` gave the one that counts."""
+        """Whether to ask for its verdict, where `source` gave the one that counts."""
         if trajectory.ending == "continued" or not trajectory.steps:
             return False
         audited = source in ("reward", "feedback") and _drawn("audit", trajectory, self._audit_share)
         return source == "none" or audited
 
     def notes(self, judgment: Judgment) -> bool:
-        """Whether it is asked for notes."""
+        """Whether to ask for notes."""
         verdict = judgment.verdict
         return notable(verdict, verdict.label) and _drawn("distil", judgment.trajectory, self._distill_share)
 
     @property
     def contrasts(self) -> bool:
-        """Whether it is asked about attempts that were started together: of all groups, for they are few, if of any session."""
+        """Whether to ask about attempts that were started together: about all groups, for they are few, or none."""
         return self._distill_share > 0
 
     async def close(self) -> None:

@@ -1,12 +1,14 @@
-"""Stage 3: trajectories → judgments, in Milvus and on the topic `judgments`, and what each contributes to memory items.
+"""Stage 3: judge trajectories, and hand on what each session contributes to memory items.
 
-The contributions (`candidates`) are keyed by item where all else here is keyed by session: their topic brings those to one
+Judgments go to Milvus and to the topic `judgments`.
+
+The contributions (`candidates`) are keyed by item, all else here by session: the topic brings the contributions to one
 item together on one partition, where a single writer merges them.
 
-A session has one row. Whatever comes of it, a trajectory, the same with more events, a correction before or after it, is merged
-into that row and judged anew, and what the session taught before and does not teach now is taken back. So every session is
-asked for before it is judged: one query a batch, at a third of what writing the rows costs. (To know the ids of all rows instead
-takes a scan at every start, 14 s for 50,000 of them on an embedded Milvus, and it grows with their square.)
+A session has one row. A trajectory, the same with more events, and a correction before or after it are merged into that
+row and judged anew; what the session taught before and no longer teaches is withdrawn. So every session is read before
+it is judged: one query a batch, at a third of the cost of writing the rows. To know the ids of all rows instead would
+take a scan at each start, whose time grows with their square.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ PENDING = "pending"
 Key = tuple[str, str]  # tenant, id of the judgment
 
 
-class Session(NamedTuple):
-    """One that is to be judged.
+class PendingJudgment(NamedTuple):
+    """A session that is to be judged.
 
     Attributes:
-        before: the votes on it as it was known before.
+        before: the votes on its earlier state.
         place: its tenant, partition and family of tools.
-        notes: what a model wrote down of it.
-        only_model: nothing came but what a model said.
+        notes: a model's notes of it.
+        only_model: only a model's opinions and notes have arrived.
     """
 
     state: SessionState
@@ -62,7 +64,7 @@ class Session(NamedTuple):
     only_model: bool
 
     def records(self) -> Iterator[tuple[RecordKey, str]]:
-        """Those of all that voted on it, each with the source of its judge."""
+        """Yield the judge records of its voters, each with the source of its judge."""
         tenant, partition, family = self.place
         for vote in measurable(self.trajectory, (*self.before, *self.state.said)):
             yield RecordKey(tenant, partition, vote.version, family), vote.source
@@ -73,7 +75,8 @@ class JudgmentsStage(Stage):
 
     name = "judgments"
     reads = "trajectories"
-    # Each batch is a query and a write of Milvus and a request of the broker, and a hint against a new failure waits for none of them.
+    # Each batch costs a query and a write of Milvus and a request of the broker; hints against a new failure come from
+    # stage 2.
     linger_seconds = 0.2
 
     def __init__(self, store: Store, judge: JudgeChain, metrics: Metrics, model: LanguageModel | None = None) -> None:
@@ -93,7 +96,7 @@ class JudgmentsStage(Stage):
             partitions[key] = record.partition
         source = await self._store.resolve("judgments")
         states = await self._load(list(came))
-        sessions: list[Session] = []
+        sessions: list[PendingJudgment] = []
         for key, values in came.items():
             session = self._merge(*key, partitions[key], values, states.get(key) or SessionState(), effects)
             if session is not None:
@@ -103,8 +106,8 @@ class JudgmentsStage(Stage):
             self._records.note(each.place, each.trajectory, each.state.said, each.before)
         # Before the sessions' own rows, which say that their case was made.
         effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
-        heard = [self._records.heard(each.place, each.state.said) for each in sessions]
-        async for each, votes in yielding(list(zip(sessions, heard, strict=True))):
+        counted = [self._records.counted(each.place, each.state.said) for each in sessions]
+        async for each, votes in yielding(list(zip(sessions, counted, strict=True))):
             self._judge_session(each, votes, effects)
         return effects
 
@@ -112,15 +115,15 @@ class JudgmentsStage(Stage):
         self._records.forget()
 
     async def _load(self, keys: Sequence[Key]) -> dict[Key, SessionState]:
-        """What is known of sessions that came before."""
+        """Read the states of sessions that are known."""
         ids = {row_id(*key): key for key in keys}
         rows = await self._store.get("judgments", list(ids), "state") if ids else {}
         return {ids[id]: SessionState.from_json(row["state"]) for id, row in rows.items()}
 
     def _merge(
         self, tenant: str, id: str, partition: int, values: list[Value], state: SessionState, effects: Effects
-    ) -> Session | None:
-        """The session as it is known now, or None where it has not come yet."""
+    ) -> PendingJudgment | None:
+        """Merge values into a session's state; return the session, or None where its trajectory has not arrived."""
         before = state.said
         fresh = any([state.merge(value) for value in values if not isinstance(value, Notes)])
         if state.trajectory is None:
@@ -130,15 +133,15 @@ class JudgmentsStage(Stage):
         if fresh:
             state.votes = self._judge.votes(state.trajectory)
             self._recall(state, state.trajectory)
-        # Of most sessions there is nothing to say but what their environment said.
+        # Most sessions have no vote but their environment's.
         measured = measurable(state.trajectory, (*before, *state.said))
         place = tenant, partition, tool_family(state.trajectory) if measured else ""
         notes = [value for value in values if isinstance(value, Notes)]
         only_model = all(isinstance(value, Notes | Opinion) for value in values)
-        return Session(state, state.trajectory, before, place, notes, only_model)
+        return PendingJudgment(state, state.trajectory, before, place, notes, only_model)
 
     def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
-        """What a model said of the same session before: in a replay nobody asks it again."""
+        """Merge a model's stored opinion of the same session: a replay does not ask it again."""
         if self._model is None:
             return
         verdict = self._judge.conclude(trajectory, state.votes)
@@ -148,7 +151,7 @@ class JudgmentsStage(Stage):
                 state.merge(opinion)
 
     def _keep(self, tenant: str, id: str, state: SessionState, effects: Effects) -> None:
-        """A correction waits for its session."""
+        """Store a correction until its session arrives."""
         effects.rows.setdefault("judgments", []).append(
             {
                 "id": row_id(tenant, id),
@@ -160,17 +163,17 @@ class JudgmentsStage(Stage):
             }
         )
 
-    def _judge_session(self, session: Session, votes: tuple[Verdict, ...], effects: Effects) -> None:
+    def _judge_session(self, session: PendingJudgment, votes: tuple[Verdict, ...], effects: Effects) -> None:
         state, trajectory, tenant = session.state, session.trajectory, session.place[0]
         effects.newest = max(effects.newest, trajectory.ended)
         verdict = self._judge.conclude(trajectory, votes)
-        # Encoded once: it goes into the judgment and into the store.
+        # Encoded once, for the judgment and for the store.
         digest, encoded = trajectory.digested()
         state.trajectory = digest
-        # What a model said goes on only if it counts. Else the stage that asks it would read its own answer, and answer again.
+        # A model's opinion goes on only if it counts: else the stage that asks would read its own answer and ask again.
         if not session.only_model or (verdict.source == "llm" and not session.notes):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
-            # Attempts of a group are contrasted by one worker.
+            # One worker contrasts the attempts of a group.
             place = trajectory.group or trajectory.session
             effects.outgoing.append(Outgoing(tenant, "judgments", place, judgment))
         kept = Judgment(trajectory=digest, verdict=verdict)

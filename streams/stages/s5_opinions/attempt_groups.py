@@ -1,7 +1,7 @@
-"""The attempts of each group that were judged, as far as this worker has seen them: of the last groups, each attempt's newest judgment.
+"""Remember the judged attempts of the last groups: the newest judgment of each attempt.
 
-Judgments of a group lie on one partition (`streams.stages.s3_judgments.stage`), so one worker sees all of them. It remembers them in memory: of
-a group that a restart falls into, only those that come after it, or are read again, are contrasted.
+All judgments of a group lie on one partition (`streams.stages.s3_judgments.stage`), so one worker sees them. They are
+kept in memory: of a group in the middle of a restart, only the attempts read after it are contrasted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class AttemptGroups:
         self._groups: OrderedDict[Key, dict[str, Judgment]] = OrderedDict()
 
     def add(self, tenant: str, judgment: Judgment) -> Key | None:
-        """Remember a judgment; the group's key if that is news of one."""
+        """Remember a judgment; return its group's key if that changed the group."""
         trajectory = judgment.trajectory
         if not trajectory.group:
             return None
@@ -41,7 +41,7 @@ class AttemptGroups:
         return key
 
     def attempts(self, key: Key) -> list[Judgment]:
-        """Those of a group, by session."""
+        """Return the attempts of a group, by session."""
         return [attempt for _, attempt in sorted(self._groups.get(key, {}).items())]
 
     def forget(self) -> None:

@@ -1,9 +1,9 @@
-"""Stage 5, where a model is set: judgments → opinions and notes, back on the topic `trajectories`, as feedback comes; and of
-attempts that were started together what tells them apart, as contributions to memory items.
+"""Stage 5, where a model is set: ask it about judgments, and send its opinions and notes back to `trajectories`.
 
-A model takes seconds, so it is not asked where sessions are judged. What nobody could judge is read here from `judgments`, and
-the answer is a value of its own that the judging stage merges into the session's row whenever it comes: one that is lost is
-asked for again (the commit waits for it), one that comes twice changes nothing. What waits here delays nothing but itself.
+It also contrasts attempts that were started together, which contributes to memory items. A model takes seconds, so it
+is not asked where sessions are judged. Its answer is a value of its own, like feedback, that the judging stage merges
+into the session's row whenever it comes. The commit waits for it: a lost answer is asked for again, a second one
+changes nothing.
 
 A question without an answer (budget, time-out, refusal) is not asked again: the session stays as it was judged.
 """
@@ -24,9 +24,9 @@ from streams.stages.s5_opinions.attempt_groups import AttemptGroups, Key
 
 _JUDGMENTS: Values[Judgment] = Values(Judgment)
 
-# Questions that wait or are being asked; with more of them the next batch waits.
+# Open questions; with more of them the next batch waits.
 MOST_WAITING = 256
-# An empty batch, which comes to fetch answers, waits for one for so long.
+# How long an empty batch waits for an answer.
 FETCH_SECONDS = 0.05
 
 Answer = Sequence[Outgoing]
@@ -34,7 +34,7 @@ About = TypeVar("About", Judgment, Trajectory)
 
 
 class Question(NamedTuple):
-    """One that was asked, and where the judgment was read that it is about."""
+    """A question, and where its judgment lies in the log."""
 
     tp: TopicPartition
     offset: int
@@ -59,7 +59,7 @@ class OpinionsStage(Stage):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        groups: dict[Key, Record] = {}  # each with the first record that had news of it
+        groups: dict[Key, Record] = {}  # the first record about each
         for record, judgment in _JUDGMENTS.read(batch, effects):
             tenant, session = tenant_of(record.topic), judgment.trajectory.session
             effects.newest = max(effects.newest, judgment.trajectory.ended)
@@ -92,7 +92,7 @@ class OpinionsStage(Stage):
     async def _contrast(self, tenant: str, group: Sequence[Judgment]) -> Answer:
         read = told(group)
         if not read and not any(each.trajectory.feedback for each in group):
-            return ()  # one side has not come; where a correction has taken it away, the notes are taken back
+            return ()  # one side has not arrived; where a correction has removed it, the notes are withdrawn below
         notes = await self._model.distiller.contrast(read) if read else ()
         if notes is None:
             return ()
@@ -107,10 +107,10 @@ class OpinionsStage(Stage):
             async with self._slots:
                 return await asking
         finally:
-            asking.close()  # one that never had its turn
+            asking.close()  # where it was cancelled before it began
 
     async def _fetch(self, effects: Effects, wait: bool) -> None:
-        """Send on what has been answered."""
+        """Add the answers that have come to the outgoing values."""
         if wait and self._questions:
             tasks = [question.answer for question in self._questions]
             await asyncio.wait(tasks, timeout=FETCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -123,6 +123,6 @@ class OpinionsStage(Stage):
 async def _back(
     tenant: str, session: str, ask: Callable[[About], Coroutine[Any, Any, Opinion | Notes | None]], about: About
 ) -> Answer:
-    """The answer goes to the session that was asked about."""
+    """Ask, and address the answer to the session in question."""
     answer = await ask(about)
     return [] if answer is None else [Outgoing(tenant, "trajectories", session, answer.to_json())]

@@ -1,7 +1,7 @@
 """A Faust worker that reads one topic through the adapter and commits what it is told on its standard input.
 
-`python adapter_worker.py BOOTSTRAP TOPIC GROUP FETCH_WAIT_MS`; output lines are JSON. Input lines are `commit PARTITION OFFSET`,
-`hold` (read no further), `go` (read on) and `state`.
+`python adapter_worker.py BOOTSTRAP TOPIC GROUP FETCH_WAIT_MS`; output lines are JSON. Input lines are `commit PARTITION
+OFFSET`, `hold` (read no further), `go` (read on) and `state`.
 """
 
 from __future__ import annotations

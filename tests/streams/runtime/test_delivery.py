@@ -1,4 +1,4 @@
-"""The delivery core: nothing may be committed before its effects are acknowledged, and an outage is waited out."""
+"""Delivery: nothing is committed before its effects are acknowledged, and an outage is retried."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The adapter to Faust, on two brokers: the private parts of Faust that it uses still do what we rely on.
 
-If one of these fails after an upgrade of Faust or aiokafka, then events would be lost or late: mend `streams/runtime/faust_adapter.py`.
+If one of these fails after an upgrade of Faust or aiokafka, then events would be lost or late: mend
+`streams/runtime/faust_adapter.py`.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def cluster() -> Iterator[MockCluster]:
 
 @pytest.mark.long
 async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: str) -> None:
-    """Requests that fail, a coordinator that moves and one that goes down, a leader that moves: nothing is read twice."""
+    """Requests fail, a coordinator moves, another goes down, a leader moves: nothing is read twice."""
     topic, group = f"fleetlore.{tenant}.events", tenant
     cluster.create_topic(topic, partitions=1, replication=3)
     cluster.move_leader(topic, 0, 1)

@@ -1,4 +1,4 @@
-"""What is held back holds the commit back, and goes out in time."""
+"""Buffered changes hold the commit back and are written in time."""
 
 from __future__ import annotations
 

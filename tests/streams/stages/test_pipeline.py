@@ -1,4 +1,4 @@
-"""Which judges a worker has follows from its settings, and what it does not use it does not load."""
+"""The settings say which judges a worker has, and nothing unused is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a judge whom feedback contradicts again and again, and what a restart knows of it."""
+"""A judge that feedback contradicts again and again loses its vote, also after a restart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def rows(pipeline: Pipeline) -> list[dict[str, Any]]:
 
 
 async def send_unsure(pipeline: Pipeline, name: str, corrected: bool) -> None:
-    """Sessions that ended on a failed call, which the rules call failures, and perhaps somebody who says that they were none."""
+    """Sessions that end on a failed call, which the rules call failures, and perhaps feedback that they were none."""
     story = pipeline.story
     for n in range(MANY):
         await pipeline.send(story.session(f"{name}{n}", RIGHT, WRONG, outcome="unknown"))

@@ -1,4 +1,4 @@
-"""A language model in the pipeline: what nobody could judge is asked about, once, and nothing waits for it."""
+"""A language model is asked once about sessions that no judge could judge, and nothing waits for it."""
 
 from __future__ import annotations
 
@@ -210,7 +210,8 @@ async def test_not_more_is_asked_at_once_than_was_set(
     pipeline = log_pipeline(model=model(), batch_records=50)
     await send_unsure(pipeline, *(f"s{n}" for n in range(20)))
     await pipeline.drain()
-    # Sessions that did the same are one question; how many are in flight when the first is answered depends on the machine.
+    # Sessions that did the same are one question; how many are in flight when the first is answered depends on the
+    # machine.
     assert 1 <= endpoint.most_at_once <= 4
     assert set((await judgments(pipeline)).values()) == {("success", "llm")}
 
@@ -218,7 +219,7 @@ async def test_not_more_is_asked_at_once_than_was_set(
 async def test_a_model_that_was_measured_and_is_right_teaches_and_one_that_is_wrong_is_not_heard(
     log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    """Right on failures, wrong on successes: it is asked about every session that the environment has judged, to learn that."""
+    """Right on failures, wrong on successes: asked about every session that the environment has judged."""
     many = 6 * FEWEST_CASES
     pipeline = log_pipeline(model=model(llm_audit_share=1.0, llm_distill_share=1.0), batch_records=200)
     for n in range(many):
