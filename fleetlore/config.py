@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ STACK_FILE = "stack.json"
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
 
-def _setting(default: Any, doc: str) -> Any:
-    return field(default=default, metadata={"doc": doc})
+def _setting(default: Any, doc: str, within: str = "") -> Any:
+    """A field, what it means, and the interval of the numbers that it takes, as mathematics writes it: `[0, 1)`."""
+    return field(default=default, metadata={"doc": doc, "within": within})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,92 +36,92 @@ class Settings:
     milvus_token: str = _setting("", "token of Milvus or Zilliz, `user:password` or an API key")
     tenants: tuple[str, ...] = _setting((DEFAULT_TENANT,), "tenants that a worker or trainer serves, comma-separated")
     group: str = _setting("fleetlore", "consumer group of the workers; a replay uses another")
-    partitions: int = _setting(4, "partitions of a topic that is created")
-    replication: int = _setting(1, "replicas of a topic that is created; 3 in production")
-    session_timeout_seconds: float = _setting(45.0, "after this long without a heartbeat a worker's partitions move")
-    fetch_wait_ms: int = _setting(50, "how long the broker may hold a fetch open for more data")
+    partitions: int = _setting(4, "partitions of a topic that is created", "(0, inf)")
+    replication: int = _setting(1, "replicas of a topic that is created; 3 in production", "(0, inf)")
+    session_timeout_seconds: float = _setting(
+        45.0, "after this long without a heartbeat a worker's partitions move", "(0, inf)"
+    )
+    fetch_wait_ms: int = _setting(50, "how long the broker may hold a fetch open for more data", "(0, inf)")
     metrics_host: str = _setting("127.0.0.1", "address the metrics endpoint listens on; 0.0.0.0 in a container")
     metrics_port: int = _setting(0, "port of the metrics endpoint; 0 picks a free one")
-    silent_seconds: float = _setting(3600.0, "event time without an event after which a session is closed as continued")
+    silent_seconds: float = _setting(
+        3600.0, "event time without an event after which a session is closed as continued", "(0, inf)"
+    )
     drain_seconds: float = _setting(
         20.0,
-        "after SIGTERM, how long a batch under way may take to end before it is left to the next worker; with the 5 s to commit "
-        "and leave it stays below the 30 s after which Kubernetes kills",
+        "after SIGTERM, how long a running batch may take before it is left to the next worker; with 5 s to commit and "
+        "leave, it stays below the 30 s after which Kubernetes kills",
+        "(0, inf)",
     )
     breaker_ratio: float = _setting(
         0.5,
-        "share of a topic's last records, above which a run of lost ones stops the worker; 0 to 1, and 1 switches that off",
+        "share of bad records among a topic's last 1,000, above which a run of them stops the worker; 1: never",
+        "[0, 1]",
     )
     breaker_run_records: int = _setting(
-        100, "records in a row without one good event after which the worker stops instead of dead-lettering all"
+        100, "bad records in a row after which the worker stops, where that share is exceeded too", "(0, inf)"
     )
     holdout_share: float = _setting(
         0.05,
-        "share of recalled memory items that an agent is not shown, drawn at random for a session and an item, so that what "
-        "an item is worth can be measured; 0 to 1, and 0 shows all",
+        "share of recalled memory items that a session is not shown, drawn at random, to measure what an item is worth; "
+        "0 shows all",
+        "[0, 1]",
     )
     item_half_life_seconds: float = _setting(
-        HALF_LIFE_SECONDS,
-        "event time after which a session counts for half where others contradict it, and an item that "
-        "nothing backs any more ranks as if half as many did",
+        HALF_LIFE_SECONDS, "event time after which the evidence for a memory item counts for half", "(0, inf)"
     )
-    critic: str = _setting("", "file of a learned critic that judges where rewards, feedback and rules say nothing")
-    llm_url: str = _setting(
-        "", "base URL of an OpenAI-compatible endpoint that judges what nobody else could; empty asks none"
-    )
+    critic: str = _setting("", "file of a learned critic; it judges where rewards, feedback and rules do not")
+    llm_url: str = _setting("", "base URL of an OpenAI-compatible endpoint that judges the rest; empty: none")
     llm_model: str = _setting("", "model to ask there")
     llm_key: str = _setting("", "its API key")
-    llm_timeout_seconds: float = _setting(30.0, "how long one attempt to ask it may take")
-    llm_retries: int = _setting(4, "how often a question is tried again, with backoff, where it is overloaded or away")
-    llm_concurrency: int = _setting(4, "questions that a worker asks at the same time")
+    llm_timeout_seconds: float = _setting(30.0, "how long one request may take", "(0, inf)")
+    llm_retries: int = _setting(4, "retries with backoff where the endpoint is overloaded or away", "[0, inf)")
+    llm_concurrency: int = _setting(4, "requests that a worker makes at the same time", "(0, inf)")
     llm_tokens_per_minute: int = _setting(
-        60_000, "tokens that a worker may use in a minute; what comes when they are used up is not judged by it"
+        60_000, "tokens that a worker may use in a minute; sessions beyond them are not judged by the model", "[0, inf)"
     )
-    llm_tokens_per_day: int = _setting(2_000_000, "the same for a day (UTC), restarts included")
+    llm_tokens_per_day: int = _setting(2_000_000, "tokens that a worker may use in a day (UTC)", "[0, inf)")
     llm_audit_share: float = _setting(
-        0.02,
-        "share of the sessions with a reward or feedback that it is asked about too, so that it is known how often it errs",
+        0.02, "share of the sessions with a reward or feedback that the model judges too, to measure it", "[0, 1]"
     )
     llm_distill_share: float = _setting(
-        0.0,
-        "share of the surely judged sessions that it writes memory items from, beside those that are quoted; 0 to 1",
+        0.0, "share of the surely judged sessions that the model writes memory items from", "[0, 1]"
     )
     llm_answers: str = _setting(
-        "~/.cache/fleetlore/llm.sqlite3",
-        "file that keeps its answers, so that nothing is asked twice, and the tokens it used",
+        "~/.cache/fleetlore/llm.sqlite3", "file that caches the model's answers and counts its tokens"
     )
     trainer_cpu_share: float = _setting(
         0.25,
-        "share of a core that the trainer may take in the long run; where more sessions are judged than it can learn then, it "
-        "learns a sample. 1 where it has a machine of its own",
+        "share of a core that the trainer may use; of more sessions than it can learn it learns a sample. "
+        "1 on a machine of its own",
+        "(0, inf)",
     )
     privacy_noise: float = _setting(
         0.0,
-        "differential privacy of adapters (extra `privacy`): noise of a step, in units of what one session may say in it; 0 switches "
-        "that off, 0.7 is an epsilon of 7, and 1.5 one of 3",
+        "noise multiplier of DP-SGD (extra `privacy`); 0 switches it off, 0.7 gives an epsilon of 7, 1.5 one of 3",
+        "[0, inf)",
     )
-    privacy_clip_norm: float = _setting(0.3, "longest gradient of one session; what is longer is cut to this")
-    privacy_delta: float = _setting(1e-5, "delta of the (epsilon, delta) in a manifest; well below 1 / sessions")
+    privacy_clip_norm: float = _setting(0.3, "norm that the gradient of a session is clipped to", "(0, inf)")
+    privacy_delta: float = _setting(1e-5, "delta of the (epsilon, delta) in a manifest; below 1 / sessions", "(0, 1)")
     base: str = _setting(
         "",
-        "file of the base that adapters are made over (`fleetlore pretrain`), the same for trainer and agents; empty: the one that "
-        "ships",
+        "file of the base that adapters are made over (`fleetlore pretrain`), the same for trainer and agents; "
+        "empty: the base that ships",
     )
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     canary_share: float = _setting(
         0.0,
-        "share of the agents that a new adapter version is tried on before all get it; 0 switches that off, as a fleet of less "
-        "than some 20 agents should",
+        "share of the agents that try a new adapter version first; 0 switches this off, as fleets of less than 20 should",
+        "[0, 1)",
     )
     signing_key: str = _setting("", "file of the trainer's Ed25519 private key (PEM)")
     weights_storage: str = _setting(
         "",
-        "shared folder or object store, `file:///…` or `s3://…` (extra `s3`), for adapter weights above 512 KiB: the trainer writes "
-        "there, and agents fetch what lies under it and nothing else; empty: such versions are neither published nor loaded",
+        "shared folder or object store, `file:///…` or `s3://…` (extra `s3`), for adapter weights above 512 KiB; the "
+        "trainer writes there and agents read below it; empty: such versions are neither published nor loaded",
     )
     public_key: str = _setting(
-        "",
-        "base64 of the Ed25519 public key whose adapters agents accept, and a trainer goes on from; several by comma",
+        "", "Ed25519 public keys, in base64 and comma-separated, whose adapters agents and trainer accept"
     )
 
     def __post_init__(self) -> None:
@@ -131,40 +131,10 @@ class Settings:
             raise ConfigError("FLEETLORE_TENANTS names no tenant")
         for tenant in self.tenants:
             check_tenant(tenant)
-        for name in (
-            "partitions",
-            "replication",
-            "fetch_wait_ms",
-            "session_timeout_seconds",
-            "silent_seconds",
-            "drain_seconds",
-            "breaker_run_records",
-            "llm_timeout_seconds",
-            "llm_concurrency",
-            "item_half_life_seconds",
-            "trainer_cpu_share",
-        ):
-            if not 0 < getattr(self, name) < inf:
-                raise ConfigError(f"FLEETLORE_{name.upper()} must be above 0 and finite, not {getattr(self, name)}")
-
-        for name in ("llm_retries", "llm_tokens_per_minute", "llm_tokens_per_day"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"FLEETLORE_{name.upper()} must not be below 0, not {getattr(self, name)}")
-        if not 0 <= self.breaker_ratio <= 1:
-            raise ConfigError(f"FLEETLORE_BREAKER_RATIO must be in 0..1, not {self.breaker_ratio}")
-        if not 0 <= self.canary_share < 1:
-            raise ConfigError(f"FLEETLORE_CANARY_SHARE must be in 0..1 and below 1, not {self.canary_share}")
-        for name in ("llm_audit_share", "llm_distill_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"FLEETLORE_{name.upper()} must be in 0..1, not {getattr(self, name)}")
-        if not 0 <= self.privacy_noise < inf:
-            raise ConfigError(f"FLEETLORE_PRIVACY_NOISE must be 0 or above and finite, not {self.privacy_noise}")
-        if not 0 < self.privacy_clip_norm < inf:
-            raise ConfigError(f"FLEETLORE_PRIVACY_CLIP_NORM must be above 0 and finite, not {self.privacy_clip_norm}")
-        if not 0 < self.privacy_delta < 1:
-            raise ConfigError(f"FLEETLORE_PRIVACY_DELTA must be between 0 and 1, not {self.privacy_delta}")
-        if not 0 <= self.holdout_share <= 1:
-            raise ConfigError(f"FLEETLORE_HOLDOUT_SHARE must be in 0..1, not {self.holdout_share}")
+        for each in fields(self):
+            value, within = getattr(self, each.name), each.metadata["within"]
+            if within and not _is_within(value, within):
+                raise ConfigError(f"FLEETLORE_{each.name.upper()} must be in {within}, not {value}")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
@@ -217,6 +187,11 @@ class Settings:
     def with_(self, **changes: Any) -> Settings:
         """A copy with some fields changed."""
         return replace(self, **changes)
+
+
+def _is_within(value: float, interval: str) -> bool:
+    low, high = (float(bound) for bound in interval[1:-1].split(","))
+    return low < value < high or (value == low and interval[0] == "[") or (value == high and interval[-1] == "]")
 
 
 def _parse(variable: str, text: str, default: Any) -> Any:
