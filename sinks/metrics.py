@@ -140,7 +140,7 @@ class Metrics(MetricTable):
         "rebalances_total",
         Counter,
         "lag",
-        "Times the partitions were handed out anew. Worry above 3 in 10 minutes: a worker restarts or misses its "
+        "Times the partitions were handed out anew. Worry above 10 in 10 minutes: a worker restarts or misses its "
         "heartbeats.",
     )
     open_sessions = MetricSpec(
