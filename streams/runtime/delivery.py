@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
@@ -192,17 +192,19 @@ class Delivery:
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         """Retry an outage until the budget is used up."""
         deadline = self._clock.monotonic() + self._budget_seconds
-        for pause in backoff():
+        pauses: Iterator[float] | None = None
+        while True:
             try:
                 return await attempt()
             except (StoreUnavailable, BrokerUnavailable) as error:
+                pauses = pauses or backoff()
+                pause = next(pauses)
                 if self._clock.monotonic() + pause > deadline:
                     raise
                 log.warning("%s: %s; trying again in %.1f s", what, error, pause)
                 if isinstance(error, StoreUnavailable):
                     self._metrics.sink_retries(what).inc()
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable: it is tried until it works or raises")
 
     def _count(self, stage: Stage, batch: Sequence[Record], effects: Effects, seconds: float) -> None:
         metrics = self._metrics

@@ -51,6 +51,7 @@ class PendingJudgment(NamedTuple):
 
     Attributes:
         before: the votes on its earlier state.
+        measured: of the votes before and now, those that can be measured; most sessions have only their environment's.
         place: its tenant, partition and family of tools.
         notes: a model's notes of it.
         only_model: only a model's opinions and notes have arrived.
@@ -59,6 +60,7 @@ class PendingJudgment(NamedTuple):
     state: SessionState
     trajectory: Trajectory
     before: tuple[Verdict, ...]
+    measured: list[Verdict]
     place: tuple[str, int, str]
     notes: list[Notes]
     only_model: bool
@@ -66,7 +68,7 @@ class PendingJudgment(NamedTuple):
     def records(self) -> Iterator[tuple[RecordKey, str]]:
         """Yield the judge records of its voters, each with the source of its judge."""
         tenant, partition, family = self.place
-        for vote in measurable(self.trajectory, (*self.before, *self.state.said)):
+        for vote in self.measured:
             yield RecordKey(tenant, partition, vote.version, family), vote.source
 
 
@@ -101,12 +103,17 @@ class JudgmentsStage(Stage):
             session = self._merge(*key, partitions[key], values, states.get(key) or SessionState(), effects)
             if session is not None:
                 sessions.append(session)
-        await self._records.load(source, (each for session in sessions for each in session.records()))
-        for each in sessions:
-            self._records.note(each.place, each.trajectory, each.state.said, each.before)
-        # Before the sessions' own rows, which say that their case was made.
-        effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
-        counted = [self._records.counted(each.place, each.state.said) for each in sessions]
+        measured = [each for each in sessions if each.measured]
+        if measured:
+            await self._records.load(source, (each for session in measured for each in session.records()))
+            for each in measured:
+                self._records.note(each.place, each.trajectory, each.state.said, each.before)
+            # Before the sessions' own rows, which say that their case was made.
+            effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
+        counted = [
+            self._records.counted(each.place, each.state.said) if each.measured else each.state.said
+            for each in sessions
+        ]
         async for each, votes in yielding(list(zip(sessions, counted, strict=True))):
             self._judge_session(each, votes, effects)
         return effects
@@ -133,12 +140,11 @@ class JudgmentsStage(Stage):
         if fresh:
             state.votes = self._judge.votes(state.trajectory)
             self._recall(state, state.trajectory)
-        # Most sessions have no vote but their environment's.
         measured = measurable(state.trajectory, (*before, *state.said))
         place = tenant, partition, tool_family(state.trajectory) if measured else ""
         notes = [value for value in values if isinstance(value, Notes)]
         only_model = all(isinstance(value, Notes | Opinion) for value in values)
-        return PendingJudgment(state, state.trajectory, before, place, notes, only_model)
+        return PendingJudgment(state, state.trajectory, before, measured, place, notes, only_model)
 
     def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
         """Merge a model's stored opinion of the same session: a replay does not ask it again."""
