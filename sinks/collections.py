@@ -101,14 +101,37 @@ def make_live(client: MilvusClient, version: str) -> None:
         client.alter_alias(versioned_name(collection.name, version), collection.name)
 
 
+def row_counts(client: MilvusClient, version: str | None = None) -> dict[str, int]:
+    """Count the rows of each collection, of a version or (None) of the live one."""
+    counts = {}
+    for collection in COLLECTIONS:
+        name = collection.name if version is None else versioned_name(collection.name, version)
+        counts[collection.name] = 0
+        if client.has_collection(name):
+            client.load_collection(name)
+            counts[collection.name] = int(client.query(name, output_fields=["count(*)"])[0]["count(*)"])
+    return counts
+
+
+def check_droppable(client: MilvusClient, version: str) -> None:
+    """Check that a version may be dropped.
+
+    Raises:
+        ConfigError: it is live, in full or in part, or does not exist.
+    """
+    if is_live(client, version):
+        raise ConfigError(f"collection version {version!r} is live")
+    if not any(client.has_collection(versioned_name(each.name, version)) for each in COLLECTIONS):
+        raise ConfigError(f"there is no collection version {version!r}")
+
+
 def drop_version(client: MilvusClient, version: str) -> None:
     """Drop the collections of a version.
 
     Raises:
-        ConfigError: it is live, in full or in part.
+        ConfigError: see `check_droppable`.
     """
-    if is_live(client, version):
-        raise ConfigError(f"collection version {version!r} is live")
+    check_droppable(client, version)
     for collection in COLLECTIONS:
         client.drop_collection(versioned_name(collection.name, version))
 

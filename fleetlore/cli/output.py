@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -113,6 +114,17 @@ def write_file(file: Path, data: bytes) -> None:
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise ConfigError(f"{file} cannot be written: {error}") from None
+
+
+def confirm(question: str) -> None:
+    """Ask a person before something that cannot be undone; exit with 1 on a no.
+
+    Raises:
+        ConfigError: no terminal is there to ask.
+    """
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} There is no terminal to ask; say --yes")
+    typer.confirm(question, abort=True)
 
 
 def ask(question: Coroutine[Any, Any, T]) -> T:

@@ -10,7 +10,7 @@ import typer
 
 from fleetlore.cli.app import group
 from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
-from fleetlore.cli.output import Column, ask, print_json, print_table
+from fleetlore.cli.output import Column, ask, confirm, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 
@@ -62,11 +62,22 @@ def run(
         )
 
 
-def switch(name: Name, broker: Broker = None, milvus: Milvus = None, data: Data = None) -> None:
-    """Make a collection version the live one: for readers, workers and, through the lore topics, agents."""
+def switch(
+    name: Name,
+    broker: Broker = None,
+    milvus: Milvus = None,
+    data: Data = None,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Switch even if this loses lore that the live collections hold.")
+    ] = False,
+) -> None:
+    """Make a collection version the live one: for readers, workers and, through the lore topics, agents.
+
+    It refuses where a collection holds fewer than half of the live rows, or where the oldest events are no longer on the broker.
+    """
     from streams.offline.backfill import switch as make_the_switch
 
-    ask(make_the_switch(connection(broker, data, milvus), name))
+    ask(make_the_switch(connection(broker, data, milvus), name, allow_loss=allow_loss))
     typer.echo(f"{name} is live.")
 
 
@@ -81,10 +92,18 @@ def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) ->
         print_table((Column("name"), Column("live")), [(name, "yes" if live else "") for name, live in found.items()])
 
 
-def drop(name: Name, milvus: Milvus = None, data: Data = None) -> None:
-    """Drop a collection version that is not live, with all its rows."""
-    from sinks.collections import drop_version
+def drop(
+    name: Name,
+    milvus: Milvus = None,
+    data: Data = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Drop a collection version that is not live, with all its rows. It asks first."""
+    from sinks.collections import check_droppable, drop_version
 
+    if not yes:
+        ask(_on_milvus(connection(None, data, milvus), lambda client: check_droppable(client, name)))
+        confirm(f"Drop {name} with all its rows?")
     ask(_on_milvus(connection(None, data, milvus), lambda client: drop_version(client, name)))
     typer.echo(f"{name} is dropped.")
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from math import inf
@@ -34,7 +34,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.topics import PREFIX, topic
-from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live
+from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from sinks.producer import BatchProducer
@@ -97,11 +97,11 @@ async def run_backfill(settings: Settings, name: str, start: Start | None = None
         return await backfill.fill()
 
 
-async def switch(settings: Settings, name: str) -> None:
+async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> None:
     """Make collection version `name` the live one, as the module describes. Call it again after an error to finish.
 
     Raises:
-        ConfigError: there is no such version.
+        ConfigError: there is no such version, or the switch loses lore (`Backfill.check_loss`) and `allow_loss` is not set.
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
     """
     async with Backfill(settings, name) as backfill:
@@ -113,6 +113,8 @@ async def switch(settings: Settings, name: str) -> None:
             # Once more, for what came in meanwhile: the shorter the distance, the less is merged twice.
             await backfill.fill()
             await backfill.take_facts()
+            if not allow_loss:
+                await backfill.check_loss()
         await backfill.store.on_client(lambda client: make_live(client, name))
         await asyncio.sleep(RESOLVE_SECONDS)
         await backfill.hand_over()
@@ -227,6 +229,20 @@ class Backfill:
         finally:
             await live.close()
 
+    async def check_loss(self) -> None:
+        """Check that the version holds about what the live one does.
+
+        Raises:
+            ConfigError: a collection holds fewer than half of the live rows, or the oldest events have left the broker.
+        """
+        new = await self.store.on_client(lambda client: row_counts(client, self.name))
+        live = await self.store.on_client(row_counts)
+        first = await self._watcher.beginning_offsets(self._partitions)
+        if found := losses(new, live, first.values()):
+            raise ConfigError(
+                f"collection version {self.name!r} would lose lore: {found}; --allow-loss switches all the same"
+            )
+
     async def hand_over(self) -> None:
         """Let the live workers merge what the events since the last commit say."""
         producer = BatchProducer(self._settings.broker)
@@ -272,6 +288,14 @@ class Backfill:
     async def _commit(self, offsets: Offsets) -> None:
         if offsets:
             await self._reader.commit(offsets)
+
+
+def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Iterable[int]) -> str:
+    """Say what a switch from `live` to `new` rows loses; empty where it loses nothing."""
+    found = [f"it has {new[each]:,} {each}, the live one {live[each]:,}" for each in live if 2 * new[each] < live[each]]
+    if any(first_offsets):
+        found.append("the oldest events are no longer on the broker")
+    return "; ".join(found)
 
 
 def _tenants(topics: Iterable[str]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from sinks.topics import ensure_topics
 from streams.demo.world import rollouts
 from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.stack import Stack
-from streams.offline.backfill import Start, run_backfill, switch
+from streams.offline.backfill import Start, losses, run_backfill, switch
 from streams.offline.drain import wait_drained
 from streams.offline.logs import LoggedSession
 from streams.offline.replay import interleave
@@ -172,7 +172,7 @@ async def test_a_backfill_begins_where_it_is_told_and_goes_on_where_it_ended(
     assert behind.events == 0
 
     # A name that is used again begins anew: the commits of the dropped collections mean nothing.
-    assert await command("drop", "whole", "--milvus", own_milvus) == (0, "whole is dropped.\n")
+    assert await command("drop", "whole", "--yes", "--milvus", own_milvus) == (0, "whole is dropped.\n")
     anew = await run_backfill(settings, "whole")
     assert anew.events >= len(events)
 
@@ -191,9 +191,13 @@ async def test_the_commands(own_milvus: str, broker: EmbeddedBroker) -> None:
     assert await command("switch", "v2", *both) == (0, "v2 is live.\n")
     code, output = await command("list", "--milvus", own_milvus, "--json")
     assert orjson.loads(output) == [{"name": "main", "live": False}, {"name": "v2", "live": True}]
-    assert await command("drop", "main", "--milvus", own_milvus) == (0, "main is dropped.\n")
+    code, output = await command("drop", "main", "--milvus", own_milvus)
+    assert (code, "--yes" in output) == (1, True)
+    assert await command("drop", "main", "--yes", "--milvus", own_milvus) == (0, "main is dropped.\n")
     for wrong, said in (
+        (("drop", "v2", "--yes", "--milvus", own_milvus), "live"),
         (("drop", "v2", "--milvus", own_milvus), "live"),
+        (("drop", "v9", "--yes", "--milvus", own_milvus), "there is no collection version"),
         (("switch", "v3", *both), "no collection version"),
         (("run", "No Name", *both), "is no name"),
         (("run", "v3", *both, "--from", "yesterday"), "ISO 8601"),
@@ -202,6 +206,43 @@ async def test_the_commands(own_milvus: str, broker: EmbeddedBroker) -> None:
         code, output = await command(*wrong)
         assert code == 1
         assert said in output
+
+
+async def test_a_switch_that_would_lose_the_lore_is_refused(own_milvus: str, own_broker: EmbeddedBroker) -> None:
+    """As after a restart of an embedded stack: the rows are there, the events that they came from are not."""
+    own_broker.start()
+    settings = Settings(broker=own_broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
+    await ensure_topics(settings)
+    store = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
+    await store.open()
+    rows = [{"id": f"other/{number}", "tenant": "other", "body": "{}", "text": "a text"} for number in range(158)]
+    await store.upsert("items", rows)
+    await store.close()
+    both = ["--broker", own_broker.address, "--milvus", own_milvus]
+
+    assert (await command("run", "v2", *both))[0] == 0
+    code, output = await command("switch", "v2", *both)
+    assert code == 1
+    assert "it has 0 items, the live one 158" in output and "--allow-loss" in output
+    assert await fresh(own_milvus, "items") == "items_main"
+    assert await command("switch", "v2", *both, "--allow-loss") == (0, "v2 is live.\n")
+    assert await fresh(own_milvus, "items") == "items_v2"
+
+
+@pytest.mark.parametrize(
+    ("new", "live", "first_offset", "said"),
+    [
+        (0, 0, 0, ""),
+        (5, 10, 0, ""),
+        (4, 10, 0, "it has 4 items, the live one 10"),
+        (0, 1, 0, "it has 0 items, the live one 1"),
+        (10, 10, 7, "the oldest events are no longer on the broker"),
+    ],
+)
+def test_fewer_than_half_of_the_rows_or_a_log_cut_off_is_a_loss(
+    new: int, live: int, first_offset: int, said: str
+) -> None:
+    assert losses({"items": new}, {"items": live}, [0, first_offset]) == said
 
 
 @pytest.mark.long
