@@ -1,6 +1,6 @@
 """How many planted secrets does redaction mask, and how much harmless text?
 
-Planted: texts of `fleetlore.testing.secrets`, each with one secret in a place where agents meet them; a secret counts as masked
+Planted: texts of `benchmarks.secrets`, each with one secret in a place where agents meet them; a secret counts as masked
 when no twelve characters of it in a row are left. Harmless: goals, arguments, results and errors of the logged runs where their
 folder is there, and else of the scripted world; one that is changed counts as masked, though some do hold a secret.
 
@@ -18,9 +18,9 @@ from random import Random
 
 from benchmarks import peers
 from benchmarks.report import Report, Row
+from benchmarks.secrets import WINDOW, Planted, planted_secrets
 from benchmarks.traffic import REAL_DATA
 from fleetlore.redact.redact import redact
-from fleetlore.testing.secrets import WINDOW, Planted, planted_secrets
 from streams.demo.world import rollouts
 from streams.offline.logs import read_sessions
 

@@ -16,36 +16,22 @@ from types import CodeType, FrameType
 INTERVAL_SECONDS = 0.001
 ROOT = Path(__file__).parents[1]
 
-# The step that a module's work belongs to. The innermost module that is named here decides; where none is, the innermost of the
-# project's own gives the step its name, so that nothing new hides behind "other".
-_READ, _HAND_ON = "decode, validate", "encode and decode between the stages"
+# The step that the modules of a room, or one module, belong to: the first that a path begins with. The innermost module
+# with a step decides; where none has one, the innermost of the project's own, so that nothing new hides behind "other".
 STEPS = {
-    "fleetlore/wire/records.py": _READ,
-    "fleetlore/wire/events.py": _READ,
-    "streams/stages/s1_sessions/parse.py": _READ,
-    "fleetlore/redact/redact.py": "redact",
-    "fleetlore/redact/prefilter.py": "redact",
-    "streams/stages/s1_sessions/sanitize.py": "redact",
-    "fleetlore/fingerprint/fingerprint.py": "pattern",
-    "fleetlore/fingerprint/template.py": "pattern",
-    "fleetlore/fingerprint/template_rules.py": "pattern",
-    "fleetlore/fingerprint/maskers.py": "pattern",
-    "streams/stages/s1_sessions/stage.py": "session",
-    "streams/stages/s1_sessions/open_session.py": "session",
-    "streams/stage/observations.py": "observations",
-    "fleetlore/stats/bottom_k.py": "observations",
-    "models/judge/chain.py": "judge",
-    **dict.fromkeys(
-        (
-            f"models/distil/{name}.py"
-            for name in ("distiller", "strategy", "recovery", "lesson", "formatting", "call_diff", "loop_recovery")
-        ),
-        "distil",
-    ),
-    "fleetlore/wire/trajectory.py": _HAND_ON,
-    "streams/stages/s3_judgments/stage.py": _HAND_ON,
-    "streams/stage/codec.py": _HAND_ON,
-    "sinks/producer.py": _HAND_ON,
+    "fleetlore/wire/events": "decode, validate",
+    "streams/stages/s1_sessions/parse": "decode, validate",
+    "fleetlore/redact/": "redact",
+    "streams/stages/s1_sessions/sanitize": "redact",
+    "fleetlore/fingerprint/": "pattern",
+    "streams/stages/s1_sessions/": "session",
+    "streams/stage/observations": "observations",
+    "fleetlore/stats/": "observations",
+    "models/judge/": "judge",
+    "models/distil/": "distil",
+    "fleetlore/wire/trajectory": "encode and decode between the stages",
+    "streams/stages/s3_judgments/": "encode and decode between the stages",
+    "sinks/producer": "encode and decode between the stages",
 }
 OTHER = "other"
 
@@ -90,7 +76,12 @@ class Sampler:
 
 def _step(stack: tuple[CodeType, ...]) -> str:
     own = [module for module in map(_module, stack) if _is_own(module)]
-    return next((STEPS[module] for module in own if module in STEPS), own[0] if own else OTHER)
+    return next((step for module in own if (step := _step_of(module))), own[0] if own else OTHER)
+
+
+@cache
+def _step_of(module: str) -> str:
+    return next((step for path, step in STEPS.items() if module.startswith(path)), "")
 
 
 def _function(stack: tuple[CodeType, ...]) -> str:

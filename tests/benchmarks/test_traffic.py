@@ -91,10 +91,10 @@ def test_samples_are_counted_for_the_function_that_worked() -> None:
         for _ in range(200):
             stable_hash("x" * 400_000)
     functions = sampler.functions()
-    assert max(functions, key=lambda name: functions[name]) == "fleetlore/stats/bottom_k.py stable_hash"
+    assert max(functions, key=lambda name: functions[name]) == "fleetlore/stats/hashing.py stable_hash"
     assert sum(functions.values()) == pytest.approx(1)
     assert set(sampler.steps()) <= {"observations", OTHER}
 
 
-def test_every_module_that_has_a_step_is_there() -> None:
-    assert [module for module in STEPS if not (ROOT / module).exists()] == []
+def test_every_path_that_has_a_step_is_there() -> None:
+    assert [path for path in STEPS if not list(ROOT.glob(f"{path}*"))] == []

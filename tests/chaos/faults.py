@@ -7,8 +7,8 @@ import signal
 from collections.abc import Mapping
 from random import Random
 
-from fleetlore.testing.mock_cluster import Failure, MockCluster, Request
 from tests.chaos.world import WORKERS, World
+from tests.doubles.mock_cluster import Failure, MockCluster, Request
 
 WORKER_NAMES = [f"worker-{number}" for number in range(WORKERS)]
 VICTIMS = [*WORKER_NAMES, *WORKER_NAMES, "trainer", "emitter"]

@@ -16,7 +16,6 @@ import pytest
 import pytest_asyncio
 
 from fleetlore.config import Settings
-from fleetlore.testing.mock_cluster import MockCluster
 from fleetlore.wire.topics import TOPICS, topic
 from streams.offline.drain import wait_drained
 from streams.offline.state_hash import read_knowledge
@@ -25,6 +24,7 @@ from tests.chaos.accounting import Account, account
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.chaos.world import PARTITIONS, World
+from tests.doubles.mock_cluster import MockCluster
 
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 DRAIN_SECONDS = 120.0

@@ -14,13 +14,13 @@ from types import TracebackType
 
 from fleetlore.config import Settings
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.testing.proxy import Proxy
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 from tests.chaos.emitting import acknowledged
+from tests.doubles.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 2

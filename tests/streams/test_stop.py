@@ -15,8 +15,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from fleetlore.config import Settings
-from fleetlore.testing.proxy import Proxy
 from streams.embedded.broker import EmbeddedBroker, free_port
+from tests.doubles.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(240)
 

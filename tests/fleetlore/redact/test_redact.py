@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from benchmarks.secrets import planted_secrets
 from fleetlore.redact import redact as redaction
 from fleetlore.redact.redact import KINDS, may_hold_secret, redact, redact_value, suspects
-from fleetlore.testing.secrets import planted_secrets
 
 # Written in two parts, so that a scanner of the repository finds no secret in it.
 A = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"  # 40 letters and digits

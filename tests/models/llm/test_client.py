@@ -16,10 +16,10 @@ import pytest
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.testing.clock import FakeClock
-from fleetlore.testing.model_endpoint import ModelEndpoint, Reply
 from models.llm.answers import Answers
 from models.llm.client import ANSWER_TOKENS, Client, Prompt
 from models.llm.judge import SCHEMA
+from tests.doubles.model_endpoint import ModelEndpoint, Reply
 
 PROMPT = Prompt.load("judge-1")
 YES = {"verdict": "success"}

@@ -23,10 +23,10 @@ from aiokafka import TopicPartition as KafkaPartition
 from mode import Service
 
 from fleetlore.kafka.read import observer
-from fleetlore.testing.mock_cluster import Failure, MockCluster, Request
 from streams.embedded.broker import EmbeddedBroker
 from streams.runtime.faust_consumer import FleetConsumer
 from streams.stage.base import TopicPartition
+from tests.doubles.mock_cluster import Failure, MockCluster, Request
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -14,12 +14,12 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.testing.model_endpoint import ModelEndpoint, Reply
 from fleetlore.wire import events as ev
 from fleetlore.wire.topics import topic
 from models.judge.record import FEWEST_CASES
 from sinks.metrics import Metrics
 from streams.stages.s3_judgments.language_model import LanguageModel
+from tests.doubles.model_endpoint import ModelEndpoint, Reply
 
 Pipeline = Any  # `LogPipeline` of conftest.py
 MakePipeline = Callable[..., Pipeline]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fleetlore.testing.proxy import Proxy
+from tests.doubles.proxy import Proxy
 
 
 @pytest.fixture
