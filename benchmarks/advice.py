@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.report import Report, Row
 from benchmarks.traffic import events_of, sessions
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.recall.advice import Advice, advise
+from fleetlore.recall.advice import Advice, Situation, advise
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire import events as ev
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -37,10 +37,12 @@ def run(quick: bool) -> Report:
     source, calls = asked(QUICK_QUESTIONS if quick else QUESTIONS)
     index, known = learned(calls)
     kinds = {call_id(*call) for call in calls}
-    micros, told = timed(calls, lambda call: advise(index, *call, now=NOW))
-    again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, *call, now=NOW))
+    micros, told = timed(calls, lambda call: advise(index, Situation(*call, now=NOW)))
+    again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, Situation(*call, now=NOW)))
     unheard = [failure_of(*call, None, f"nothing like `{n}` was ever heard of") for n, call in enumerate(calls[:1000])]
-    by_words, _ = timed(unheard, lambda failure: advise(index, failure.tool, {}, now=NOW, last_failure=failure))
+    by_words, _ = timed(
+        unheard, lambda failure: advise(index, Situation(failure.tool, {}, now=NOW, last_failure=failure))
+    )
     texts, _ = timed([advice for advice in told if advice], lambda advice: advice.text)
     figure = percentile(micros, 99)
     return Report(

@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.recall.lexical import words
+from fleetlore.recall.text_index import words
 
 __all__ = ["WORD_DIMENSIONS", "Bag", "WordBags"]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from fleetlore.agent.attempts import AttemptOf
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of, failure_of, kind_of
-from fleetlore.recall.advice import MAX_ITEMS, Advice, Caution, advise
+from fleetlore.recall.advice import MAX_ITEMS, Advice, Caution, Situation, advise
 from fleetlore.recall.hints import hint_text
 from fleetlore.recall.provenance import AdviceLedger, unfenced
-from fleetlore.recall.remedies import Prepared
+from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.recall.render import told_lines
 from fleetlore.watch.credit import blame
 from fleetlore.watch.episode import RecentStep, RecentSteps
@@ -82,7 +82,7 @@ class Session:
         self.notes: list[str] = []
         self._own_failures: set[str] = set()
         self._last_failure: Failure | None = None
-        self._prepared = Prepared()
+        self._preconditions = PreconditionTracker()
         self._recalled = AdviceLedger()
         self._guardian = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
         self._safety = SafetyWatch(fleet.safety)
@@ -131,16 +131,18 @@ class Session:
         self._fleet.check_lore()
         advice = advise(
             self._fleet.replica.index,
-            tool,
-            arguments,
-            now=self._fleet.clock.now(),
-            task=self.task,
-            goal=self.goal,
-            session=self.id,
-            own_failures=self._own_failures,
-            last_failure=self._last_failure,
-            loop=self._guardian.loop,
-            prepared=self._prepared,
+            Situation(
+                tool,
+                arguments,
+                now=self._fleet.clock.now(),
+                task=self.task,
+                goal=self.goal,
+                session=self.id,
+                own_failures=self._own_failures,
+                last_failure=self._last_failure,
+                loop=self._guardian.loop,
+                preconditions=self._preconditions,
+            ),
             holdout_share=self._fleet.settings.holdout_share,
             most=most,
         )
@@ -265,10 +267,10 @@ class Session:
                 _Made(tool, arguments, failure.error_class if failure else None, error[1] if error else None)
             )
         if failure is not None:
-            self._prepared.met(kind_of(failure))
+            self._preconditions.record_failure(kind_of(failure))
         cause = cause_of(failure, action._recorded) if failure is not None and not failure.transient else None
         if failure is None or not failure.transient:
-            self._prepared.took_place(tool, action.arguments, cause)
+            self._preconditions.record_call(tool, action.arguments, cause)
         if failure is not None:
             self._own_failures.add(failure.exact)
             self._last_failure = failure

@@ -11,8 +11,8 @@ import typer
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
 from fleetlore.recall.hints import worth_showing
-from fleetlore.recall.lexical import rank, words
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.recall.text_index import TextIndex, words
 from fleetlore.stats.health import DEGRADED_RULE, Window
 from fleetlore.stats.health import health as health_of
 from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
@@ -45,6 +45,9 @@ class KindName(StrEnum):
     lesson = "lesson"
     strategy = "strategy"
 
+
+# Any shared word counts.
+ANY_LIKENESS = 1e-6
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rows at the most.")]
 
@@ -227,9 +230,11 @@ def items(
     chosen.sort(key=lambda each: (-each.support, -each.last_seen, each.id))
     scores: dict[str, float] = {}
     if search is not None:
-        ranked = rank(search, ["\n".join((each.title, each.description, each.content, each.when)) for each in chosen])
-        scores = {chosen[place].id: round(score, 4) for place, score in ranked}
-        chosen = [chosen[place] for place, _ in ranked]
+        texts, by_id = TextIndex(), {each.id: each for each in chosen}
+        for each in chosen:
+            texts.put(each.id, "\n".join((each.title, each.description, each.content, each.when)))
+        scores = {id: round(score, 4) for id, score in texts.like(search, ANY_LIKENESS, len(chosen))}
+        chosen = [by_id[id] for id in scores]
     shown = chosen[:limit]
     if json:
         rows = [asdict(each) | ({"score": scores[each.id]} if scores else {}) for each in shown]

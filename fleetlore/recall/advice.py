@@ -1,17 +1,19 @@
-"""What the fleet knows that matters to the next action: looked up in memory, no network, tens of microseconds.
+"""Look up what the fleet knows that matters to the next action: in memory, no network, tens of microseconds.
 
-Before an action: how such calls have failed, and what helped. At the start of a session: what tells success from failure
-at its task. After a failure: what helped against that failure. What is found by id comes first: the class of the failure, the
-kind of call, the tool, the task. Where no id is known, what is likest in words is taken, above a threshold: errors of the same
-family, goals, facts. Always few: more
-recalled memory measured worse than less (ReasoningBank, table on the number of recalled items: best at one). A share of the
-items is withheld at random (`fleetlore.recall.holdout`), and its place is left empty: so an item is compared with nothing, not with
-the next best.
+Before an action: how such calls have failed, and what helped. At the start of a session: what tells success from
+failure at its task. After a failure: what helped against that failure. What is found by id comes first: the class of
+the failure, the kind of call, the tool, the task. Where no id is known, what is likest in words is taken, above a
+threshold: errors of the same family, goals, facts.
+
+Advice is short: more recalled memory measured worse than less (ReasoningBank, number of recalled items: best at one). A
+share of the items is withheld at random (`fleetlore.recall.holdout`) and its place is left empty: an item is compared
+with nothing, not with the next best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from fleetlore.fingerprint.fingerprint import Failure, call_id, cause_of_class, tool_id
@@ -19,27 +21,29 @@ from fleetlore.fingerprint.loops import Loop
 from fleetlore.recall.hints import transient_weight, worth_showing
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.remedies import Prepared, answered, cause_of_id, remedies_before
+from fleetlore.recall.remedies import PreconditionTracker, cause_of_id, remedied_causes, remedies_before
 from fleetlore.recall.render import advice_text
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
-__all__ = ["Advice", "advise"]
+__all__ = ["Advice", "Situation", "advise"]
 
 MAX_ITEMS = 3
 MAX_PATTERNS = 3
 # A call is warned of where it surely (lower bound of the 95 % interval) fails at least this often: one failure of one call
 # is enough (0.21), one of twenty is not (0.009).
 WARN_RATE = 0.05
-LESSON_SUPPORT = 2  # sessions; what one session did not get past, or went round in, may have been its own fault
+# Sessions: what one session did not get past, or repeated, may have been its own fault.
+LESSON_SUPPORT = 2
 # Cosine of words, above which an error is taken for like another one of its family, and a goal for like another goal.
 LIKE_ERROR = 0.6
 LIKE_GOAL = 0.5
-LIKE_FACT = 0.25  # a fact is long, and what is asked is short
+# A fact is long, and what is asked is short.
+LIKE_FACT = 0.25
 
 
 class Caution(NamedTuple):
-    """What the session itself gives cause to say, before its next action: a loop, a budget, a dangerous call. Never a block.
+    """A warning about the session itself, before its next action: a loop, a budget, a dangerous call. Never a block.
 
     `id`: of a bounded set of words, `guard:loop`, `safety:…`.
     """
@@ -53,18 +57,18 @@ class Advice(NamedTuple):
 
     Attributes:
         items: memory items, the most useful first, few.
-        patterns: failures (exact level) that this kind of call met, the most frequent first; and last of all a loop, where
+        patterns: failures (exact level) that this kind of call met, the most frequent first; last of all a loop, where
             that many sessions surely got into one with it.
-        weather: faults of the last minutes that pass by themselves; trying again later is all there is to learn.
-        health: calls and failures of this kind of call, its weather included; None where it was never made.
-        risk: chance that the call fails for a lasting reason, 0..1, as seen by the fleet (Jeffreys' estimate, weather left
-            out); None where such a call was never made or no call was asked about.
+        transient: errors of the last minutes that pass by themselves: try again later.
+        health: calls and failures of this kind of call, transient errors included; None where it was never made.
+        risk: chance that the call fails for a lasting reason, 0..1, as seen by the fleet (Jeffreys' estimate, transient
+            errors left out); None where such a call was never made or no call was asked about.
         call: id of the kind of call that was asked about.
     """
 
     items: tuple[MemoryItem, ...] = ()
     patterns: tuple[Pattern, ...] = ()
-    weather: tuple[Pattern, ...] = ()
+    transient: tuple[Pattern, ...] = ()
     health: Pattern | None = None
     risk: float | None = None
     withheld: tuple[str, ...] = ()
@@ -75,12 +79,12 @@ class Advice(NamedTuple):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the items, patterns and cautions, for the outcome's record of what the agent was told."""
+        """Ids of the items, patterns and cautions, for the outcome's record of what the agent was shown."""
         shown: tuple[MemoryItem | Pattern | Caution, ...] = (*self.items, *self.patterns, *self.cautions)
         return tuple([each.id for each in shown])
 
     def __bool__(self) -> bool:
-        return bool(self.items or self.patterns or self.weather or self.cautions)
+        return bool(self.items or self.patterns or self.transient or self.cautions)
 
     @property
     def text(self) -> str:
@@ -88,82 +92,90 @@ class Advice(NamedTuple):
         return advice_text(self)
 
 
-def advise(
-    index: LoreIndex,
-    tool: str | None = None,
-    arguments: object = None,
-    *,
-    now: float,
-    task: str = "",
-    goal: str = "",
-    session: str = "",
-    own_failures: Collection[str] = (),
-    last_failure: Failure | None = None,
-    loop: Loop | None = None,
-    prepared: Prepared | None = None,
-    holdout_share: float = 0.0,
-    most: int = MAX_ITEMS,
-) -> Advice:
+@dataclass(slots=True)
+class Situation:
+    """What a session is about to do, and what it has met so far.
+
+    Attributes:
+        tool, arguments: the call that is about to be made; None for advice on the session as a whole.
+        now: wall time in seconds, by which transient errors grow old.
+        task: the session's task.
+        goal: the session's goal in words, for a task of which nothing is known.
+        session: id of the session; what it alone has taught the fleet is left out.
+        own_failures: ids of the exact patterns that the session itself met.
+        last_failure: the failure that the session has just met, if it has not got past it.
+        loop: the loop that the session is in, if it is in one.
+        preconditions: what the session met and prepared so far; without it, remedies that are counted over names are
+            left out.
+    """
+
+    tool: str | None = None
+    arguments: object = None
+    _: KW_ONLY
+    now: float
+    task: str = ""
+    goal: str = ""
+    session: str = ""
+    own_failures: Collection[str] = ()
+    last_failure: Failure | None = None
+    loop: Loop | None = None
+    preconditions: PreconditionTracker | None = None
+
+
+def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most: int = MAX_ITEMS) -> Advice:
     """Look up what the fleet knows.
 
     Args:
-        tool, arguments: the call that is about to be made; None for advice on the session as a whole.
-        now: wall time in seconds, by which weather grows old.
-        task: the session's task.
-        goal: the session's goal in words, for a task of which nothing is known.
-        session: the session that asks; what it alone has taught the fleet is left out.
-        own_failures: ids of the exact patterns that the session itself met.
-        last_failure: the failure the session has just met, if it has not got past it.
-        loop: what the session is going round in, if it is.
-        prepared: what the session met and did so far; without it, remedies that are counted over names are left out.
         holdout_share: share of the items that is withheld, 0..1.
         most: items at the most, the withheld ones among them.
     """
+    tool, last_failure = at.tool, at.last_failure
     found: list[MemoryItem] = []
-    if loop is not None:
-        found += index.recoveries(loop.pattern.exact)
-    told: frozenset[str] = frozenset()
+    if at.loop is not None:
+        found += index.recoveries(at.loop.pattern.exact)
+    remedied: frozenset[str] = frozenset()
     about = tool if tool is not None else last_failure.tool if last_failure is not None else None
-    if prepared is not None and about is not None:
-        remedies = remedies_before(index, about, arguments, prepared)
+    if at.preconditions is not None and about is not None:
+        remedies = remedies_before(index, about, at.arguments, at.preconditions)
         found += remedies
         most = max(most, len(remedies))
-        told = index.derived(answered, about)
-    if last_failure is not None and not last_failure.transient and _cause(last_failure) not in told:
+        remedied = index.derived(remedied_causes, about)
+    if last_failure is not None and not last_failure.transient and _cause(last_failure) not in remedied:
         # Its class is known by its id; the words of an error that is new may still be like those of another.
         found += index.recoveries(last_failure.class_) or index.derived(
             _after_like_error, last_failure.tool, last_failure.family, last_failure.template
         )
     known, call = _NOTHING, None
     if tool is None:
-        strategies = index.strategies(task) if task else ()
-        found += strategies or (index.derived(_for_like_goal, goal) if goal else ())
-        found += index.derived(_facts, "", goal) if index.has_facts("") else ()
+        found += (index.strategies(at.task) if at.task else ()) or (
+            index.derived(_for_like_goal, at.goal) if at.goal else ()
+        )
+        found += index.derived(_facts, "", at.goal) if index.has_facts("") else ()
     else:
-        call = call_id(tool, arguments)
+        call = call_id(tool, at.arguments)
         known = index.derived(_known, tool, call)
-        if own_failures and not known.of_one_session.isdisjoint(own_failures):
-            known = _known(index, tool, call, own_failures)
-        if told:  # what helps is said instead of what fails, and nothing once it is done
-            known = known.without(index, told)
+        if at.own_failures and not known.of_one_session.isdisjoint(at.own_failures):
+            known = _known(index, tool, call, at.own_failures)
+        if remedied:  # what helps is said instead of what fails, and nothing once it is done
+            known = known.without(index, remedied)
         found += known.items
         if index.has_facts(tool):
-            found += index.derived(_facts, tool, goal if last_failure is None else last_failure.template)
-    weather = tuple([pattern for pattern in known.weather if transient_weight(pattern, now)])
-    items = _choose(found, session, most)
-    # A fact is told and not learned: there is nothing to be found out about it.
-    kept_back = [item for item in items if item.kind != "fact" and withheld(session, item.id, holdout_share)]
+            found += index.derived(_facts, tool, at.goal if last_failure is None else last_failure.template)
+    transient = known.transient and tuple([each for each in known.transient if transient_weight(each, at.now)])
+    items = _choose(found, at.session, most)
+    # A fact is shown and not learned: there is nothing to be found out about it.
+    kept_back = [item for item in items if item.kind != "fact" and withheld(at.session, item.id, holdout_share)]
     if not kept_back:
-        return Advice(tuple(items), known.patterns, weather, known.health, known.risk, now=now, call=call)
+        return Advice(tuple(items), known.patterns, transient, known.health, known.risk, now=at.now, call=call)
     return Advice(
         tuple([item for item in items if item not in kept_back]),
         known.patterns,
-        weather,
+        transient,
         known.health,
         known.risk,
         tuple([item.id for item in kept_back]),
         frozenset([item.pattern for item in kept_back]),
-        now=now,
+        now=at.now,
         call=call,
     )
 
@@ -185,20 +197,21 @@ def _for_like_goal(index: LoreIndex, goal: str) -> tuple[MemoryItem, ...]:
 
 
 class _Known(NamedTuple):
-    """What is known of a kind of call, whoever asks. `weather` may be old; of `items` some may be the asking session's own.
+    """What is known of a kind of call, for any session. Some `items` may be the asking session's own.
 
-    `of_one_session` are ids of patterns that a single session met: to that session they are nothing new.
+    transient: may be old.
+    of_one_session: ids of patterns that a single session met: to that session they are nothing new.
     """
 
     items: tuple[MemoryItem, ...]
     patterns: tuple[Pattern, ...]
-    weather: tuple[Pattern, ...]
+    transient: tuple[Pattern, ...]
     health: Pattern | None
     risk: float | None
     of_one_session: frozenset[str]
 
     def without(self, index: LoreIndex, causes: frozenset[str]) -> _Known:
-        """What is left where errors of these causes are not to be told of."""
+        """What is left without errors of these causes."""
         items = [item for item in self.items if cause_of_id(index, item.pattern) not in causes]
         patterns = [pattern for pattern in self.patterns if cause_of_id(index, pattern.parent) not in causes]
         return self._replace(items=tuple(items), patterns=tuple(patterns))
@@ -232,8 +245,8 @@ def _known(index: LoreIndex, tool: str, call: str, own_failures: Collection[str]
     for each in loops:
         items += index.recoveries(each.id)
     risk = (failures + 0.5) / (calls + 1.0) if calls else None
-    weather = index.transient_of_tool(tool)[:2]
-    return _Known(tuple(items), (*patterns[:MAX_PATTERNS], *loops), weather, health, risk, of_one_session)
+    transient = index.transient_of_tool(tool)[:2]
+    return _Known(tuple(items), (*patterns[:MAX_PATTERNS], *loops), transient, health, risk, of_one_session)
 
 
 def _is_usual(loop: Pattern, health: Pattern | None) -> bool:
@@ -243,8 +256,8 @@ def _is_usual(loop: Pattern, health: Pattern | None) -> bool:
     return wilson(min(loop.sessions, health.sessions), health.sessions)[0] >= WARN_RATE
 
 
-def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], weather: tuple[Pattern, ...]) -> tuple[int, int]:
-    """Failures for a lasting reason and calls, both without those that met mere weather.
+def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], transient: tuple[Pattern, ...]) -> tuple[int, int]:
+    """Failures for a lasting reason and calls, both without transient errors.
 
     A new pattern comes at once, the health row of a call that was known before up to seconds later, or not at all: until
     then the pattern speaks for itself.
@@ -252,7 +265,7 @@ def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], weather: tup
     met = sum(pattern.failures for pattern in patterns)
     if health is None or health.calls < met:
         return met, met
-    passing = min(sum(pattern.failures for pattern in weather), health.failures)
+    passing = min(sum(pattern.failures for pattern in transient), health.failures)
     failures = max(health.failures - passing, met) if patterns else 0
     return failures, max(health.calls - passing, failures)
 

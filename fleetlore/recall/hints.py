@@ -1,8 +1,8 @@
-"""What to tell an agent about a failure pattern: whether to warn at all, and in which words.
+"""Decide whether to warn an agent of a failure pattern, and write the hint.
 
-A hint names what got others past the failure, and how many they were; without such evidence it says what usually helps
-(`fleetlore.recall.default_hints`) and says that it is only that. A fault that passes by itself is weather: reported while it lasts, and
-never a lesson. A failure whose sessions end no worse than others is harmless, and not worth a warning.
+A hint names what got others past the failure, and how many they were. Without such evidence it says what usually helps
+(`fleetlore.recall.default_hints`), and that it is only that. A transient error is reported while it lasts and is never
+a lesson. A failure whose sessions end no worse than others is harmless and gives no warning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 # A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
 TRIED_SESSIONS = 8
 SURE = 1.28
-# Weather counts its agents, halved with every minute; below this it has passed. One agent's is told for two minutes.
+# A transient error counts its agents, halved with every minute; below this it has passed: one agent's after two minutes.
 TRANSIENT_HALF_LIFE_SECONDS = 60.0
 TRANSIENT_PASSED = 0.25
 TRANSIENT_SECONDS = 300.0
@@ -65,7 +65,7 @@ def hint_text(pattern: Pattern, now: float, recoveries: Sequence[MemoryItem] = (
         recoveries: what got sessions past this pattern, the best backed first (`LoreIndex.recoveries` of its class).
     """
     if pattern.transient:
-        return _weather(pattern, now) if transient_weight(pattern, now) else None
+        return _transient(pattern, now) if transient_weight(pattern, now) else None
     if recoveries:
         return _recovered(pattern, recoveries[0], now)
     advice = pattern.hint or first_aid(pattern)
@@ -85,7 +85,7 @@ def _recovered(pattern: Pattern, item: MemoryItem, now: float) -> str:
     return f"{item.description} (Worked for {who}; {sure}.)"
 
 
-def _weather(pattern: Pattern, now: float) -> str:
+def _transient(pattern: Pattern, now: float) -> str:
     what = pattern.template if any(map(str.isalpha, pattern.template)) else pattern.error_class
     agents = max(pattern.agents_lately, 1)
     return (

@@ -1,7 +1,7 @@
-"""All lore of one tenant in memory, indexed by what an agent asks before a call. No network, no clock, no locks.
+"""Index all lore of one tenant in memory by what an agent asks before a call. No network, no clock, no locks.
 
-Advice is asked for before every action, so everything it needs is found by one look-up and already ranked: each group
-keeps its few best at hand, and a change costs the writer, not the reader.
+Advice is asked for before every action, so all that it needs is found by one look-up and ranked already. Each group
+keeps its few best at hand: a change costs the writer, not the reader.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from heapq import nlargest
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from fleetlore.recall.text_index import TextIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -17,10 +17,10 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 __all__ = ["LoreIndex"]
 
 Entry = TypeVar("Entry", bound=Pattern | MemoryItem)
-
 Derived = TypeVar("Derived")
 
-KEPT = 8  # more than an agent is ever told, so that some may be left out as its own
+# More than an agent is ever shown, so that some may be left out as its own.
+KEPT = 8
 _MAX_DERIVED = 4096
 
 
@@ -70,6 +70,33 @@ def _by_worth(item: MemoryItem) -> tuple[bool, float, int, int, str]:
     return helps, item.standing(), item.support, item.agents, item.id
 
 
+Role = Literal[
+    "failures of call",
+    "transient of call",
+    "transient of tool",
+    "loops of call",
+    "recoveries",
+    "remedies",
+    "ineffective",
+    "lessons",
+    "strategies",
+]
+# Role of a group, and what it is about: a tool, a kind of call, a pattern, a cause, a task.
+_Key = tuple[Role, str]
+# How the entries of a group are ranked: patterns, then memory items.
+_RANKS: dict[Role, Callable[[Any], Any]] = {
+    "failures of call": _by_failures,
+    "transient of call": _by_failures,
+    "transient of tool": _by_time,
+    "loops of call": _by_sessions,
+    "recoveries": _by_worth,
+    "remedies": _by_worth,
+    "ineffective": _by_worth,
+    "lessons": _by_worth,
+    "strategies": _by_worth,
+}
+
+
 def _is_recalled(item: MemoryItem) -> bool:
     """Not where another item took its place, and not where sessions surely fare worse with it than without it."""
     harms = item.uplift_high is not None and item.uplift_high < 0
@@ -107,19 +134,13 @@ class LoreIndex:
         self.items: dict[str, MemoryItem] = {}
         self._learned: dict[str, float] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
-        self._changes: defaultdict[str, int] = defaultdict(int)  # of patterns, by tool
-        self._failures_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
-        self._weather_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_failures))
-        self._weather_of_tool: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_time))
-        self._loops_of_call: dict[str, _Ranked[Pattern]] = defaultdict(lambda: _Ranked(_by_sessions))
-        self._recoveries: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
-        self._remedies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
-        self._in_vain: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
-        self._lessons: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
-        self._strategies: dict[str, _Ranked[MemoryItem]] = defaultdict(lambda: _Ranked(_by_worth))
+        # Of patterns, by tool.
+        self._changes: defaultdict[str, int] = defaultdict(int)
+        self._groups: dict[_Key, _Ranked[Any]] = {}
         self._goals = TextIndex()
-        self._errors: dict[str, TextIndex] = defaultdict(TextIndex)  # by tool
-        self._facts: dict[str, TextIndex] = defaultdict(TextIndex)  # by tool; those of no tool under ""
+        # By tool; facts of no tool under "".
+        self._errors: dict[str, TextIndex] = defaultdict(TextIndex)
+        self._facts: dict[str, TextIndex] = defaultdict(TextIndex)
 
     # --- what advice asks ---
 
@@ -129,39 +150,39 @@ class LoreIndex:
 
     def failures_of_call(self, call: str) -> tuple[Pattern, ...]:
         """Exact patterns that this kind of call met, the most frequent first; those that pass by themselves left out."""
-        return self._best(self._failures_of_call, call)
+        return self._best("failures of call", call)
 
     def transient_of_call(self, call: str) -> tuple[Pattern, ...]:
         """Exact patterns of this kind of call that pass by themselves."""
-        return self._best(self._weather_of_call, call)
+        return self._best("transient of call", call)
 
     def transient_of_tool(self, tool: str) -> tuple[Pattern, ...]:
         """Class-level patterns of this tool that pass by themselves, the latest first."""
-        return self._best(self._weather_of_tool, tool)
+        return self._best("transient of tool", tool)
 
     def loops_of_call(self, call: str) -> tuple[Pattern, ...]:
         """Loops that sessions got into with this kind of call, the one that most of them did first."""
-        return self._best(self._loops_of_call, call)
+        return self._best("loops of call", call)
 
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
         """What helped against a class-level pattern or a loop, or where a kind of call had failed; the best backed first."""
-        return self._best(self._recoveries, key)
+        return self._best("recoveries", key)
 
     def remedies(self, key: str) -> tuple[MemoryItem, ...]:
         """Recoveries that are counted over names: by cause, or by tool. Those that helped in more sessions come first."""
-        return self._best(self._remedies, key)
+        return self._best("remedies", key)
 
-    def in_vain(self, tool: str) -> tuple[MemoryItem, ...]:
+    def ineffective(self, tool: str) -> tuple[MemoryItem, ...]:
         """What was tried against errors of a tool and mostly did not help."""
-        return self._best(self._in_vain, tool)
+        return self._best("ineffective", tool)
 
     def lessons(self, key: str) -> tuple[MemoryItem, ...]:
         """What never worked: by kind of call, or by tool where a lesson is not bound to one."""
-        return self._best(self._lessons, key)
+        return self._best("lessons", key)
 
     def strategies(self, task: str) -> tuple[MemoryItem, ...]:
         """What tells success from failure at a task."""
-        return self._best(self._strategies, task)
+        return self._best("strategies", task)
 
     def recoveries_like(self, tool: str, family: str, error: str, threshold: float) -> tuple[MemoryItem, ...]:
         """What helped against errors of the same family that are like this one in words (cosine), the likest first.
@@ -195,8 +216,8 @@ class LoreIndex:
         """`work(self, about, *key)`, done once and remembered until the lore changes. Two thirds of an advice are in it.
 
         Args:
-            about: a tool, where the work looks at patterns, and then at those of this tool only: in a busy fleet patterns change
-                many times a second, nearly always those of other tools. A memory item may change any of it.
+            about: a tool, where the work looks at patterns, and then at those of this tool only. In a busy fleet
+                patterns change many times a second, nearly always those of other tools. A memory item may change any.
         """
         known, change = (work, about, *key), self._changes.get(about, 0)
         remembered = self._derived.get(known)
@@ -220,7 +241,7 @@ class LoreIndex:
         self._changes[pattern.tool] += 1
         self.patterns[pattern.id] = pattern
         self._learned.setdefault(pattern.id, now)
-        for group in self._pattern_groups(pattern):
+        for group in self._groups_of(pattern):
             group.put(pattern)
 
     def put_item(self, item: MemoryItem, now: float) -> None:
@@ -232,7 +253,7 @@ class LoreIndex:
             old = None
         self.items[item.id] = item
         self._learned.setdefault(item.id, now)
-        for group in self._item_groups(item):
+        for group in self._groups_of(item):
             group.put(item)
         # Most news of an item is one more session that backs it, in the same words.
         if _is_recalled(item) and (old is None or _words(old) != _words(item)):
@@ -244,7 +265,7 @@ class LoreIndex:
         pattern = self.patterns.pop(id, None)
         if pattern is not None:
             self._changes[pattern.tool] += 1
-            for group in self._pattern_groups(pattern):
+            for group in self._groups_of(pattern):
                 group.drop(id)
 
     def forget_item(self, id: str) -> None:
@@ -252,33 +273,14 @@ class LoreIndex:
         self._derived.clear()
         item = self.items.pop(id, None)
         if item is not None:
-            for group in self._item_groups(item):
+            for group in self._groups_of(item):
                 group.drop(id)
             for texts, _ in self._text_indexes(item):
                 texts.drop(id)
 
-    def _pattern_groups(self, pattern: Pattern) -> list[_Ranked[Pattern]]:
-        # All of these follow from the id, so a newer version of a pattern is in the same groups.
-        if pattern.level == "exact" and pattern.call is not None:
-            if pattern.is_loop:
-                return [self._loops_of_call[pattern.call]]
-            return [(self._weather_of_call if pattern.transient else self._failures_of_call)[pattern.call]]
-        if pattern.level == "class" and pattern.transient:
-            return [self._weather_of_tool[pattern.tool]]
-        return []
-
-    def _item_groups(self, item: MemoryItem) -> list[_Ranked[MemoryItem]]:
-        if not _is_recalled(item):
-            return []
-        if item.cause is not None and item.kind == "lesson":
-            return [self._in_vain[item.tool]]
-        if item.cause is not None:
-            return [self._remedies[key] for key in (item.cause, item.tool)]
-        if item.kind == "recovery":
-            return [self._recoveries[key] for key in (item.pattern, item.call) if key]
-        if item.kind == "lesson":
-            return [self._lessons[item.call or item.tool]]
-        return [self._strategies[item.task]] if item.kind == "strategy" and item.task else []
+    def _groups_of(self, entry: Pattern | MemoryItem) -> list[_Ranked[Any]]:
+        keys = _keys_of_pattern(entry) if isinstance(entry, Pattern) else _keys_of_item(entry)
+        return [self._groups.get(key) or self._groups.setdefault(key, _Ranked(_RANKS[key[0]])) for key in keys]
 
     def _text_indexes(self, item: MemoryItem) -> list[tuple[TextIndex, str]]:
         """Where an item is found by its words, and by which."""
@@ -291,7 +293,29 @@ class LoreIndex:
                 return [(self._facts[item.tool], f"{item.title} {item.content}")]
         return []
 
-    @staticmethod
-    def _best(groups: dict[str, _Ranked[Entry]], key: str) -> tuple[Entry, ...]:
-        group = groups.get(key)  # not groups[key]: a question must not create a group
+    def _best(self, role: Role, key: str) -> tuple[Any, ...]:
+        group = self._groups.get((role, key))
         return group.best if group is not None else ()
+
+
+def _keys_of_pattern(pattern: Pattern) -> list[_Key]:
+    # All of these follow from the id, so a newer version of a pattern is in the same groups.
+    if pattern.level == "exact" and pattern.call is not None:
+        if pattern.is_loop:
+            return [("loops of call", pattern.call)]
+        return [("transient of call" if pattern.transient else "failures of call", pattern.call)]
+    return [("transient of tool", pattern.tool)] if pattern.level == "class" and pattern.transient else []
+
+
+def _keys_of_item(item: MemoryItem) -> list[_Key]:
+    if not _is_recalled(item):
+        return []
+    if item.cause is not None and item.kind == "lesson":
+        return [("ineffective", item.tool)]
+    if item.cause is not None:
+        return [("remedies", key) for key in (item.cause, item.tool)]
+    if item.kind == "recovery":
+        return [("recoveries", key) for key in (item.pattern, item.call) if key]
+    if item.kind == "lesson":
+        return [("lessons", item.call or item.tool)]
+    return [("strategies", item.task)] if item.kind == "strategy" and item.task else []

@@ -1,9 +1,21 @@
-"""What a session has met and prepared so far: which of the fleet's remedies it still needs.
+"""Track what a session has met and prepared, and choose the remedies that it still needs.
 
-A remedy of an error's cause (`models.distil.remedies`) is news to a session that has met the error and not yet done anything about it, and
-before the first such call, where a tenth of the sessions that were not told met it. It is none where the remedy was applied and the
-error has not come again, and where it was applied and the very next attempt met the error all the same. After a failure that takes what
-was prepared (a host that restarts) it is news again, before the error comes back.
+A remedy answers the cause of an error (`models.distil.remedies`): a call that prepares what a tool needs. One remedy in
+one session:
+
+    untried ──the remedy──▶ prepared ──the tool works──▶ working ◀───┐
+       │                       │                            │        │
+       │ the error             │ the error        the error │        │ the tool works
+       ▼                       ▼                            ▼        │
+    unresolved ◀───────────────┴────────────────────────────┘ ───────┤
+       │ the remedy, and the error again before the tool has worked  │
+       ▼                                                             │
+    ineffective ─────────────────────────────────────────────────────┘
+
+The remedy is shown while the error is unresolved. It is shown to an untried session too, where it surely helps and the
+session applied it before a reset, or where a tenth of the sessions met the error that were not shown the remedy. A
+reset (a host that restarts, `models.distil.resets`) takes what was prepared: every state becomes untried, before the
+error comes back.
 """
 
 from __future__ import annotations
@@ -17,29 +29,33 @@ from fleetlore.fingerprint.fingerprint import cause_of_class, tool_id
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem
 
+# Before the first call of a session.
 NEVER = -1
-# Before a call that the session has not made yet: of the sessions that used the tool and were not told, so many met the error. Who was
-# told and heeded it does not meet it: among all sessions the share falls until the advice falls silent and the errors come back.
+# Before a call that the session has not made yet: this share of the sessions that used the tool and were not shown the
+# remedy met the error. Among all sessions the share falls as advice is heeded, until it falls silent and errors return.
 LIKELY = 0.1
-# What helped in fewer sessions than this, or in less than this share of those that tried it, is not said before an error.
+# What helped in fewer sessions, or in less than this share of those that tried it, is not shown before an error.
 SURE_SESSIONS = 2
 SURE_SHARE = 0.7
 MAX_PREPARATIONS = 2
-MAX_IN_VAIN = 2
+MAX_INEFFECTIVE = 2
+# Calls of a tool that are remembered, the newest.
 MAX_REMEMBERED = 64
-"""Calls of a tool, the newest ones."""
 
 
-class Prepared:
-    """See the module. Places are numbers of calls in the session."""
+class PreconditionTracker:
+    """The calls of a session, numbered from 1: which worked, and which met an error of which cause. See the module."""
 
     def __init__(self) -> None:
         self._place = 0
+        # By tool: number and arguments.
         self._worked: dict[str, list[tuple[int, object]]] = defaultdict(list)
-        self._met: dict[str, list[int]] = defaultdict(list)
+        # By cause.
+        self._errors: dict[str, list[int]] = defaultdict(list)
+        # By kind of failure: its last.
         self._kinds: dict[str, int] = {}
 
-    def took_place(self, tool: str, arguments: object, cause: str | None) -> None:
+    def record_call(self, tool: str, arguments: object, cause: str | None) -> None:
         """A call ended. `cause`: id of what made it fail; None where it worked."""
         self._place += 1
         if cause is None:
@@ -47,68 +63,70 @@ class Prepared:
             made.append((self._place, arguments))
             del made[:-MAX_REMEMBERED]
         else:
-            self._met[cause].append(self._place)
-            del self._met[cause][:-MAX_REMEMBERED]
+            self._errors[cause].append(self._place)
+            del self._errors[cause][:-MAX_REMEMBERED]
 
-    def met(self, kind: str) -> None:
-        """A call failed, be it for a reason that passes. `kind`: of failure (`fleetlore.fingerprint.fingerprint.kind_of`)."""
+    def record_failure(self, kind: str) -> None:
+        """A call failed, transient errors included. `kind`: `fleetlore.fingerprint.fingerprint.kind_of` the failure."""
         self._kinds[kind] = self._place
 
-    def needed(self, items: Iterable[MemoryItem], sessions: float, lost: int = NEVER) -> Iterator[MemoryItem]:
-        """Those of a tool's remedies that the session has cause to apply before it calls the tool, one a cause.
+    def needed(self, items: Iterable[MemoryItem], sessions: float, reset: int = NEVER) -> Iterator[MemoryItem]:
+        """Yield a tool's remedies that the session should apply before it calls the tool, one a cause.
 
         Args:
             items: the surest first.
             sessions: that are known to have used the tool.
-            lost: up to which place nothing holds that was prepared.
+            reset: the last call at which all preparation was lost.
         """
         seen: set[str | None] = set()
         for item in items:
-            if item.cause not in seen and self._is_needed(item, sessions, lost):
+            if item.cause not in seen and self._is_needed(item, sessions, reset):
                 seen.add(item.cause)
                 yield item
 
     def warned_of(self, items: Iterable[MemoryItem], causes: Collection[str | None]) -> Iterator[MemoryItem]:
-        """Those of what was tried in vain that the session may do next: against these causes, or because it did so before."""
+        """Yield the ineffective calls that the session may make next: against these causes, or as it did before."""
         for item in items:
             sure = item.support >= max(SURE_SESSIONS, 2 * item.against)
-            if sure and (item.cause in causes or self._done(item)):
+            if sure and (item.cause in causes or self._applied(item)):
                 yield item
 
-    def open_causes(self, items: Iterable[MemoryItem]) -> set[str | None]:
+    def unresolved(self, items: Iterable[MemoryItem]) -> set[str | None]:
         """Causes of these items that the session has met since the tool last worked."""
         return {
             item.cause
             for item in items
-            if (met := self._met.get(item.cause or "")) and met[-1] > _last(self._worked.get(item.tool, ()))
+            if (errors := self._errors.get(item.cause or "")) and errors[-1] > self._last_success(item.tool)
         }
 
-    def lost(self, index: LoreIndex) -> int:
-        """Where the session last met a failure that takes what was prepared, as the fleet has it (`models.distil.resets`)."""
-        return max(
-            [place for kind, place in self._kinds.items() if any(map(_is_sure, index.recoveries(kind)))], default=NEVER
-        )
+    def last_reset(self, index: LoreIndex) -> int:
+        """The last failure of a kind that takes what was prepared, as the fleet knows (`models.distil.resets`)."""
+        resets = [place for kind, place in self._kinds.items() if any(map(_is_sure, index.recoveries(kind)))]
+        return max(resets, default=NEVER)
 
-    def _is_needed(self, item: MemoryItem, sessions: float, lost: int) -> bool:
-        # What was before a loss is as if it had not been, but for what was done then: that was of use.
-        met = [place for place in self._met.get(item.cause or "", ()) if place > lost]
-        worked = _last(self._worked.get(item.tool, ()))
-        before = self._done(item)
-        done = [place for place in before if place > lost]
-        if met:
-            return met[-1] > worked and not self._in_vain(met, done, item.tool)
-        if done or worked > lost or not _is_sure(item):
+    def _is_needed(self, item: MemoryItem, sessions: float, reset: int) -> bool:
+        errors = [place for place in self._errors.get(item.cause or "", ()) if place > reset]
+        worked = self._last_success(item.tool)
+        ever_applied = self._applied(item)
+        applied = [place for place in ever_applied if place > reset]
+        if errors:
+            return errors[-1] > worked and not self._was_ineffective(errors, applied, item.tool)
+        if applied or worked > reset or not _is_sure(item):
             return False
-        return bool(before) or item.support + item.against >= LIKELY * (sessions - item.shown)
+        # What was applied before a reset was of use then.
+        return bool(ever_applied) or item.support + item.against >= LIKELY * (sessions - item.shown)
 
-    def _in_vain(self, met: list[int], done: list[int], tool: str) -> bool:
+    def _was_ineffective(self, errors: list[int], applied: list[int], tool: str) -> bool:
         """Whether the error came again after the remedy, with no call of the tool that worked between the two."""
-        again = next((place for place in met if done and place > done[-1]), None)
-        if again is None or not any(place < done[-1] for place in met):
+        again = next((place for place in errors if applied and place > applied[-1]), None)
+        if again is None or not any(place < applied[-1] for place in errors):
             return False
-        return not any(done[-1] < place < again for place, _ in self._worked.get(tool, ()))
+        return not any(applied[-1] < place < again for place, _ in self._worked.get(tool, ()))
 
-    def _done(self, item: MemoryItem) -> list[int]:
+    def _last_success(self, tool: str) -> int:
+        return max((place for place, _ in self._worked.get(tool, ())), default=NEVER)
+
+    def _applied(self, item: MemoryItem) -> list[int]:
         """Places where the remedy was applied."""
         remedy = item.remedy or {}
         left_open = remedy.get("open", ())
@@ -120,10 +138,10 @@ class Prepared:
         ]
 
 
-def answered(index: LoreIndex, tool: str) -> frozenset[str]:
+def remedied_causes(index: LoreIndex, tool: str) -> frozenset[str]:
     """Causes of a tool's errors (`fleetlore.fingerprint.fingerprint.cause_of_class`) that the fleet has remedies for.
 
-    Of these a session is told what it still needs; that such calls have failed is no news to one that has done it.
+    Of these a session is shown what it still needs; that such calls failed is not news to one that has done it.
     """
     sure = (item for item in index.remedies(tool) if item.support >= SURE_SESSIONS)
     return frozenset([cause for item in sure if (cause := cause_of_id(index, item.pattern)) is not None])
@@ -135,20 +153,25 @@ def cause_of_id(index: LoreIndex, pattern: str | None) -> str | None:
     return cause_of_class(row.tool, row.error_class, row.template) if row is not None else None
 
 
-def remedies_before(index: LoreIndex, tool: str, arguments: object, prepared: Prepared) -> list[MemoryItem]:
-    """What the fleet knows to help that bears on a call about to be made: another value of an argument, then preparations, then
-    what is in vain. Empty also where all that it knows is done already.
+def remedies_before(
+    index: LoreIndex, tool: str, arguments: object, preconditions: PreconditionTracker
+) -> list[MemoryItem]:
+    """What bears on a call about to be made: another value of an argument, preparations, ineffective calls.
+
+    Empty also where all that the fleet knows is done already.
     """
     known = index.remedies(tool)
     if not any(item.support >= SURE_SESSIONS for item in known):
         return []
     changes = [item for item in known if _changes(item, arguments)][:1]
     health = index.health(tool_id(tool))
+    sessions = health.sessions if health is not None else 0
     others = [item for item in known if item.remedy is not None and item.remedy.get("tool") != tool]
-    preparations = list(prepared.needed(others, health.sessions if health is not None else 0, prepared.lost(index)))
-    vain = index.in_vain(tool)
-    causes = {item.cause for item in preparations} | prepared.open_causes(vain)
-    return [*changes, *preparations[:MAX_PREPARATIONS], *islice(prepared.warned_of(vain, causes), MAX_IN_VAIN)]
+    needed = list(preconditions.needed(others, sessions, preconditions.last_reset(index)))
+    ineffective = index.ineffective(tool)
+    causes = {item.cause for item in needed} | preconditions.unresolved(ineffective)
+    warned_of = islice(preconditions.warned_of(ineffective, causes), MAX_INEFFECTIVE)
+    return [*changes, *needed[:MAX_PREPARATIONS], *warned_of]
 
 
 def _changes(item: MemoryItem, arguments: object) -> bool:
@@ -169,7 +192,3 @@ def _fixed(arguments: object, left_open: Iterable[str]) -> object:
         return arguments or None
     fixed: dict[str, Any] = {name: value for name, value in arguments.items() if name not in left_open}
     return fixed
-
-
-def _last(made: Iterable[tuple[int, object]]) -> int:
-    return max((place for place, _ in made), default=NEVER)

@@ -32,7 +32,7 @@ def advice_text(advice: Advice) -> str:
     lines = [
         *(f"- [#{handle(caution.id)}] {clean(caution.text)}" for caution in advice.cautions),
         *(_pattern_line(pattern, advice) for pattern in advice.patterns),
-        *(_weather_line(pattern, advice) for pattern in advice.weather),
+        *(_transient_line(pattern, advice) for pattern in advice.transient),
         *map(_item_line, advice.items),
     ]
     return "\n".join((f"<{FENCE}>", _INTRODUCTION, *lines, f"</{FENCE}>"))
@@ -85,7 +85,7 @@ def _hint(pattern: Pattern, about: str | None, advice: Advice) -> str:
     return f" Hint: {clean(said)}" if said else ""
 
 
-def _weather_line(pattern: Pattern, advice: Advice) -> str:
+def _transient_line(pattern: Pattern, advice: Advice) -> str:
     said = hint_text(pattern, advice.now)
     return f"- {clean(pattern.tool)} is having a passing fault right now.{f' {clean(said)}' if said else ''}"
 

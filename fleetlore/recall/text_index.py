@@ -1,18 +1,26 @@
-"""Which of many short texts are like a query: cosine of their words, weighted by rarity (tf-idf with binary tf). No model.
+"""Find which of many short texts are like a query: cosine of their words, weighted by rarity (tf-idf, binary tf). No model.
 
-An agent has numpy at most, so likeness by words is what it can have without a network. Exact: a text below the threshold is
-never given, one above it is never missed. Words are taken rarest first, and as soon as what is left of the query could not
-reach the threshold alone, texts that share only that are not looked at (as in max-score pruning, Turtle and Flood 1995).
+An agent has numpy at most, so likeness by words is what it can have without a network. The search is exact: a text
+below the threshold is never given, one above it is never missed. Words are taken rarest first. As soon as the rest of
+the query could not reach the threshold alone, texts that share only that are skipped (max-score pruning, Turtle and
+Flood 1995).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 
-from fleetlore.recall.lexical import words
+# The rarest; a goal may be two thousand characters long.
+MAX_QUERY_WORDS = 64
+_WORD = re.compile(r"[^\W_]+")
+_CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-MAX_QUERY_WORDS = 64  # the rarest; a goal may be two thousand characters long
+
+def words(text: str) -> list[str]:
+    """Words in lower case; `cars_data` and `carsData` are found by either of their parts."""
+    return [word.casefold() for word in _WORD.findall(_CAMEL_CASE.sub(" ", text))]
 
 
 class TextIndex:

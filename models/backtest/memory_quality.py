@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from fleetlore.recall.advice import advise
+from fleetlore.recall.advice import Situation, advise
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.cases import Case
@@ -133,12 +133,14 @@ def harmless_warnings(
         for step in case.trajectory.calls:
             advice = advise(
                 index,
-                step.tool,
-                step.arguments,
-                now=now,
-                task=case.task,
-                session=case.trajectory.session,
-                own_failures=own,
+                Situation(
+                    step.tool,
+                    step.arguments,
+                    now=now,
+                    task=case.task,
+                    session=case.trajectory.session,
+                    own_failures=own,
+                ),
             )
             shown += len(advice.patterns)
             needless += sum(pattern.id in harmless for pattern in advice.patterns)

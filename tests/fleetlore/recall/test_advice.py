@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.recall.advice import MAX_ITEMS, Advice, advise
+from fleetlore.recall.advice import MAX_ITEMS, Advice, Situation, advise
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.testing.lore import memory_item
@@ -18,7 +18,7 @@ from fleetlore.wire.lore import Pattern
 NOW = 1_767_225_600.0
 TOOL, ARGUMENTS = "sql", {"query": "SELECT name FROM cars"}
 FAILURE = failure_of(TOOL, ARGUMENTS, "NoSuchTable", "table 'cars' doesn't exist")
-WEATHER = failure_of(TOOL, ARGUMENTS, "http_503", "503 Service Unavailable")
+TRANSIENT = failure_of(TOOL, ARGUMENTS, "http_503", "503 Service Unavailable")
 CALL = call_id(TOOL, ARGUMENTS)
 
 
@@ -56,7 +56,8 @@ def put(index: LoreIndex, id: str, kind: Any = "recovery", **fields: Any) -> Non
 
 
 def ask(index: LoreIndex, *call: Any, **given: Any) -> Advice:
-    return advise(index, *(call or (TOOL, ARGUMENTS)), now=NOW, **given)
+    shares = {name: given.pop(name) for name in ("holdout_share", "most") if name in given}
+    return advise(index, Situation(*(call or (TOOL, ARGUMENTS)), now=NOW, **given), **shares)
 
 
 def test_an_empty_memory_says_nothing() -> None:
@@ -110,13 +111,13 @@ def test_health_that_lags_behind_its_pattern_is_not_believed() -> None:
 
 
 @given(st.integers(1, 5), st.integers(0, 8), st.integers(0, 8), st.integers(0, 5))
-def test_no_lag_between_rows_breaks_the_figures(failures: int, failed: int, calls: int, weather: int) -> None:
+def test_no_lag_between_rows_breaks_the_figures(failures: int, failed: int, calls: int, transient: int) -> None:
     index = LoreIndex()
     known(index, failures=failures)
     health(index, min(failed, calls), calls)
-    if weather:
-        known(index, failures=weather, id=WEATHER.exact, parent=WEATHER.class_, transient=True)
-    advice = advise(index, TOOL, ARGUMENTS, now=NOW)
+    if transient:
+        known(index, failures=transient, id=TRANSIENT.exact, parent=TRANSIENT.class_, transient=True)
+    advice = advise(index, Situation(TOOL, ARGUMENTS, now=NOW))
     assert advice.risk is not None
     assert 0 < advice.risk < 1
 
@@ -147,19 +148,22 @@ def test_strategies_come_at_the_start_and_are_few() -> None:
     index = LoreIndex()
     for number in range(6):
         put(index, f"s{number}", "strategy", task="refund", support=number)
-    advice = advise(index, now=NOW, task="refund")
+    advice = advise(index, Situation(now=NOW, task="refund"))
     assert [item.id for item in advice.items] == ["s5", "s4", "s3"]
-    assert not advise(index, now=NOW, task="other")
-    assert not advise(index, now=NOW)
+    assert not advise(index, Situation(now=NOW, task="other"))
+    assert not advise(index, Situation(now=NOW))
 
 
 def test_after_a_failure_what_helped_against_it_comes_first() -> None:
     index = LoreIndex()
     put(index, "r", call="another call")
     put(index, "s", "strategy", task="refund")
-    assert [item.id for item in advise(index, now=NOW, task="refund", last_failure=FAILURE).items] == ["r", "s"]
+    assert [item.id for item in advise(index, Situation(now=NOW, task="refund", last_failure=FAILURE)).items] == [
+        "r",
+        "s",
+    ]
     assert [item.id for item in ask(index, "other", {}, last_failure=FAILURE).items] == ["r"]
-    assert not ask(index, "other", {}, last_failure=WEATHER)
+    assert not ask(index, "other", {}, last_failure=TRANSIENT)
 
 
 def test_a_new_error_is_helped_by_what_helped_against_one_like_it() -> None:
@@ -184,10 +188,10 @@ def test_a_new_task_is_helped_by_one_with_a_like_goal_and_by_none_without() -> N
     for number, thing in enumerate(("flight", "room", "table", "car", "boat")):
         put(index, f"far{number}", "strategy", task=thing, title=f"How to: book a {thing}")
     asked = {"now": NOW, "task": "new"}
-    assert [item.id for item in advise(index, goal="refund the order", **asked).items] == ["near"]  # type: ignore[arg-type]
-    assert not advise(index, goal="count the cars", **asked)  # type: ignore[arg-type]
+    assert [item.id for item in advise(index, Situation(goal="refund the order", **asked)).items] == ["near"]  # type: ignore[arg-type]
+    assert not advise(index, Situation(goal="count the cars", **asked))  # type: ignore[arg-type]
     index.forget_item("near")
-    assert not advise(index, goal="refund the order", **asked)  # type: ignore[arg-type]
+    assert not advise(index, Situation(goal="refund the order", **asked))  # type: ignore[arg-type]
 
 
 def test_what_surely_helps_comes_first_and_what_surely_harms_never() -> None:
@@ -219,7 +223,9 @@ def test_facts_come_last_where_they_are_about_it_and_are_never_withheld() -> Non
     told = ask(index, goal="which tables carry names", holdout_share=1.0)
     assert ([item.id for item in told.items], told.withheld) == (["names"], ("r",))
     assert [item.id for item in ask(index, goal="which tables carry names").items] == ["r", "names"]
-    assert [item.id for item in advise(index, now=NOW, goal="count the orders of the office").items] == ["office"]
+    assert [item.id for item in advise(index, Situation(now=NOW, goal="count the orders of the office")).items] == [
+        "office"
+    ]
     index.forget_item("names")
     assert [item.id for item in ask(index, goal="which tables carry names").items] == ["r"]
 
@@ -249,16 +255,16 @@ def test_a_part_of_a_long_session_is_the_session_too() -> None:
     assert ask(index, session="you").items != ()
 
 
-def weather(index: LoreIndex, last_seen: float, failures: int = 50) -> None:
-    for id, level, parent in ((WEATHER.exact, "exact", WEATHER.class_), (WEATHER.class_, "class", None)):
+def transient(index: LoreIndex, last_seen: float, failures: int = 50) -> None:
+    for id, level, parent in ((TRANSIENT.exact, "exact", TRANSIENT.class_), (TRANSIENT.class_, "class", None)):
         index.put_pattern(
             Pattern(
                 id=id,
                 level=level,  # type: ignore[arg-type]
                 tenant="default",
                 tool=TOOL,
-                error_class=WEATHER.error_class,
-                template=WEATHER.template,
+                error_class=TRANSIENT.error_class,
+                template=TRANSIENT.template,
                 parent=parent,
                 call=CALL if level == "exact" else None,
                 transient=True,
@@ -273,15 +279,15 @@ def weather(index: LoreIndex, last_seen: float, failures: int = 50) -> None:
 
 def test_weather_is_shown_for_minutes_and_never_a_lesson() -> None:
     index = LoreIndex()
-    weather(index, NOW - 10)
+    transient(index, NOW - 10)
     health(index, 50, 100)
-    put(index, "r", pattern=WEATHER.class_, call=CALL)
+    put(index, "r", pattern=TRANSIENT.class_, call=CALL)
     advice = ask(index)
-    assert [pattern.id for pattern in advice.weather] == [WEATHER.class_]
+    assert [pattern.id for pattern in advice.transient] == [TRANSIENT.class_]
     assert (advice.patterns, advice.items, advice.ids) == ((), (), ())
     assert advice.risk == pytest.approx(0.5 / 51)
     assert "passing fault" in advice.text
-    assert not advise(index, TOOL, ARGUMENTS, now=NOW + 600)
+    assert not advise(index, Situation(TOOL, ARGUMENTS, now=NOW + 600))
 
 
 def test_the_text_is_marked_as_data_and_cannot_leave_its_place() -> None:
@@ -331,7 +337,7 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
     times = []
     for tool, arguments in calls * 2:
         started = time.thread_time()
-        assert advise(index, tool, arguments, now=NOW).items
+        assert advise(index, Situation(tool, arguments, now=NOW)).items
         times.append(time.thread_time() - started)
     # The aim is 100 microseconds; the bound leaves room for a machine that is busy with other tests.
     assert sorted(times)[int(len(times) * 0.99)] < 500e-6

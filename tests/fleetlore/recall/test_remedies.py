@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, tool_id
-from fleetlore.recall.advice import advise
+from fleetlore.recall.advice import Situation, advise
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.remedies import Prepared
+from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.testing.lore import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -42,57 +42,57 @@ def index(*items: MemoryItem, sessions: int = 10) -> LoreIndex:
     return made
 
 
-def told(lore: LoreIndex, prepared: Prepared, arguments: dict[str, Any] = BOOK) -> list[str]:
-    return [each.id for each in advise(lore, "book", arguments, now=0.0, prepared=prepared).items]
+def told(lore: LoreIndex, preconditions: PreconditionTracker, arguments: dict[str, Any] = BOOK) -> list[str]:
+    return [each.id for each in advise(lore, Situation("book", arguments, now=0.0, preconditions=preconditions)).items]
 
 
 def test_before_the_first_call_what_most_sessions_needed_is_said() -> None:
-    assert told(index(SYNC), Prepared()) == ["sync"]
-    assert told(index(SYNC, sessions=100), Prepared()) == []
+    assert told(index(SYNC), PreconditionTracker()) == ["sync"]
+    assert told(index(SYNC, sessions=100), PreconditionTracker()) == []
 
 
 def test_sessions_that_were_told_and_heeded_it_do_not_silence_the_advice() -> None:
     # Eight met the error, and the other 92 did not because they were told.
-    assert told(index(replace(SYNC, shown=92), sessions=100), Prepared()) == ["sync"]
-    assert told(index(replace(SYNC, shown=92), sessions=1000), Prepared()) == []
+    assert told(index(replace(SYNC, shown=92), sessions=100), PreconditionTracker()) == ["sync"]
+    assert told(index(replace(SYNC, shown=92), sessions=1000), PreconditionTracker()) == []
 
 
 def test_nothing_is_said_once_it_is_done_or_the_tool_has_worked() -> None:
-    done, worked = Prepared(), Prepared()
-    done.took_place("sync", {"range": "month"}, None)
-    worked.took_place("book", BOOK, None)
+    done, worked = PreconditionTracker(), PreconditionTracker()
+    done.record_call("sync", {"range": "month"}, None)
+    worked.record_call("book", BOOK, None)
     assert told(index(SYNC), done) == []
     assert told(index(SYNC), worked) == []
 
 
 def test_another_way_of_calling_the_remedy_is_not_the_remedy() -> None:
-    prepared = Prepared()
-    prepared.took_place("sync", {"range": "day"}, None)
-    assert told(index(SYNC), prepared) == ["sync"]
+    preconditions = PreconditionTracker()
+    preconditions.record_call("sync", {"range": "day"}, None)
+    assert told(index(SYNC), preconditions) == ["sync"]
 
 
 def test_what_is_left_open_may_differ() -> None:
     remedy = {"tool": "pip", "arguments": {"package": "yaml", "user": True}, "open": ["package"]}
-    prepared = Prepared()
-    prepared.took_place("pip", {"package": "pandas", "user": True}, None)
-    assert told(index(item("pip", LOCKED, remedy)), prepared) == []
+    preconditions = PreconditionTracker()
+    preconditions.record_call("pip", {"package": "pandas", "user": True}, None)
+    assert told(index(item("pip", LOCKED, remedy)), preconditions) == []
 
 
 def test_when_the_error_comes_back_the_remedy_does_too() -> None:
-    prepared = Prepared()
-    prepared.took_place("sync", {"range": "month"}, None)
-    prepared.took_place("book", BOOK, None)
-    prepared.took_place("book", BOOK, LOCKED)
-    assert told(index(SYNC), prepared) == ["sync"]
+    preconditions = PreconditionTracker()
+    preconditions.record_call("sync", {"range": "month"}, None)
+    preconditions.record_call("book", BOOK, None)
+    preconditions.record_call("book", BOOK, LOCKED)
+    assert told(index(SYNC), preconditions) == ["sync"]
 
 
 def test_what_was_in_vain_in_this_session_is_not_said_again() -> None:
-    prepared = Prepared()
-    prepared.took_place("book", BOOK, LOCKED)
-    prepared.took_place("sync", {"range": "month"}, None)
-    assert told(index(SYNC), prepared) == ["sync"]
-    prepared.took_place("book", BOOK, LOCKED)
-    assert told(index(SYNC), prepared) == []
+    preconditions = PreconditionTracker()
+    preconditions.record_call("book", BOOK, LOCKED)
+    preconditions.record_call("sync", {"range": "month"}, None)
+    assert told(index(SYNC), preconditions) == ["sync"]
+    preconditions.record_call("book", BOOK, LOCKED)
+    assert told(index(SYNC), preconditions) == []
 
 
 def test_after_a_failure_that_takes_what_was_prepared_it_is_said_before_the_error_comes_back() -> None:
@@ -100,66 +100,66 @@ def test_after_a_failure_that_takes_what_was_prepared_it_is_said_before_the_erro
     taken = item("after a restart", "", {}, pattern=restart, tool="")
     kept = replace(taken, id="after a refusal", pattern=refusal, support=2, against=8)
     lore = index(SYNC, replace(taken, cause=None, remedy=None), replace(kept, cause=None, remedy=None))
-    prepared = Prepared()
-    prepared.took_place("sync", {"range": "month"}, None)
-    prepared.took_place("book", BOOK, None)
-    prepared.met(refusal)
-    assert told(lore, prepared) == []
-    prepared.met(restart)
-    assert told(lore, prepared) == ["sync"]
-    prepared.took_place("sync", {"range": "month"}, None)
-    assert told(lore, prepared) == []
-    prepared.took_place("book", BOOK, None)
-    assert told(lore, prepared) == []
+    preconditions = PreconditionTracker()
+    preconditions.record_call("sync", {"range": "month"}, None)
+    preconditions.record_call("book", BOOK, None)
+    preconditions.record_failure(refusal)
+    assert told(lore, preconditions) == []
+    preconditions.record_failure(restart)
+    assert told(lore, preconditions) == ["sync"]
+    preconditions.record_call("sync", {"range": "month"}, None)
+    assert told(lore, preconditions) == []
+    preconditions.record_call("book", BOOK, None)
+    assert told(lore, preconditions) == []
 
 
 def test_after_such_a_failure_a_tool_is_as_if_it_had_not_been_called() -> None:
     lore = index(SYNC, replace(item("restart", "", {}, pattern="a restart", tool=""), cause=None, remedy=None))
-    prepared = Prepared()
-    prepared.took_place("book", BOOK, None)
-    assert told(lore, prepared) == []
-    prepared.met("a restart")
-    assert told(lore, prepared) == ["sync"]
-    in_vain = Prepared()
-    in_vain.took_place("book", BOOK, LOCKED)
-    in_vain.took_place("sync", {"range": "month"}, None)
-    in_vain.took_place("book", BOOK, LOCKED)
-    assert told(lore, in_vain) == []
-    in_vain.met("a restart")
-    assert told(lore, in_vain) == ["sync"]
+    preconditions = PreconditionTracker()
+    preconditions.record_call("book", BOOK, None)
+    assert told(lore, preconditions) == []
+    preconditions.record_failure("a restart")
+    assert told(lore, preconditions) == ["sync"]
+    ineffective = PreconditionTracker()
+    ineffective.record_call("book", BOOK, LOCKED)
+    ineffective.record_call("sync", {"range": "month"}, None)
+    ineffective.record_call("book", BOOK, LOCKED)
+    assert told(lore, ineffective) == []
+    ineffective.record_failure("a restart")
+    assert told(lore, ineffective) == ["sync"]
 
 
 def test_what_worked_after_such_a_failure_is_not_prepared_again() -> None:
     lore = index(SYNC, replace(item("restart", "", {}, pattern="a restart", tool=""), cause=None, remedy=None))
-    prepared = Prepared()
-    prepared.took_place("sync", {"range": "month"}, None)
-    prepared.met("a restart")
-    prepared.took_place("book", BOOK, None)
-    assert told(lore, prepared) == []
+    preconditions = PreconditionTracker()
+    preconditions.record_call("sync", {"range": "month"}, None)
+    preconditions.record_failure("a restart")
+    preconditions.record_call("book", BOOK, None)
+    assert told(lore, preconditions) == []
 
 
 def test_another_value_is_said_of_the_value_that_fails_alone() -> None:
-    prepared = Prepared()
-    prepared.took_place("book", BOOK, None)
-    assert told(index(SHORTER), prepared, {"calendar": "orders", "length": 60}) == ["shorter"]
-    assert told(index(SHORTER), prepared) == []
-    assert told(index(SHORTER), prepared, {"calendar": "orders", "length": "60"}) == []
+    preconditions = PreconditionTracker()
+    preconditions.record_call("book", BOOK, None)
+    assert told(index(SHORTER), preconditions, {"calendar": "orders", "length": 60}) == ["shorter"]
+    assert told(index(SHORTER), preconditions) == []
+    assert told(index(SHORTER), preconditions, {"calendar": "orders", "length": "60"}) == []
 
 
 def test_what_others_tried_in_vain_is_said_while_the_error_is_open() -> None:
-    prepared = Prepared()
-    assert told(index(SYNC, PING), prepared) == ["sync", "ping"]
-    prepared.took_place("book", BOOK, LOCKED)
-    assert told(index(PING, SYNC), prepared) == ["sync", "ping"]
-    prepared.took_place("book", BOOK, None)
-    assert told(index(SYNC, PING), prepared) == []
+    preconditions = PreconditionTracker()
+    assert told(index(SYNC, PING), preconditions) == ["sync", "ping"]
+    preconditions.record_call("book", BOOK, LOCKED)
+    assert told(index(PING, SYNC), preconditions) == ["sync", "ping"]
+    preconditions.record_call("book", BOOK, None)
+    assert told(index(SYNC, PING), preconditions) == []
 
 
 def test_after_a_failure_the_session_is_told_without_naming_a_call() -> None:
-    prepared = Prepared()
-    prepared.took_place("book", BOOK, LOCKED)
+    preconditions = PreconditionTracker()
+    preconditions.record_call("book", BOOK, LOCKED)
     failure = failure_of("book", BOOK, "423", "locked")
-    found = advise(index(SYNC), now=0.0, last_failure=failure, prepared=prepared)
+    found = advise(index(SYNC), Situation(now=0.0, last_failure=failure, preconditions=preconditions))
     assert [each.id for each in found.items] == ["sync"]
 
 
@@ -176,8 +176,8 @@ def test_a_failure_that_no_remedy_answers_is_still_told_of() -> None:
     lore.put_pattern(
         Pattern(id=call_id("book", BOOK), level="call", tenant="default", tool="book", calls=10, failures=10), 0.0
     )
-    prepared = Prepared()
-    prepared.took_place("sync", {}, None)
-    found = advise(lore, "book", BOOK, now=0.0, prepared=prepared)
+    preconditions = PreconditionTracker()
+    preconditions.record_call("sync", {}, None)
+    found = advise(lore, Situation("book", BOOK, now=0.0, preconditions=preconditions))
     assert [pattern.template for pattern in found.patterns] == [other.template]
     assert [each.id for each in found.items] == [f"quoted {other.template}"]
