@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MAX_README_LINES = 200
 MAX_EXPLANATION_LINES = 250
+MAX_GLOSSARY_WORDS = 15
 MAX_LINE = 120
 
 
@@ -30,6 +31,8 @@ def test_the_pages_keep_their_size() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
     for page in ROOT.glob("docs/explain/*.md"):
         assert len(page.read_text().splitlines()) <= MAX_EXPLANATION_LINES, page.name
+    rows = [line for line in (ROOT / "docs/explain/glossary.md").read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) - 2 <= MAX_GLOSSARY_WORDS
 
 
 @pytest.mark.parametrize("folder", [".", "docs/guide", "docs/explain"])
