@@ -1,10 +1,10 @@
-"""Publishes adapter versions: weights, then manifest, then pointer, each acknowledged before the next.
+"""Publish adapter versions: weights, then manifest, then pointer, each acknowledged before the next.
 
-So an agent that sees a pointer can find what it points to, and a publisher that dies in between leaves a version that
-nobody runs. Publishing the same version again changes nothing.
+So an agent that sees a pointer finds the version, and a publisher that dies in between leaves a version that no agent
+runs. Publishing the same version again changes nothing.
 
-Of two pointers with one epoch, readers follow the first. So the epoch says on what a move rests, and who moves a
-channel learns from the log whether another came first: a person's decision is then made again, a trainer's is given up.
+Of two pointers with one epoch, readers follow the first (optimistic locking). A publisher that moves a channel learns
+from the log whether another one came first. A person's decision is then made again, a trainer's is dropped.
 """
 
 from __future__ import annotations
@@ -46,9 +46,14 @@ ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class AdapterPublisher:
-    """Writes the adapter topics, and the store where there is one. An async context manager.
+    """Writes the adapter topics, and the local store if there is one. An async context manager.
 
-    Every method raises BrokerUnavailable when the broker does not acknowledge within `timeout_seconds`.
+    Every method raises BrokerUnavailable if the broker does not acknowledge within `timeout_seconds`.
+
+    Args:
+        trusted: public keys, base64 by comma, beside the publisher's own key. What they signed counts, so a new key
+            continues from an old one.
+        kept_versions: number of versions to keep; older ones are deleted.
     """
 
     def __init__(
@@ -61,8 +66,8 @@ class AdapterPublisher:
         blob_store: BlobStore | None = None,
         clock: Clock | None = None,
         timeout_seconds: float = 20.0,
+        kept_versions: int = KEPT_VERSIONS,
     ) -> None:
-        """trusted: public keys, base64 by comma, beside the own one: what they signed counts, so a new key goes on from an old."""
         self._bootstrap = bootstrap
         self._key = key
         self._trusted = public_keys(key.public_base64, trusted)
@@ -70,11 +75,12 @@ class AdapterPublisher:
         self._blob_store = blob_store or BlobStore("")
         self._clock = clock or SystemClock()
         self._timeout_seconds = timeout_seconds
+        self._kept_versions = kept_versions
         self._producer: AIOKafkaProducer | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock | None = None) -> AdapterPublisher:
-        """With the key and the store that the settings name. Raises ConfigError when there is no key."""
+        """Make a publisher with the key and the store of the settings. Raises ConfigError if there is no key."""
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None
@@ -99,29 +105,28 @@ class AdapterPublisher:
             self._producer = None
 
     async def published(self, tenant: str) -> RegistryView:
-        """What the topics and the store hold, verified with the own key and the trusted ones: the newest pointer and
-        what it points to.
+        """Read the topics and the store, verified with the trusted keys: the newest pointer and its version.
 
-        Raises BrokerUnavailable also when weights that lie elsewhere cannot be fetched.
+        Raises BrokerUnavailable also if the blob store does not return the weights.
         """
-        registry = await self._known(tenant)
+        registry = await self._read_all(tenant)
         reference = registry.elsewhere()
         if reference is not None:
             try:
                 registry.fetched(reference, await asyncio.to_thread(self._blob_store.fetch, reference))
             except AdapterRefused as refusal:
-                raise BrokerUnavailable(f"the weights in service are not to be had: {refusal}") from refusal
+                raise BrokerUnavailable(f"the weights in service cannot be fetched: {refusal}") from refusal
         return registry
 
-    async def _known(self, tenant: str) -> RegistryView:
-        registry = await self._on_topics(tenant)
+    async def _read_all(self, tenant: str) -> RegistryView:
+        registry = await self._read_topics(tenant)
         if self._store is not None:
             for version, (weights, manifest) in self._store.versions(tenant).items():
-                _offer(registry, "adapters.weights", version.encode(), weights)
-                _offer(registry, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
-            _offer(registry, "adapters.pointers", f"{ADAPTER}/{CHANNEL}".encode(), self._store.pointer(tenant))
+                _take(registry, "adapters.weights", version.encode(), weights)
+                _take(registry, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
+            _take(registry, "adapters.pointers", f"{ADAPTER}/{CHANNEL}".encode(), self._store.pointer(tenant))
             for revocation in self._store.revocations(tenant):
-                _offer(registry, "adapters.pointers", REVOKED.encode(), revocation)
+                _take(registry, "adapters.pointers", REVOKED.encode(), revocation)
         return registry
 
     async def publish(
@@ -133,15 +138,15 @@ class AdapterPublisher:
         *,
         known: RegistryView | None = None,
     ) -> AdapterPointer:
-        """Make a version known and point the channel to it; with a share, try it on so many of the agents first.
+        """Publish a version and point the channel to it; with a share, point a canary of that share of agents first.
 
-        Weights above 512 KiB go to the storage, and a reference to them on the topic. Raises ConfigError where there is
-        none.
+        Weights above 512 KiB go to the blob store, and a reference to them on the topic. Raises ConfigError without
+        one.
 
-        known: what `published` said when this was decided (without it: what is said now). Raises ChannelMoved when a
-            channel was moved since then; the version is known then, and nobody runs it.
+        known: result of `published` at the time of the decision (by default the state now). Raises ChannelMoved if a
+            channel was moved since then; the version is published then, and no agent runs it.
         """
-        known = known or await self._known(manifest.tenant)
+        known = known or await self._read_all(manifest.tenant)
         signed = self._key.sign(manifest)
         if len(weights) > MAX_INLINE_BYTES:
             reference = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
@@ -162,43 +167,42 @@ class AdapterPublisher:
         try:
             return await self._point(known, version, reason, channel=channel, share=share)
         except ChannelMoved:
-            # The newest record of the channel is now one that nobody follows, and it is the one that compaction keeps.
-            await self._insist(known.tenant, _as_it_is)
+            # The newest record of the channel is now one that no reader follows, and compaction keeps that one.
+            await self._move_stable(known.tenant, _unchanged)
             raise
 
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
     ) -> AdapterPointer:
-        """Point the channel to an older version, given by its hash or the beginning of it; a canary ends with that.
+        """Point the channel to an older version, given by its hash or the beginning of it. This ends a canary.
 
-        pinned: the trainer then leaves the channel alone, until it is pointed elsewhere.
+        pinned: the trainer does not move the channel until it is unpinned.
 
-        Raises ConfigError when no such version, or more than one, is published.
+        Raises ConfigError if no such version, or more than one, is published.
         """
-        return await self._insist(tenant, lambda registry: (_one_of(registry, version), reason, pinned))
+        return await self._move_stable(tenant, lambda registry: (_find_version(registry, version), reason, pinned))
 
     async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:
-        """Let the trainer move the channel again. Raises ConfigError when there is no channel yet."""
-        return await self._insist(tenant, lambda registry: (_as_it_is(registry)[0], reason, False))
+        """Let the trainer move the channel again. Raises ConfigError if there is no channel yet."""
+        return await self._move_stable(tenant, lambda registry: (_unchanged(registry)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
-        """Let nobody run a version any more. If it is the channel's, the newest other one takes its place; None if none
-        is left.
+        """Revoke a version: no agent runs it any more. If it is the channel's, the newest other one takes its place.
 
-        Raises ConfigError when no such version, or more than one, is published.
+        Returns None if no version is left. Raises ConfigError if no such version, or more than one, is published.
         """
-        registry = await self._known(tenant)
-        version = _one_of(registry, version)
+        registry = await self._read_all(tenant)
+        version = _find_version(registry, version)
         await self._revoke(tenant, "version", version, reason)
         if registry.canary is None and (registry.pointer is None or registry.pointer.version != version):
             return registry.pointer
         left = sorted((m for m in registry.versions.values() if m.version != version), key=lambda m: m.ordinal)
         stable = registry.pointer.version if registry.pointer and registry.pointer.version != version else None
         target = stable or (left[-1].version if left else None)
-        return None if target is None else await self._insist(tenant, lambda _: (target, reason, False))
+        return None if target is None else await self._move_stable(tenant, lambda _: (target, reason, False))
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
-        """Let no agent believe a signing key any more, nor what it signed. Raises ConfigError for the own key."""
+        """Revoke a signing key and all that it signed. Raises ConfigError for the publisher's own key."""
         if key_id == self._key.key_id:
             raise ConfigError("a key cannot revoke itself: sign with the one that takes its place")
         await self._revoke(tenant, "key", key_id, reason)
@@ -210,11 +214,11 @@ class AdapterPublisher:
             self._store.revoke(tenant, kind, what, signed)
         await self._send(tenant, "adapters.pointers", revocation.key, signed)
 
-    async def refill(self, tenant: str) -> int:
-        """Send a broker what the store holds and it has lost; returns the number of versions sent."""
+    async def restore(self, tenant: str) -> int:
+        """Send the broker the versions of the store that it has lost; return their number."""
         if self._store is None:
             return 0
-        there = await self._on_topics(tenant)
+        there = await self._read_topics(tenant)
         for document in self._store.revocations(tenant):
             revocation = verify_revocation(document, self._trusted)
             await self._send(tenant, "adapters.pointers", revocation.key, document)
@@ -230,17 +234,19 @@ class AdapterPublisher:
                 await self._send(tenant, "adapters.pointers", pointer.key, signed)
         return len(missing)
 
-    async def _on_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView:
+    async def _read_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView:
         registry = RegistryView(tenant, self._trusted)
         names = {topic(tenant, name): name for name in kinds}
         for record in await read_to_end(self._bootstrap, names, self._timeout_seconds):
-            _offer(registry, names[record.topic], record.key or b"", record.value)
+            _take(registry, names[record.topic], record.key or b"", record.value)
         return registry
 
-    async def _insist(self, tenant: str, decide: Callable[[RegistryView], tuple[str, str, bool]]) -> AdapterPointer:
-        """Move the stable channel to what `decide` says of it (version, reason, pinned), whoever else moves it meanwhile."""
+    async def _move_stable(
+        self, tenant: str, decide: Callable[[RegistryView], tuple[str, str, bool]]
+    ) -> AdapterPointer:
+        """Move the stable channel to (version, reason, pinned) of `decide`; decide again if another one moves it."""
         while True:
-            registry = await self._known(tenant)
+            registry = await self._read_all(tenant)
             version, reason, pinned = decide(registry)
             with contextlib.suppress(ChannelMoved):
                 return await self._point(registry, version, reason, pinned=pinned)
@@ -259,7 +265,7 @@ class AdapterPublisher:
         pointer = AdapterPointer(ADAPTER, channel, known.tenant, version, known.epoch + 1, reason, now, share, pinned)
         signed = self._key.sign(pointer)
         await self._send(known.tenant, "adapters.pointers", pointer.key, signed)
-        there = await self._on_topics(known.tenant, ("adapters.pointers",))
+        there = await self._read_topics(known.tenant, ("adapters.pointers",))
         followed = there.canary if channel == CANARY else there.pointer
         if followed is None or (followed.epoch, followed.version, followed.pinned) != (pointer.epoch, version, pinned):
             raise ChannelMoved(f"the channel {channel} of tenant {known.tenant} was moved while it was being moved")
@@ -268,9 +274,9 @@ class AdapterPublisher:
         return pointer
 
     async def _forget_old(self, registry: RegistryView, newest: AdapterManifest) -> None:
-        """Compaction never drops a key by itself, and every version is a key of its own."""
+        """Delete old versions: every version is a key of its own, and compaction never drops a key by itself."""
         others = (manifest for manifest in registry.versions.values() if manifest.version != newest.version)
-        for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - KEPT_VERSIONS]:
+        for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - self._kept_versions]:
             if manifest.version != newest.parent:
                 await self._send(registry.tenant, "adapters.manifests", manifest.key, None)
                 await self._send(registry.tenant, "adapters.weights", manifest.version.encode(), None)
@@ -288,21 +294,21 @@ class AdapterPublisher:
             raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
 
 
-def _one_of(registry: RegistryView, version: str) -> str:
+def _find_version(registry: RegistryView, version: str) -> str:
     matching = [known for known in registry.versions if known.startswith(version)]
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
     return matching[0]
 
 
-def _as_it_is(registry: RegistryView) -> tuple[str, str, bool]:
+def _unchanged(registry: RegistryView) -> tuple[str, str, bool]:
     pointer = registry.pointer
     if pointer is None:
         raise ConfigError("nothing is published that could be pinned")
     return pointer.version, pointer.reason, pointer.pinned
 
 
-def _offer(registry: RegistryView, name: str, key: bytes, value: bytes | None) -> None:
-    # What every agent would refuse is no version of ours: it does not count.
+def _take(registry: RegistryView, name: str, key: bytes, value: bytes | None) -> None:
+    # Every agent would refuse it, so it does not count as a version.
     with contextlib.suppress(AdapterRefused):
         registry.take(name, key, value)

@@ -206,7 +206,7 @@ class Metrics(MetricTable):
         Counter,
         "lore",
         "Memory items not written because no agent should recall them. Beside the items written it gives the junk "
-        "rate; worry when it passes a fifth: tools report errors without content, or a distiller was changed for the worse.",
+        "rate; worry when it passes a fifth: tools report empty errors, or a distiller was changed for the worse.",
         ("reason",),
     )
     tool_calls = MetricSpec(

@@ -27,7 +27,7 @@ from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port
 from streams.embedded.child import Child
-from streams.offline.republish import refill
+from streams.offline.republish import restore_topics
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Stack:
         for name in workers:
             await self._launch_role("worker", name, logs)
         await self._answering(milvus)
-        await refill(self.settings)
+        await restore_topics(self.settings)
         await asyncio.gather(*(self._ready(name) for name in workers))
         if self._trainer:
             await self._launch_role("trainer", "trainer", logs)

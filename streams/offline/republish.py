@@ -1,4 +1,4 @@
-"""Bringing the compacted topics to what lasts: Milvus' rows, and the folder of published adapters."""
+"""Publish the rows of Milvus and the folder of published adapters to the compacted topics again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from streams.stage.base import Outgoing
 
 CHUNK = 1_000
 LORE = ("patterns", "items")
-# How often rows are looked at again while workers write, and how long after. A worker may have published a newer row between
-# our look at it and our sending: without a second look agents would keep the older one.
+# Number of passes over the rows while workers write, and the pause between two. A worker may publish a newer row
+# between our reading and our sending it: without a second pass agents would keep the older one.
 PASSES = 3
 PASS_SECONDS = 1.0
 OPEN_SECONDS = 20.0
@@ -28,28 +28,28 @@ OPEN_PAUSE_SECONDS = 0.2
 Place = tuple[str, str, str]  # tenant, topic, key
 
 
-async def refill(settings: Settings) -> int:
+async def restore_topics(settings: Settings) -> int:
     """Fill the topics of a fresh broker with all patterns, memory items and adapters of the tenants.
 
-    Returns how many patterns and items.
+    Returns the number of patterns and items.
 
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
-    store = MilvusStore.from_settings(settings, Metrics("refill"))
+    store = MilvusStore.from_settings(settings, Metrics("republish"))
     try:
         await _open(store)
         count = await republish(settings, store, passes=1)
         async with AdapterPublisher.from_settings(settings) as publisher:
             for tenant in settings.tenants:
-                await publisher.refill(tenant)
+                await publisher.restore(tenant)
     finally:
         await store.close()
     return count
 
 
 async def _open(store: MilvusStore) -> None:
-    """Workers that start at the same time may be creating the collections, and who comes second is refused for a moment."""
+    """Open the store. Retries while workers that start at the same time create the collections."""
     clock = SystemClock()
     deadline = clock.monotonic() + OPEN_SECONDS
     while True:
@@ -63,9 +63,9 @@ async def _open(store: MilvusStore) -> None:
 
 
 async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES) -> int:
-    """Publish every pattern and item whose topic says something else than its row, and delete those without a row.
+    """Publish every pattern and item whose topic differs from its row, and delete those without a row.
 
-    Returns how many records that took.
+    Returns the number of records sent.
 
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
@@ -88,7 +88,7 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
 
 
 async def _publish(producer: BatchProducer, store: MilvusStore, settings: Settings, known: dict[Place, int]) -> int:
-    """One pass; `known` is brought to what the topics say after it."""
+    """Make one pass, and update `known` to the topics after it."""
     seen: set[Place] = set()
     chunk: list[Outgoing] = []
     count = 0
@@ -114,12 +114,12 @@ async def _lore(store: MilvusStore, tenants: Iterable[str]) -> AsyncIterator[Out
     for tenant in tenants:
         for collection in LORE:
             async for row in store.rows(collection, tenant, "body"):
-                if row["body"]:  # an item that still lacks a side is kept for its state only
+                if row["body"]:  # an incomplete item is stored for its state only
                     yield Outgoing(tenant, collection, row["id"].partition("/")[2], row["body"].encode())
 
 
 async def _on_topics(settings: Settings) -> dict[Place, int]:
-    """Hash of the value of every key on the lore topics now."""
+    """Return the hash of the value of every key on the lore topics."""
     known: dict[Place, int] = {}
     async with observer(settings.broker) as reader:
         names = [topic(tenant, name) for tenant in settings.tenants for name in LORE]

@@ -1,4 +1,4 @@
-"""Judgments as they lie on the log: those of a record, and the newest before an offset."""
+"""Read judgments from the log: those of a record, and the newest before an offset."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class Judged(NamedTuple):
-    """A judged session and where it lies on `judgments`."""
+    """A judged session and its position on `judgments`."""
 
     judgment: Judgment
     place: Place
 
 
 def judgments_of(record: ConsumerRecord) -> list[Judged]:
-    """The judgments of a record, each with its place.
+    """Return the judgments of a record, each with its position.
 
-    What is none is left out: the stage before made it, and a trainer must not stop for it.
+    Skips invalid values: a trainer must not stop for a fault of the stage before.
     """
     try:
         parts = split(record.value or b"")
@@ -45,13 +45,14 @@ def judgments_of(record: ConsumerRecord) -> list[Judged]:
 
 
 async def newest_before(broker: str, offsets: Mapping[TopicPartition, int], most: int) -> list[Judged]:
-    """The newest judgments before each partition's offset, at most `most` of each; a partition's follow each other in order.
+    """Return the newest judgments before each partition's offset, at most `most` of each, in the order of the
+    partition.
 
     Raises BrokerUnavailable.
     """
     async with observer(broker) as reader:
         ends = await end_offsets(reader, offsets)
-        # A log that was made anew is shorter than what was committed of the old one.
+        # A log that was created again may be shorter than the committed offset of the old one.
         until = {partition: min(offsets[partition], end) for partition, end in ends.items()}
         newest: dict[TopicPartition, deque[Judged]] = {}
         for partition, begin in (await reader.beginning_offsets(list(until))).items():

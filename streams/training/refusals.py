@@ -1,7 +1,7 @@
-"""What agents refused of the adapter topics, counted where it can be alerted on: an agent exports no metrics.
+"""Count the adapter versions that agents refused, as a metric to alert on: agents export no metrics.
 
-Agents tell on `adapters.acks` what came of a version, and the trainer reads along, from where the topics end when it starts: what was
-refused before it is told by `fleetlore adapters show`.
+Agents report on `adapters.acks` whether they run a version. The trainer follows these topics from their end at its
+start. `fleetlore adapters show` lists earlier refusals.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 
-# Nothing hurries, and each fetch that waits costs the broker something.
+# Refusals are not urgent, and each waiting fetch costs the broker some work.
 FETCH_WAIT_MS = 2_000
-# Those of `AdapterRefused`. Whoever may write acks must not be able to make series of what comes to his mind.
+# The reasons of `AdapterRefused`. They bound the values of the label: clients control the acks.
 REASONS = frozenset(
     [
         "foreign",
@@ -36,16 +36,16 @@ REASONS = frozenset(
         "unreachable",
     ]
 )
-FINE = frozenset({"applied", "revoked"})
+ACCEPTED = frozenset({"applied", "revoked"})
 
 
 def refusal_of(ack: bytes | None) -> str | None:
-    """The reason that an ack gives for a refusal, `other` where it is none of ours; None where nothing was refused."""
+    """Return the reason of a refusal, `other` if it is unknown; None for an ack of no refusal."""
     try:
         result = orjson.loads(ack or b"null")["result"]
     except (orjson.JSONDecodeError, TypeError, KeyError):
         return None
-    if not isinstance(result, str) or result in FINE:
+    if not isinstance(result, str) or result in ACCEPTED:
         return None
     return result if result in REASONS else "other"
 
@@ -53,7 +53,7 @@ def refusal_of(ack: bytes | None) -> str | None:
 async def count_refusals(
     settings: Settings, tenants: Iterable[str], metrics: Metrics, fetch_wait_ms: int = FETCH_WAIT_MS
 ) -> None:
-    """Count until cancelled, also over outages of the broker."""
+    """Count until cancelled, across outages of the broker."""
 
     async def count(fetched: Fetched) -> None:
         for record in (record for records in fetched.values() for record in records):

@@ -1,4 +1,4 @@
-"""One tenant's adapters: from judgments that were read to versions in service, and how far the log is done with that."""
+"""Train the adapters of one tenant: from judgments to versions in service, and the offsets to commit."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Sessions offered to the learner ahead of its updates; the others wait where they cost nothing.
+# Updates' worth of sessions offered to the learner ahead of time; the others wait in the backlog, where they cost
+# nothing.
 OFFERED_UPDATES = 2
 MOST_WAITING = 1_024
 PUBLISH_ATTEMPTS = 8
 
 
 class TenantTrainer:
-    """Feeds a tenant's learner, and brings what passes its gate into service, after a trial where there is one.
+    """Feeds a tenant's learner and publishes the candidates that pass its gate, after a canary trial if one is set.
 
     Attributes:
         name: topic of its judgments.
@@ -62,17 +63,17 @@ class TenantTrainer:
         self._ordinal = 0
         self._offered_from: dict[int, int] = {}  # by partition: first offset since the version in service
         self._read_to: dict[int, int] = {}
-        self._offered: dict[str, Place] = {}  # sessions that the learner was given, until they are learned
+        self._offered: dict[str, Place] = {}  # sessions offered to the learner and not learned yet
         self._trial: tuple[CanaryTrial, bytes, AdapterManifest] | None = None
 
     async def resume(self) -> None:
-        """Continue from what the channel points to."""
+        """Continue from the version that the channel points to."""
         published = await self._publisher.published(self._tenant)
         self._ordinal = max((m.ordinal for m in published.versions.values()), default=0)
         self._learner.skip_learned(published.versions.values())
         running = published.complete()
         if published.canary is not None and running is not None:
-            # Who counted its sessions is gone, and a canary that nobody watches must not go on.
+            # The trainer that counted its sessions is gone; a canary must not run without one.
             with contextlib.suppress(ChannelMoved):
                 await self._publisher.move(published, running[1].version, "the trial was interrupted")
             running = (await self._publisher.published(self._tenant)).complete()
@@ -88,7 +89,7 @@ class TenantTrainer:
         self._learner.restore(sessions)
 
     def take(self, record: ConsumerRecord) -> None:
-        """Keep the judgments of a record until it is their turn."""
+        """Add the judgments of a record to the backlog."""
         self._metrics.received_records(record.topic).inc()
         self._offered_from.setdefault(record.partition, record.offset)
         for judged in judgments_of(record):
@@ -100,9 +101,9 @@ class TenantTrainer:
         self._read_to[record.partition] = record.offset + 1
 
     async def learn(self) -> bool:
-        """An update and a candidate, if they are due. Whether more of the log is done with now.
+        """Make an update and a candidate, if they are due; return whether there are offsets to commit.
 
-        Raises BrokerUnavailable when the broker stays away while a version is published.
+        Raises BrokerUnavailable if the broker stays away while a version is published.
         """
         learner, now = self._learner, self._clock.monotonic
         while self._backlog and len(learner.waiting) < OFFERED_UPDATES * learner.config.new_sessions:
@@ -116,18 +117,18 @@ class TenantTrainer:
             if losses is not None:
                 self._metrics.trainer_updates().inc(losses.steps)
                 self._metrics.trainer_step_duration().observe((now() - began) / losses.steps)
-            log.info("tenant %s: %s", self._tenant, losses or "nobody is believed who waited to be learned from")
+            log.info("tenant %s: %s", self._tenant, losses or "no update: all waiting agents are distrusted")
         if self._trial is not None or not learner.candidate_due(now()):
             return False
         candidate = await asyncio.to_thread(learner.candidate)
         self._metrics.gate_decisions(candidate.report.reason).inc()
-        log.info("tenant %s: the gate says %s %s", self._tenant, candidate.report.reason, candidate.report.figures)
+        log.info("tenant %s: the gate decided %s %s", self._tenant, candidate.report.reason, candidate.report.figures)
         if candidate.report.passed:
             await self._publish(candidate)
         return (candidate.report.passed or candidate.dropped) and self._trial is None
 
     async def end_trial(self) -> bool:
-        """End the trial of a canary when its sessions, or the time, have decided. Whether more of the log is done with now."""
+        """End a canary's trial once its sessions or its time decide; return whether there are offsets to commit."""
         if self._trial is None:
             return False
         trial, weights, manifest = self._trial
@@ -135,7 +136,7 @@ class TenantTrainer:
         if decision == "waiting":
             return False
         self._trial = None
-        log.info("tenant %s: the trial says %s %s", self._tenant, decision, trial.counts)
+        log.info("tenant %s: the canary trial decided %s %s", self._tenant, decision, trial.counts)
         self._metrics.gate_decisions(f"canary_{decision}").inc()
         published = await self._publisher.published(self._tenant)
         promoted = decision == "promote"
@@ -143,20 +144,18 @@ class TenantTrainer:
         reason = "promoted after its trial" if promoted else "the trial was lost"
         try:
             if published.canary is None or published.canary.version != trial.canary:
-                raise ChannelMoved(
-                    "somebody pointed the channel elsewhere while it was tried: that is the decision then"
-                )
+                raise ChannelMoved("the channel was pointed elsewhere during the trial: that decision counts")
             await self._publisher.move(published, version, reason)
         except ChannelMoved:
             promoted, published = False, await self._publisher.published(self._tenant)
         if promoted:
-            self._in_service(weights, manifest)
+            self._set_in_service(weights, manifest)
         else:
             self._follow(published)
         return True
 
     def done(self) -> dict[TopicPartition, int]:
-        """Offsets to commit: up to what was read, or to the first session of a partition that still waits to be learned."""
+        """Return the offsets to commit: the end of what was read, or the first session that still waits."""
         waiting = set(self._learner.waiting)
         self._offered = {session: place for session, place in self._offered.items() if session in waiting}
         offsets = dict(self._read_to)
@@ -175,7 +174,7 @@ class TenantTrainer:
             self._follow(published)
             return
         if running is not None and published.revoked(running):
-            # Nothing took its place. A child holds all that its parent learned, and agents would run that again.
+            # No other version took its place. A child would bring back all that the revoked parent learned.
             log.warning("tenant %s begins again from the base: %s is revoked", self._tenant, running[:12])
             learner.restart()
             return
@@ -198,20 +197,18 @@ class TenantTrainer:
             from models.promotion.canary import CanaryTrial
 
             self._trial = CanaryTrial(manifest.version, running, self._clock.monotonic()), candidate.weights, manifest
-            log.info(
-                "tenant %s: %s is tried on %.0f %% of the agents", self._tenant, manifest.version[:12], 100 * share
-            )
+            log.info("tenant %s: %s runs on %.0f %% of agents", self._tenant, manifest.version[:12], 100 * share)
             return
-        self._in_service(candidate.weights, manifest)
+        self._set_in_service(candidate.weights, manifest)
 
     def _follow(self, published: RegistryView) -> None:
-        """Go on from what the channel points to: a child of a version that was withdrawn must not undo that."""
+        """Continue from the channel's version: a child of a withdrawn version must not undo the withdrawal."""
         pointed = published.complete()
         if pointed is not None:
-            log.warning("tenant %s goes on from %s, the candidate is dropped", self._tenant, pointed[1].version[:12])
+            log.warning("tenant %s continues from %s; the candidate is dropped", self._tenant, pointed[1].version[:12])
             self._learner.resume(*pointed)
 
-    def _in_service(self, weights: bytes, manifest: AdapterManifest) -> None:
+    def _set_in_service(self, weights: bytes, manifest: AdapterManifest) -> None:
         self._learner.resume(weights, manifest)
         self._offered_from = {}
         self._metrics.adapters_published("ok").inc()

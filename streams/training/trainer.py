@@ -1,11 +1,11 @@
-"""The role `trainer`: judgments in, signed adapter versions out. Run one per tenant.
+"""Run the role `trainer`: judgments in, signed adapter versions out. Run one per tenant.
 
-It takes a bounded share of a core. Where more sessions are judged than it can learn with that, it learns a sample in which
+It takes a bounded share of a core. If more sessions are judged than it can learn with that, it learns a sample in which
 agents take turns (`streams.training.backlog`), and the rest counts as read.
 
-Offsets are committed only after a version is published, or after its candidate was dropped and its sessions stay in the
-log for the replay buffer; never past a session that waits to be learned. So a trainer that is killed continues from the
-last published version and learns again what no version holds yet.
+Offsets are committed after a version is published, or after its candidate was dropped and its sessions stay in the log
+for the replay buffer; never past a session that waits to be learned. So a killed trainer continues from the last
+published version and learns again what no version holds yet.
 """
 
 from __future__ import annotations
@@ -42,29 +42,33 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of a tenant: a fifth of them is held out, and fills that buffer of 400. Records were no bound, for one holds up to a hundred.
+# Sessions of a tenant to read again at the start: a fifth of them is held out and fills that buffer of 400. Records
+# would be no bound, because one holds up to a hundred sessions.
 RECALLED_SESSIONS = 2_000
 BURST_SECONDS = 5.0
 AUTOGROUP = Path("/proc/self/autogroup")
-# A member that leaves its group by word and not by silence gives its partitions away at once.
+# A member that leaves its group explicitly frees its partitions at once.
 LEAVE_SECONDS = 10.0
-NICENESS = 19  # learning never takes the time of what is waited for
+# Training must not delay the workers.
+NICENESS = 19
 
 
 async def run_trainer(
     settings: Settings, *, cadence: Cadence | None = None, config: TrainerConfig | None = None, niceness: int = NICENESS
 ) -> None:
-    """Train until SIGTERM or SIGINT, then return; see `streams.runtime.lifecycle`. An update or a candidate that does not end in time
-    is given up, and its sessions are learned again by the next trainer. It goes on in its thread: end the process then.
+    """Train until SIGTERM or SIGINT, then return; see `streams.runtime.lifecycle`.
 
-    Raises ConfigError without a signing key, ModelUnavailable without the base, BrokerUnavailable when the broker stays
+    An update or a candidate that does not end in time is dropped, and the next trainer learns its sessions again. Its
+    thread goes on, so end the process then.
+
+    Raises ConfigError without a signing key, ModelUnavailable without the base, BrokerUnavailable if the broker stays
     away while a version is published.
     """
-    # Learning can wait; the workers on the same cores cannot. That begins with importing torch and peft, which takes
-    # seconds of CPU, so neither is imported before this line.
+    # Training can wait; the workers on the same cores cannot. Importing torch and peft takes seconds of CPU already, so
+    # neither is imported before this line.
     os.nice(niceness)
     with contextlib.suppress(OSError):
-        # Where Linux groups processes by session, a nice value counts within the session only, and each role is one.
+        # If Linux groups processes by session, a nice value counts within the session only, and each role is one.
         AUTOGROUP.write_text(str(niceness))
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
@@ -75,7 +79,7 @@ async def run_trainer(
     from models.adapter.learner import Learner
     from models.adapter.private import PrivacyConfig
 
-    torch.set_num_threads(1)  # more of them would spin while others need the cores
+    torch.set_num_threads(1)  # more threads would spin while other processes need the cores
     metrics, health = Metrics("trainer"), Readiness("broker")
     base, encoder = load_base(settings.base), shared_encoder()
     privacy = None
@@ -93,7 +97,7 @@ async def run_trainer(
             try:
                 await asyncio.wait_for(running, settings.drain_seconds)
             except TimeoutError:
-                log.warning("what was being learned did not end within %.0f s", settings.drain_seconds)
+                log.warning("an update or a candidate did not end within %.0f s", settings.drain_seconds)
             for each in (stopping, counting):
                 each.cancel()
     finally:
@@ -101,7 +105,7 @@ async def run_trainer(
 
 
 class TrainerRole:
-    """Moves judgments to the tenants' adapter lines, and commits what they are done with."""
+    """Passes judgments to the trainers of the tenants, and commits their offsets."""
 
     def __init__(
         self,
@@ -116,26 +120,26 @@ class TrainerRole:
         self._metrics = metrics
         self._health = health
         self._clock = clock or SystemClock()
-        lines = (
+        trainers = (
             TenantTrainer(tenant, learner, publisher, settings, metrics, self._clock)
             for tenant, learner in learners.items()
         )
-        self._lines = {line.name: line for line in lines}
+        self._trainers = {trainer.name: trainer for trainer in trainers}
         self._budget = CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read, learn and publish until `stop` is set."""
         consumer = make_consumer(
             self._settings.broker,
-            *self._lines,
+            *self._trainers,
             group=f"{self._settings.group}.trainer",
             fetch_max_wait_ms=self._settings.fetch_wait_ms,
             session_timeout_ms=int(self._settings.session_timeout_seconds * 1000),
             heartbeat_interval_ms=int(heartbeat_seconds(self._settings.session_timeout_seconds) * 1000),
         )
         async with connected(consumer, LEAVE_SECONDS):
-            for line in self._lines.values():
-                await line.resume()
+            for trainer in self._trainers.values():
+                await trainer.resume()
             while not consumer.assignment() and not stop.is_set():
                 await asyncio.sleep(0.05)
             await self._recall(consumer)
@@ -144,12 +148,12 @@ class TrainerRole:
                 self._health.beat()
                 for partition, records in (await consumer.getmany(timeout_ms=POLL_MS)).items():
                     for record in records:
-                        self._lines[partition.topic].take(record)
-                for line in self._lines.values():
+                        self._trainers[partition.topic].take(record)
+                for trainer in self._trainers.values():
                     affordable = self._budget.affords(self._clock.monotonic(), time.process_time())
-                    learned = affordable and await line.learn()
-                    if await line.end_trial() or learned:
-                        await self._commit(consumer, line)
+                    learned = affordable and await trainer.learn()
+                    if await trainer.end_trial() or learned:
+                        await self._commit(consumer, trainer)
 
     async def _recall(self, consumer: AIOKafkaConsumer) -> None:
         """Fill the buffers again with the newest sessions before the committed offsets, as many of each partition."""
@@ -157,13 +161,13 @@ class TrainerRole:
         committed = {partition: offset for partition, offset in known.items() if offset}
         partitions = Counter(partition.topic for partition in committed)
         for name, count in partitions.items():
-            of_line = {partition: offset for partition, offset in committed.items() if partition.topic == name}
-            sessions = await newest_before(self._settings.broker, of_line, max(1, RECALLED_SESSIONS // count))
+            of_topic = {partition: offset for partition, offset in committed.items() if partition.topic == name}
+            sessions = await newest_before(self._settings.broker, of_topic, max(1, RECALLED_SESSIONS // count))
             # On a thread, so that the consumer's heartbeats go on: a session takes a millisecond.
-            await asyncio.to_thread(self._lines[name].recall, sessions)
+            await asyncio.to_thread(self._trainers[name].recall, sessions)
 
-    async def _commit(self, consumer: AIOKafkaConsumer, line: TenantTrainer) -> None:
-        mine = {partition: offset for partition, offset in line.done().items() if partition in consumer.assignment()}
+    async def _commit(self, consumer: AIOKafkaConsumer, trainer: TenantTrainer) -> None:
+        mine = {partition: offset for partition, offset in trainer.done().items() if partition in consumer.assignment()}
         if not mine:
             return
         try:

@@ -1,4 +1,4 @@
-"""A tenant's line of adapters on a real broker: a version is tried on a share of the agents, and evidence, or a person, decides."""
+"""A tenant's trainer on a real broker: a canary runs on a share of the agents, and evidence or a person decides."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ EASY = GateConfig(
 )
 
 
-class Tried(NamedTuple):
-    """A line whose second version is on trial."""
+class OnTrial(NamedTuple):
+    """A trainer whose second version is on trial."""
 
-    line: TenantTrainer
+    trainer: TenantTrainer
     learner: Learner
     publisher: AdapterPublisher
     settings: Settings
@@ -67,7 +67,7 @@ class Tried(NamedTuple):
     def end_sessions(self, version: str, label: Label) -> None:
         """So many sessions that ran with a version ended."""
         step = call("grep", adapter=version)
-        self.line.take(
+        self.trainer.take(
             record([judgment(step, label=label, session=f"{version[:8]}-{label}-{n}") for n in range(PAIRS)], offset=99)
         )
 
@@ -84,22 +84,22 @@ def record(judgments: list[Judgment], offset: int) -> ConsumerRecord:
 
 
 @pytest.fixture
-async def tried(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> AsyncIterator[Tried]:
+async def tried(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> AsyncIterator[OnTrial]:
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "judgments", partitions=1)
     create_signing_key(tmp_path / "key")
     settings = Settings(broker=broker.address, tenants=(tenant,), signing_key=str(tmp_path / "key"), canary_share=0.5)
     clock, learner = FakeClock(), quick_learner(tenant)
     async with AdapterPublisher.from_settings(settings, clock) as publisher:
-        line = TenantTrainer(tenant, learner, publisher, settings, Metrics("trainer"), clock)
+        trainer = TenantTrainer(tenant, learner, publisher, settings, Metrics("trainer"), clock)
         judgments = list(world_judgments(0, 200, tenant=tenant))
         for offset in range(20):
-            line.take(record(judgments[10 * offset : 10 * offset + 10], offset))
+            trainer.take(record(judgments[10 * offset : 10 * offset + 10], offset))
         while (known := await publisher.published(tenant)).canary is None:
             clock.advance(1.0)
-            await line.learn()
+            await trainer.learn()
         assert known.pointer is not None
         assert known.canary is not None
-        yield Tried(line, learner, publisher, settings, clock, known.pointer.version, known.canary.version)
+        yield OnTrial(trainer, learner, publisher, settings, clock, known.pointer.version, known.canary.version)
 
 
 def running(learner: Learner) -> str:
@@ -107,47 +107,49 @@ def running(learner: Learner) -> str:
     return learner.running[1].version
 
 
-async def test_a_version_under_which_sessions_end_better_is_promoted(tried: Tried) -> None:
-    assert not await tried.line.end_trial()
+async def test_a_version_under_which_sessions_end_better_is_promoted(tried: OnTrial) -> None:
+    assert not await tried.trainer.end_trial()
     tried.end_sessions(tried.canary, "success")
     tried.end_sessions(tried.stable, "failure")
-    assert await tried.line.end_trial()
+    assert await tried.trainer.end_trial()
     assert await tried.channels() == {"stable": tried.canary}
     assert running(tried.learner) == tried.canary
 
 
-async def test_a_version_under_which_sessions_end_worse_is_taken_back(tried: Tried) -> None:
+async def test_a_version_under_which_sessions_end_worse_is_taken_back(tried: OnTrial) -> None:
     tried.end_sessions(tried.canary, "failure")
     tried.end_sessions(tried.stable, "success")
-    assert await tried.line.end_trial()
+    assert await tried.trainer.end_trial()
     assert await tried.channels() == {"stable": tried.stable}
     assert running(tried.learner) == tried.stable
 
 
-async def test_a_trial_without_sessions_is_lost_when_its_time_is_up(tried: Tried) -> None:
+async def test_a_trial_without_sessions_is_lost_when_its_time_is_up(tried: OnTrial) -> None:
     tried.clock.advance(TrialConfig().patience_seconds - 60)
-    assert not await tried.line.end_trial()
+    assert not await tried.trainer.end_trial()
     tried.clock.advance(61)
-    assert await tried.line.end_trial()
+    assert await tried.trainer.end_trial()
     assert await tried.channels() == {"stable": tried.stable}
 
 
-async def test_nothing_is_committed_and_nothing_published_while_a_version_is_tried(tried: Tried) -> None:
+async def test_nothing_is_committed_and_nothing_published_while_a_version_is_tried(tried: OnTrial) -> None:
     tried.clock.advance(60)
-    assert not await tried.line.learn()
+    assert not await tried.trainer.learn()
     assert await tried.channels() == {"stable": tried.stable, "canary": tried.canary}
 
 
-async def test_what_a_person_decides_meanwhile_ends_the_trial(tried: Tried) -> None:
+async def test_what_a_person_decides_meanwhile_ends_the_trial(tried: OnTrial) -> None:
     await tried.publisher.rollback(tried.settings.tenants[0], tried.stable)
     tried.end_sessions(tried.canary, "success")
     tried.end_sessions(tried.stable, "failure")
-    assert await tried.line.end_trial()
+    assert await tried.trainer.end_trial()
     assert await tried.channels() == {"stable": tried.stable}
     assert running(tried.learner) == tried.stable
 
 
-async def test_a_person_who_decides_as_the_trial_is_won_is_heard(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_persons_decision_counts_though_the_trial_is_won(
+    tried: OnTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
     move = tried.publisher.move
 
     async def overtaken(*arguments: object, **how: object) -> object:
@@ -158,28 +160,28 @@ async def test_a_person_who_decides_as_the_trial_is_won_is_heard(tried: Tried, m
     monkeypatch.setattr(tried.publisher, "move", overtaken)
     tried.end_sessions(tried.canary, "success")
     tried.end_sessions(tried.stable, "failure")
-    assert await tried.line.end_trial()
+    assert await tried.trainer.end_trial()
     assert await tried.channels() == {"stable": tried.stable}
     assert running(tried.learner) == tried.stable
 
 
-async def test_a_trainer_that_starts_again_ends_a_trial_whose_sessions_nobody_counted(tried: Tried) -> None:
-    line, learner = tried.new()
-    await line.resume()
+async def test_a_trainer_that_starts_again_ends_a_trial_whose_sessions_nobody_counted(tried: OnTrial) -> None:
+    trainer, learner = tried.new()
+    await trainer.resume()
     assert await tried.channels() == {"stable": tried.stable}
     assert running(learner) == tried.stable
 
 
-async def test_nothing_is_learned_on_from_a_version_that_is_revoked_though_no_other_is_left(tried: Tried) -> None:
+async def test_nothing_is_learned_on_from_a_version_that_is_revoked_though_no_other_is_left(tried: OnTrial) -> None:
     (tenant,) = tried.settings.tenants
     await tried.publisher.revoke(tenant, tried.canary)
     tried.clock.advance(TrialConfig().patience_seconds + 1)
-    assert await tried.line.end_trial()
+    assert await tried.trainer.end_trial()
     assert await tried.publisher.revoke(tenant, tried.stable) is None
     judgments = list(world_judgments(0, 200, seed=1, tenant=tenant))
     for offset in range(20):
-        tried.line.take(record(judgments[10 * offset : 10 * offset + 10], 100 + offset))
+        tried.trainer.take(record(judgments[10 * offset : 10 * offset + 10], 100 + offset))
     while not (versions := (await tried.publisher.published(tenant)).versions):
         tried.clock.advance(1.0)
-        await tried.line.learn()
+        await tried.trainer.learn()
     assert [manifest.parent for manifest in versions.values()] == [None]

@@ -206,7 +206,7 @@ async def test_a_killed_trainer_continues_from_its_last_version(settings: Settin
 async def test_a_restart_recalls_the_newest_sessions_and_no_more(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten sessions a record, records on two partitions in turn; of one the committed offset lies behind the end of the log."""
+    """Ten sessions a record, on two partitions in turn; one committed offset lies behind the end of the log."""
     monkeypatch.setattr("streams.training.trainer.RECALLED_SESSIONS", 30)
     recalled: list[str] = []
     monkeypatch.setattr(Learner, "recall", lambda self, judgment, place: recalled.append(judgment.trajectory.id))
@@ -323,8 +323,8 @@ async def test_a_version_is_made_again_from_the_log_though_its_trainer_was_kille
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
             await process.wait()
-        # What it did until it was dead. Manifests say nothing of that: the kill may fall between one and its pointer, and a version
-        # that nobody was pointed to is made once more by the next process.
+        # What it did until it was dead. Manifests say nothing of that: the kill may fall between one and its pointer,
+        # and a version that nobody was pointed to is made once more by the next process.
         (pointer,) = (await read_adapters(settings.broker, settings.tenants[0])).pointers
         epoch = pointer["epoch"]
         put_in_service.append(pointer["version"])
