@@ -1,7 +1,7 @@
-"""A base of a fleet's own logs: the one that ships, trained on by judged sessions of the fleet.
+"""Train a base on a fleet's own logs, starting from the shipped base.
 
-It starts from the shipped base because logs are few: what that one knows of how sessions go need not be learned again. One
-session in five, by the hash that the trainer holds sessions out by, is not learned: the figures are of these.
+Logs are few, so what the shipped base knows need not be learned again. One session in five, by the trainer's hold-out
+hash, is not learned: the figures are of these.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from models.promotion.metrics import predict
 
 @dataclass(frozen=True, slots=True)
 class OwnBase:
-    """The weights and what they are worth on the sessions that were held out.
+    """The weights, and figures on the held-out sessions.
 
     Attributes:
-        sessions, held_out_sessions: with a known end and a tool call; held out are beside those learned.
-        held_out_steps, held_out_failures: tool calls that the figures are of.
-        auroc, cross_entropy: of P(this call fails); None where the held-out calls all ended alike.
+        sessions, held_out_sessions: sessions with a known end and a tool call; learned, and held out.
+        held_out_steps, held_out_failures: tool calls behind the figures.
+        auroc, cross_entropy: of P(this call fails); None if the held-out calls all ended alike.
         shipped_auroc: of the shipped base, on the same calls.
     """
 
@@ -46,16 +46,17 @@ class OwnBase:
     cross_entropy: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Without the weights."""
+        """Everything but the weights."""
         return {name: value for name, value in asdict(self).items() if name != "data"}
 
 
 def own_base(
     trajectories: Sequence[Trajectory], encoder: StaticEncoder, shipped: Base, *, passes: int, seed: int
 ) -> OwnBase:
-    """Train a base on sessions; the same sessions (in any order), passes over them and seed give the same bytes on one thread.
+    """Train a base; the same sessions (in any order), passes and seed give the same bytes on one thread.
 
-    Raises ConfigError: fewer sessions than a batch, or their calls all worked or all failed.
+    Raises:
+        ConfigError: fewer sessions than a batch, or their calls all worked or all failed.
     """
     examples = [e for each in trajectories if (j := _judged(each)) is not None for e in examples_of(j, encoder)]
     examples.sort(key=lambda example: example.key)
@@ -82,14 +83,15 @@ def own_base(
         held_out_sessions=len({example.session for example in held_out}),
         held_out_steps=len(now.failed),
         held_out_failures=int(now.failed.sum()),
-        auroc=_known(now.auroc),
-        shipped_auroc=_known(before.auroc),
-        cross_entropy=_known(now.cross_entropy),
+        auroc=_rounded(now.auroc),
+        shipped_auroc=_rounded(before.auroc),
+        cross_entropy=_rounded(now.cross_entropy),
     )
 
 
 def own_card(made: OwnBase, shipped: Base, encoder: StaticEncoder) -> str:
-    """The card that lies beside the weights."""
+    """The card beside the weights."""
+    calls = f"{made.held_out_steps:,} calls of {made.held_out_sessions:,} sessions"
     return f"""# Base of the procedural memory, of own logs
 
 | | |
@@ -103,16 +105,16 @@ def own_card(made: OwnBase, shipped: Base, encoder: StaticEncoder) -> str:
 
 | held out, one session in five by hash | this base | the one that ships |
 | --- | --- | --- |
-| AUROC of P(this call fails), {made.held_out_steps:,} calls of {made.held_out_sessions:,} sessions | {_shown(made.auroc)} | {_shown(made.shipped_auroc)} |
+| AUROC of P(this call fails), {calls} | {_shown(made.auroc)} | {_shown(made.shipped_auroc)} |
 | cross-entropy | {_shown(made.cross_entropy)} | |
 
-Trainer and agents must have the same base: `FLEETLORE_BASE`. Adapters over another one are refused. What a base has learned can
-partly be read back from its weights: keep it where the logs may be.
+Trainer and agents must have the same base: `FLEETLORE_BASE`. Adapters over another one are refused. Part of what a base
+has learned can be read back from its weights: keep it where the logs may be.
 """
 
 
 def _judged(trajectory: Trajectory) -> Judgment | None:
-    """By the end that the log gives; a session without one teaches nothing here."""
+    """A judgment by the end that the log gives; None without one."""
     if trajectory.ending not in ("success", "failure"):
         return None
     label = trajectory.ending
@@ -122,7 +124,7 @@ def _judged(trajectory: Trajectory) -> Judgment | None:
     )
 
 
-def _known(value: float) -> float | None:
+def _rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)
 
 

@@ -64,8 +64,8 @@ class Course:
 class Learner:
     """Learns from one tenant's judgments. Not thread-safe.
 
-    `update` and `candidate` take up to a second of one core; an update on sessions of more than a hundred calls takes up
-    to twenty.
+    `update` and `candidate` take up to a second of one core; an update on sessions of more than a hundred calls takes
+    up to twenty.
 
     Attributes:
         running: weights and manifest of the version in service; None before the first one.
@@ -229,8 +229,8 @@ class Learner:
     def candidate_due(self, now: float) -> bool:
         """Whether the gate should be asked.
 
-        After one update if no version runs, if there is evidence of a gain, or if nothing has arrived for a while; after
-        `updates_per_candidate` in any case.
+        After one update if no version runs, if there is evidence of a gain, or if nothing has arrived for a while;
+        after `updates_per_candidate` in any case.
         """
         course = self.course
         if course.updates == 0:

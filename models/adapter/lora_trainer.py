@@ -1,10 +1,10 @@
-"""Contrastive LoRA updates of the procedural memory over its frozen base.
+"""Update the adapter over its frozen base: contrastive LoRA training.
 
-Loss: BCE on every step, on whether it was in vain (`models.data.ineffective`) and on the session's end, a supervised contrast over *what went wrong with which tool* (Khosla et
-al. 2020; plain success against failure makes worse signatures than no contrast at all), and on rehearsed sessions the
-squared distance to the published version's logits (Hinton et al. 2015), which is what keeps old tools known. Sessions
-weigh as `models.data.sample_weights` says.
-An update is a pure function of the adapter, the episodes and the seed: AdamW starts fresh in each.
+The loss is BCE on every step, on whether the call was ineffective (`models.data.ineffective`) and on the session's end;
+a supervised contrast over *what went wrong with which tool* (Khosla et al. 2020; plain success against failure makes
+worse signatures than no contrast); and on rehearsed sessions the squared distance to the published version's logits
+(Hinton et al. 2015), which keeps old tools known. Sessions weigh as `models.data.sample_weights` says. An update is a
+pure function of the adapter, the examples and the seed: AdamW starts fresh in each.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ from models.data.sample_weights import sample_weights
 
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
-    """How to learn. `new_sessions` and `replayed_sessions` are the halves of a batch.
+    """How to learn. Manifests hold these names, so they never change.
 
-    Each step learns from `step_sessions` windows of the batch, half of them new: as good as steps on the whole batch
-    at half the rate, for a quarter of the time. There are `steps` of them, and as many more as read `passes` times what long sessions have
-    beyond two windows: one of 120 steps has 14, of which seven steps would read one or two.
+    Each step learns from `step_sessions` windows of the batch, half of them new: as good as steps on the whole batch at
+    half the rate, for a quarter of the time. There are `steps` of them, and more to read `passes` times what long
+    sessions have beyond two windows.
+
+    Attributes:
+        new_sessions, replayed_sessions: the halves of a batch.
+        vain_weight: of the loss on ineffective calls.
     """
 
     rank: int = 8
@@ -61,7 +65,7 @@ class TrainerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Means over the steps of one update, and how many steps it had."""
+    """Means over the steps of one update, and the number of steps."""
 
     step: float
     session: float
@@ -77,7 +81,7 @@ class ContrastiveTrainer:
     def __init__(self, base: Base, config: TrainerConfig | None = None) -> None:
         self.base = base
         self.config = config or TrainerConfig()
-        # torch's own generator is global: forked, so that a trainer neither disturbs nor depends on its surroundings.
+        # torch's generator is global: forked, so that a trainer neither disturbs its surroundings nor depends on them.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
             lora = LoraConfig(
@@ -91,16 +95,17 @@ class ContrastiveTrainer:
         self._teacher: RiskNetwork | None = None
 
     def resume(self, weights: bytes) -> None:
-        """Continue from a published version, which is from now on what rehearsed sessions are held to.
+        """Continue from a published version, which becomes the teacher of rehearsed sessions.
 
-        Raises AdapterRefused when the bytes are not such an adapter.
+        Raises:
+            AdapterRefused: the bytes are no such adapter.
         """
         tensors = read_adapter(weights, self.config.rank)
         set_peft_model_state_dict(self._model, {name: tensor.float() for name, tensor in tensors.items()})
         self._teacher = merge_lora(self.base.network, tensors, self.config.scale)
 
     def weights(self) -> bytes:
-        """The adapter as it would be published: safetensors, half precision. Equal adapters give equal bytes."""
+        """The adapter as published: safetensors, half precision. Equal adapters give equal bytes."""
         tensors = get_peft_model_state_dict(self._model)
         return bytes(
             safetensors.torch.save({name: tensors[name].detach().half().contiguous() for name in sorted(tensors)})
@@ -113,9 +118,10 @@ class ContrastiveTrainer:
     def update(
         self, new: Sequence[Example], rehearsed: Sequence[Example], stale: Collection[str] = frozenset()
     ) -> Losses:
-        """A few AdamW steps on new and rehearsed episodes together. The order of either does not matter.
+        """Take AdamW steps on new and rehearsed examples together. The order of either does not matter.
 
-        stale: tools whose rules have changed since the published version: it is no teacher for their steps.
+        Args:
+            stale: tools whose rules have changed since the published version, which does not teach their steps.
         """
         fresh, old = (sorted(examples, key=lambda example: example.key) for examples in (new, rehearsed))
         examples = [*fresh, *old]
@@ -148,7 +154,7 @@ class ContrastiveTrainer:
         return Losses(*[*(totals / steps).tolist(), steps])
 
     def _rows(self, fresh: int, old: int, steps: int) -> Iterator[list[int]]:
-        """Rows of the batch for each step: shuffled piles of new and of rehearsed ones, begun again when they are through."""
+        """Rows of the batch for each step: shuffled piles of new and of rehearsed ones, refilled when empty."""
         chance = random.Random(f"{self.config.seed}/{fresh}/{old}")
         half = max(1, self.config.step_sessions // 2)
         piles: tuple[list[int], list[int]] = [], []
@@ -169,7 +175,7 @@ class ContrastiveTrainer:
         with torch.inference_mode():
             known = self._teacher(batch.vectors[rows])
         step = (reading.step[rows, 1::2] - known.step[:, 1::2].clone())[taught[rows]]
-        # At actions the session's head says whether the call is in vain, at outcomes how the session ends.
+        # At actions the session's head predicts whether the call is ineffective, at outcomes how the session ends.
         ineffective, session = (
             (reading.session[rows, first::2] - known.session[:, first::2].clone())[taught[rows]] for first in (1, 2)
         )
@@ -178,7 +184,7 @@ class ContrastiveTrainer:
 
 
 def batch_losses(reading: Reading, batch: Batch, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses of the steps, of the sessions' ends and of the contrast; each 0 where the batch has no label for it."""
+    """Losses of the steps, of the sessions' ends and of the contrast; each 0 without a label for it."""
     labelled = batch.failed != UNLABELLED
     if bool(labelled.any()):
         step = functional.binary_cross_entropy_with_logits(
@@ -204,7 +210,7 @@ def batch_losses(reading: Reading, batch: Batch, temperature: float) -> tuple[Te
 
 
 def ineffective_loss(reading: Reading, batch: Batch) -> Tensor:
-    """Of the calls of which the rest of the session tells whether they were in vain; 0 where the batch has none."""
+    """Loss of the calls that are labelled effective or ineffective; 0 without one."""
     known = batch.ineffective != UNLABELLED
     if not bool(known.any()):
         return torch.zeros(())
@@ -234,7 +240,7 @@ def supervised_contrast(
 
 
 def version_of(weights: bytes) -> str:
-    """A version is named by its weights."""
+    """The version of an adapter: the sha256 of its weights."""
     return hashlib.sha256(weights).hexdigest()
 
 
@@ -250,5 +256,5 @@ def _known_steps(examples: Sequence[Example], batch: Batch, stale: Collection[st
 
 
 def real_steps(batch: Batch) -> Tensor:
-    """(b, s): True where a step is one, False where it is padding."""
+    """(b, s): True at steps, False at padding."""
     return torch.arange(batch.failed.shape[1]).unsqueeze(0) < batch.length.unsqueeze(1)

@@ -18,9 +18,10 @@ TEMPERATURE = 0.1
 
 
 def pretrain(examples: Sequence[Example], steps: int, *, seed: int, start: RiskNetwork | None = None) -> Base:
-    """Take `steps` batches; on one thread the same episodes, steps and seed give the same base.
+    """Take `steps` batches; on one thread the same examples, steps and seed give the same base.
 
-    start: the network to begin from, which is left as it is; random weights where there is none.
+    Args:
+        start: the network to begin from, which stays as it is; random weights by default.
     """
     chance = random.Random(seed)
     with torch.random.fork_rng(devices=[]):

@@ -1,15 +1,15 @@
-"""Updates with differential privacy: DP-SGD (Abadi et al. 2016) on the adapter's parameters, by Opacus.
+"""Update with differential privacy: DP-SGD (Abadi et al. 2016) on the adapter's parameters, by Opacus.
 
-The unit is the judged session. Each step takes every session of the batch, clips what each one says to `clip_norm` and adds Gaussian
-noise of `noise` × `clip_norm`. What one session says must depend on no other, so the contrast (which compares sessions), the
-distillation and the weights by agent are left out, and of a long session one window is learned. Neighbours are logs in which one
-session is replaced by one that says nothing: that it took place is not hidden, nor how many there were.
+The unit is the judged session. Each step takes every session of the batch, clips its gradient to `clip_norm` and adds
+Gaussian noise of `noise` × `clip_norm`. A session's gradient must depend on no other, so there is no contrast, no
+distillation and no weight by agent, and one window of a long session is learned. Neighbouring logs differ in one
+session that is replaced by an empty one: that it took place is not hidden, nor how many there were.
 
-Nothing is rehearsed: a session is in one update of a lineage and in no other, and what the others make of its outcome costs it nothing
-(parallel composition, McSherry 2009). So the epsilon of the ledger is that of the costliest update, however many there were. Rehearsal
-would cost every session every update, and what a buffer of strata draws depends on what single sessions say. Epsilon
-covers the weights, not the gate's figures, which are sums over held-out sessions. Noise comes from a seed that is kept
-nowhere (torch's generator, which is no cryptographic one), so such a version cannot be made again from the log.
+Nothing is rehearsed: a session is in one update of a lineage, and other updates cost it nothing (parallel composition,
+McSherry 2009). So the ledger's epsilon is that of the costliest update. Rehearsal would cost every session every
+update, and the buffer's draws depend on single sessions. Epsilon covers the weights, not the gate's figures, which are
+sums over held-out sessions. The noise comes from a seed that is kept nowhere (torch's generator, which is not
+cryptographic), so the log cannot reproduce such a version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fleetlore.wire.adapter_manifest import PrivacyLedger, PrivateSteps
 from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig, real_steps
 from models.data.dataset import UNLABELLED, Batch, Example, collate
 
-# One long step an update: more steps on the same sessions need more noise each, and hear no more above it.
+# One long step an update: more steps on the same sessions would need more noise each.
 PRIVATE_UPDATES = TrainerConfig(learning_rate=1e-2, steps=1, replayed_sessions=0)
 
 
@@ -37,9 +37,9 @@ class PrivacyConfig:
     """How much noise.
 
     Attributes:
-        noise: multiplier: standard deviation of the noise in units of `clip_norm`; above 0.
-        clip_norm: greatest length of what one session says, over all parameters.
-        delta: of the (epsilon, delta) that the ledger states; well below 1 / sessions.
+        noise: standard deviation of the noise in units of `clip_norm`; above 0.
+        clip_norm: largest norm of one session's gradient, over all parameters.
+        delta: of the ledger's (epsilon, delta); well below 1 / sessions.
     """
 
     noise: float = 1.0
@@ -61,7 +61,9 @@ class PrivateTrainer(ContrastiveTrainer):
         privacy: PrivacyConfig | None = None,
         seed: int | None = None,
     ) -> None:
-        """seed: of the noise, for tests alone: whoever knows it can take it away."""
+        """Args:
+        seed: of the noise, for tests alone: it allows the noise to be taken away.
+        """
         super().__init__(base, config or PRIVATE_UPDATES)
         try:
             from opacus.grad_sample import GradSampleModule
@@ -82,14 +84,18 @@ class PrivateTrainer(ContrastiveTrainer):
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """What was spent of the one session that it cost most."""
+        """Privacy spent on the session that spent most."""
         epsilon = epsilon_of(self._spent, self.privacy.delta)
-        # Plain tuples: as they are read again.
+        # Plain tuples, as manifests are decoded.
         spent = tuple((steps.noise, steps.sample_rate, steps.steps) for steps in self._spent)
         return PrivacyLedger(epsilon, self.privacy.delta, self.privacy.clip_norm, spent)
 
     def take_over(self, ledger: PrivacyLedger | None) -> None:
-        """Go on from what a published version has spent. Raises ConfigError for one that was made without privacy."""
+        """Go on from what a published version has spent.
+
+        Raises:
+            ConfigError: the version was made without privacy.
+        """
         if ledger is None:
             raise ConfigError(
                 "the version in service was made without privacy, and what it learned cannot be taken back: "
@@ -100,22 +106,23 @@ class PrivateTrainer(ContrastiveTrainer):
     def update(
         self, new: Sequence[Example], rehearsed: Sequence[Example], stale: Collection[str] = frozenset()
     ) -> Losses:
-        """As many private steps as an update has. `stale` is not needed: no version teaches.
+        """Take as many private steps as an update has; `stale` is unused, since no version teaches.
 
-        Raises ConfigError where something is rehearsed.
+        Raises:
+            ConfigError: something is rehearsed.
         """
         if rehearsed:
             raise ConfigError("a private update rehearses nothing: the ledger counts one update for each session")
-        # Of a session's windows the first one comes last, and is the one that stays.
+        # The first window of a session comes last and is the one kept.
         windows = sorted(new, key=lambda example: example.key, reverse=True)
         batch = collate(list({example.session: example for example in windows}.values()))
         self._hooked.train()
         totals = torch.zeros(2)
         for _ in range(self.config.steps):
-            # Opacus reads gradients at the inputs of its layers, and warns at each step where there are none.
+            # Opacus reads gradients at the inputs of its layers and warns if there are none.
             step, session = session_losses(self._hooked(batch.vectors.requires_grad_()), batch)
             self._optimizer.zero_grad()
-            # Per session first, then summed: the mean of a batch would make one session's part depend on the others.
+            # Summed per session: a mean over the batch would make one session's part depend on the others.
             (step + session).sum().backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
             totals += torch.stack([step.mean(), session.mean()]).detach()
@@ -128,7 +135,7 @@ class PrivateTrainer(ContrastiveTrainer):
 
 
 def epsilon_of(spent: Sequence[PrivateSteps], delta: float) -> float:
-    """Epsilon of the subsampled Gaussian mechanism, by Renyi's divergence (Mironov, Talwar and Zhang 2019); 0 of nothing."""
+    """Epsilon of the subsampled Gaussian mechanism by Renyi divergence (Mironov et al. 2019); 0 of nothing."""
     from opacus.accountants import RDPAccountant
 
     accountant = RDPAccountant()
@@ -137,7 +144,7 @@ def epsilon_of(spent: Sequence[PrivateSteps], delta: float) -> float:
 
 
 def session_losses(reading: Reading, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Of each session (b,): mean loss of its labelled steps and of its end, 0 where it has no such label."""
+    """For each session (b,): mean loss of its labelled steps and of its end, 0 without such a label."""
     labelled, real = batch.failed != UNLABELLED, real_steps(batch)
     steps = functional.binary_cross_entropy_with_logits(
         reading.step[:, 1::2], batch.failed.clamp(min=0).float(), reduction="none"

@@ -1,4 +1,4 @@
-"""What a version knows its way by: signatures of the failures it learned, and the kinds of goals it learned from."""
+"""Summarise what a version knows: signatures of the failures it learned, and prototypes of its goals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def signatures_of(network: RiskNetwork, examples: Sequence[Example]) -> tuple[FailureSignature, ...]:
-    """Mean signature of each failure pattern, of those that most steps failed with; ties broken by id."""
+    """Mean signature of each of the most frequent failure patterns; ties broken by id."""
     found: dict[tuple[str, str], list[Floats]] = defaultdict(list)
     for start in range(0, len(examples), CHUNK):
         chunk = examples[start : start + CHUNK]
@@ -39,10 +39,11 @@ def signatures_of(network: RiskNetwork, examples: Sequence[Example]) -> tuple[Fa
 
 
 def goal_prototypes(examples: Sequence[Example]) -> GoalPrototypes:
-    """Centres of the goals' vectors by spherical k-means, begun with the goals that lie farthest apart.
+    """Prototypes of the goals' vectors by spherical k-means, begun with the goals that lie farthest apart.
 
-    What is another kind of goal is told by leaving kinds out: how near would those that were learned be, had their own kind not been learned?
-    Distances to their own centres would say that of goals already seen in other words, and a new task of the same tools would be strange.
+    The threshold of familiarity is measured by leaving kinds out: how similar is a goal to the other prototypes? The
+    similarity to its own prototype would describe goals already seen in other words, and make new tasks of the same
+    tools unfamiliar.
     """
     goals = np.unique(np.array([example.vectors[0] for example in examples], dtype=np.float32), axis=0)
     goals = goals[np.linalg.norm(goals, axis=1) > 0] if len(goals) else goals

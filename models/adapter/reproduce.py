@@ -125,7 +125,8 @@ def reproduce(
     base: Base,
     encoder: StaticEncoder,
 ) -> bytes:
-    """Train the manifest's batches on its parent again; the manifest is true if the sha256 of the result is its version.
+    """Train the manifest's batches on its parent again; the manifest is true if the sha256 of the result is its
+    version.
 
     Equal to the byte on a CPU with one thread, under the release of torch that the manifest names.
 

@@ -1,4 +1,4 @@
-"""The rival that must be printed beside every prediction: TF-IDF of single words with logistic regression, the same data."""
+"""Fit the baseline of every prediction: TF-IDF of single words with logistic regression, on the same data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_WORDS = 50_000
 
 
 def fit_tfidf(train: Sequence[Case], seed: int) -> Predictor:
-    """One model for each number of calls, each fitted on the training sessions that still ran then.
+    """Fit one model for each number of calls on the training sessions that still ran then.
 
     Raises:
         ModelUnavailable: the extra `[backtest]` is not installed.

@@ -1,4 +1,4 @@
-"""Logged sessions as the backtest compares them: what a predictor may read apart from how the session really ended."""
+"""Separate what a predictor may read of a logged session from how the session ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Case:
     """One session.
 
     Attributes:
-        trajectory: with nothing in it that only the end tells: no ending, reward, feedback, number of events or end time.
+        trajectory: without what only the end tells: ending, reward, feedback, number of events, end time.
         source: where it was logged.
-        failed: how it ended; None where the log does not say.
+        failed: how it ended; None if the log does not say.
         ended: when, not before it began; event time in seconds since the Unix epoch.
     """
 
@@ -39,11 +39,11 @@ class Case:
 
 
 def case_of(trajectory: Trajectory, source: str) -> Case:
-    """Take the outcome out of the session and put it beside it."""
+    """Move the outcome out of the session."""
     failed = {"failure": True, "success": False}.get(trajectory.ending)
     hidden = replace(
         trajectory,
-        # A part of a long session stays one: that it was cut is seen while it runs, and no judge judges it.
+        # A part of a long session stays one: the cut is visible while it runs, and no judge judges it.
         ending="continued" if trajectory.ending == "continued" else "unknown",
         reward=None,
         feedback=None,
@@ -56,8 +56,8 @@ def case_of(trajectory: Trajectory, source: str) -> Case:
 def slices_of(train: Sequence[Case], test: Sequence[Case]) -> list[Slice]:
     """The slice of each test session, by what its source's training sessions know.
 
-    A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known (another session of the same agent on
-    the same task); S: nothing of the source is known. Agents and tasks are known by name within their source.
+    A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: nothing of the source is
+    known. Agents and tasks are known by name within their source.
     """
     agents = {(case.source, case.agent) for case in train}
     tasks = {(case.source, case.task) for case in train}

@@ -1,9 +1,9 @@
-"""Learning curves: how well failures are foreseen after more and more sessions of the log, in the order of the stream.
+"""Measure learning curves: how well failures are predicted after more and more sessions, in the order of the stream.
 
-Two kinds. P(the session fails) of the critic and of its rival, each fitted anew on the first sessions; and P(this call fails) of the
-procedural memory: the real learner and gate take in the training sessions one by one, as a busy fleet sends them, and the version in
-service is asked about the calls of the test sessions, beside the bare base. What costs: all fits together as much as one fit on
-all, and half a second of CPU for each 32 sessions learned online.
+P(the session fails) comes from the critic and its baseline, each fitted anew on the first sessions. P(this call fails)
+comes from the real learner and gate, which take in the training sessions one by one at the pace of a busy fleet; the
+version in service predicts the calls of the test sessions, beside the bare base. All fits together cost as much as one
+fit on all sessions, and online learning half a second of CPU for each 32 sessions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from models.promotion.metrics import predict
 
 SHARES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 VIEWS: Final = ("k1", "k2")
+# On the learner's clock: a busy fleet, whose updates take full batches.
 SECONDS_BETWEEN = 0.01
-"""On the learner's clock: a busy fleet, whose updates take full batches."""
 
 
 def learning_curve(
@@ -43,15 +43,15 @@ def learning_curve(
     seed: int,
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Figures by number of training sessions seen; None where too few were seen to say anything.
+    """Figures by number of training sessions; None after too few sessions.
 
     Args:
-        foreseen, baseline: of critic and rival that were fitted on all training sessions, the last point of the curve.
+        foreseen, baseline: of critic and baseline fitted on all training sessions, the last point of the curve.
 
     Returns:
-        sessions: the points of the curve; all lists below run along it. failure_auroc: by source, slice and model (critic, tfidf)
-        after one and two calls. step_auroc: by source, of the bare base (one figure) and of the adapter in service. versions: published
-        until then.
+        sessions: the points of the curve, along which all lists run. failure_auroc: by source, slice and model (critic,
+            tfidf) after one and two calls. step_auroc: by source, of the bare base (one figure) and of the adapter in
+            service. versions: published until then.
     """
     points = sorted({max(1, round(share * len(train))) for share in SHARES})
     curves: dict[str, list[BySlice | None]] = {"critic": [], "tfidf": []}
@@ -108,7 +108,7 @@ def _online(
 
 
 def _learned(train: Sequence[Case], base: Base, encoder: StaticEncoder) -> Iterator[tuple[RiskNetwork, int]]:
-    """After each session the network in service, and how many versions were published until then."""
+    """After each session, the network in service and the number of versions published so far."""
     learner, published = Learner(DEFAULT_TENANT, base, encoder), 0
     for number, case in enumerate(train):
         now = number * SECONDS_BETWEEN

@@ -1,4 +1,4 @@
-"""Foreseeing how a session ends from its first tool calls, by slices: the shape that the critic and its rivals share."""
+"""Predict how a session ends from its first tool calls, by slices: the interface of critic and baselines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FIRST_CALLS: Final = (1, 2, 3)
 # P(fails), or any score that grows with it, of sessions as they were after so many calls: (n,).
 Predictor = Callable[[Sequence[Trajectory], int], Floats]
 BySlice = dict[str, dict[str, dict[str, float | None]]]
-# After so many calls: which sessions still ran, and what was foreseen of them.
+# By number of calls: the sessions that still ran, and their predictions.
 Foreseen = dict[int, tuple[list[int], Floats]]
 
 
 def running(cases: Sequence[Case], calls: int) -> tuple[list[int], list[Trajectory]]:
-    """Which sessions with a known end still ran after `calls` tool calls, and what was known of them then."""
+    """The sessions with a known end that still ran after `calls` tool calls, and what was known of them then."""
     places, beginnings = [], []
     for place, case in enumerate(cases):
         beginning = first_calls(case.trajectory, calls) if case.failed is not None else None
@@ -35,7 +35,7 @@ def running(cases: Sequence[Case], calls: int) -> tuple[list[int], list[Trajecto
 
 
 def foresee(cases: Sequence[Case], predict: Predictor) -> Foreseen:
-    """What is predicted of the sessions that still run after 1, 2 and 3 calls."""
+    """Predictions for the sessions that still run after 1, 2 and 3 calls."""
     beginnings = {calls: running(cases, calls) for calls in FIRST_CALLS}
     return {calls: (places, predict(of, calls)) for calls, (places, of) in beginnings.items() if places}
 
@@ -73,7 +73,7 @@ def prediction_scores(
 def _groups(
     cases: Sequence[Case], slices: Sequence[Slice], places: Sequence[int]
 ) -> Iterator[tuple[str, Slice, list[int]]]:
-    """Source, slice and which of `places` are in it."""
+    """Each source and slice, with the indices of `places` in it."""
     groups: dict[tuple[str, Slice], list[int]] = defaultdict(list)
     for index, place in enumerate(places):
         groups[cases[place].source, slices[place]].append(index)

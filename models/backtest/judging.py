@@ -1,4 +1,4 @@
-"""Judging complete sessions with their rewards hidden: the chain that the product has where no environment speaks."""
+"""Measure the chain of judges on complete sessions with their rewards hidden."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def judging(
 ) -> dict[str, dict[str, dict[str, float | None]]]:
     """By source and slice, over the sessions with a known end.
 
-    kappa, balanced_accuracy: over the sessions that the chain judged. false_success_rate: of the failures that it judged, those
-    it called a success. abstained: share of all that it did not judge.
+    kappa, balanced_accuracy: over the judged sessions. false_success_rate: share of the judged failures called a
+    success. abstained: share of all that were not judged.
     """
     said: dict[tuple[str, Slice], list[tuple[bool, bool]]] = defaultdict(list)
     abstained: dict[tuple[str, Slice], int] = defaultdict(int)

@@ -17,9 +17,9 @@ NO_EVIDENCE, HARMLESS, REPEATED = "no_evidence", "harmless", "repeated"
 
 
 def recurrence(train: Sequence[Case], test: Sequence[Case]) -> dict[str, dict[str, float | None]]:
-    """By source, at each level of the pattern: the share of failed calls met earlier by another agent.
+    """By source and level of the pattern: the share of failed calls whose error another agent had met before.
 
-    Earlier: in training, or in a test session before it in the order given.
+    Before: in training, or in an earlier test session.
     """
     levels = ("family", "class", "exact")
     agents: dict[str, set[str]] = defaultdict(set)
@@ -43,10 +43,10 @@ def recurrence(train: Sequence[Case], test: Sequence[Case]) -> dict[str, dict[st
 
 
 def harmless_patterns(cases: Iterable[Case]) -> frozenset[str]:
-    """Ids (class and exact level) of patterns that pass by themselves, or whose sessions fail no more often than the others that
-    used the tool, in the same source; over the sessions with a known end.
+    """Ids (class and exact level) of patterns that are transient, or whose sessions fail no more often than others.
 
-    A pattern is harmless only where `MIN_SESSIONS` sessions met it and `MIN_SESSIONS` others did not.
+    The others are sessions of the same source that used the tool; only sessions with a known end count. A pattern is
+    harmless only if `MIN_SESSIONS` sessions met it and `MIN_SESSIONS` others did not.
     """
     passing: set[str] = set()
     used: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
@@ -76,24 +76,23 @@ def _count(counts: list[int], failed: bool) -> None:
 
 
 def junk_reasons(items: Sequence[MemoryItem], sessions: Collection[str], harmless: Collection[str]) -> Counter[str]:
-    """Why items are junk, and how many for each reason (the first that applies).
+    """Count junk items by the first reason that applies.
 
     `no_evidence`: it names no session that backs it, or one that the logs do not hold. Then the reasons of
-    `models.memory.quality.is_junk`, which look at what it says. `harmless`: a recovery or lesson about a pattern that does no harm
-    (`harmless_patterns`: how sessions ended tells, which the distiller does not ask). `repeated`: another item
+    `models.memory.quality.is_junk`. `harmless`: a recovery or lesson about a harmless pattern. `repeated`: another item
     says the same, word for word.
 
     Args:
         items: those that could be recalled.
         sessions: ids of all sessions in the logs.
-        harmless: ids of harmless patterns.
+        harmless: ids of harmless patterns (`harmless_patterns`).
     """
     reasons: Counter[str] = Counter()
     said: set[tuple[str, str, str]] = set()
     known = set(sessions)
     for item in sorted(items, key=lambda each: each.id):
         text = (item.kind, item.task, " ".join(item.content.casefold().split()))
-        # A part of a long session is named by its number behind the session's id, which may hold the same sign.
+        # The id of a part ends in # and its number; the session's own id may hold a # too.
         backed = item.sessions and all({id, id.rpartition("#")[0]} & known for id in item.sessions)
         reason = is_junk(item)
         if item.kind != "fact" and (item.support < 1 or not backed):
@@ -115,12 +114,11 @@ def harmless_warnings(
     harmless: Collection[str],
     now: float,
 ) -> float | None:
-    """Share of harmless patterns among the warnings that the test sessions would have been given before their calls.
-
-    None where no warning would have been given.
+    """Share of harmless patterns among the warnings that the test sessions would get before their calls; None without
+    one.
 
     Args:
-        now: event time in seconds; what is weather then is over for the test.
+        now: event time in seconds; transient errors of before are over.
     """
     index = LoreIndex()
     for pattern in patterns:

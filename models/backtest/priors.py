@@ -1,4 +1,4 @@
-"""What is known of a session before it begins: how often others failed at its task, and its agent at other tasks."""
+"""Measure what is known of a session before it begins: how often its task, and its agent, failed before."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Counts = tuple[int, int]  # failed, of how many
 def priors(
     train: Sequence[Case], test: Sequence[Case], slices: Sequence[Slice]
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """AUROC of two failure rates in training: of the *other* agents on the task, and of this agent on *other* tasks.
+    """AUROC of two failure rates in training: of the *other* agents on the task, and of the agent on *other* tasks.
 
-    Over test sessions with a known end that go on after their first tool call, as for the first prediction; a session of which
-    a rate is not known does not count for it, and where none is known the figure is None.
+    Over test sessions with a known end that go on after their first tool call. A session without a known rate does not
+    count; without any, the figure is None.
     """
     seen: dict[tuple[str, str, str, str], Counts] = defaultdict(lambda: (0, 0))
     for case in train:

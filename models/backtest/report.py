@@ -1,4 +1,4 @@
-"""All figures of a backtest, in one pass over the parts."""
+"""Compute all figures of a backtest in one pass."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def backtest(
     progress: Callable[[str], None],
     base: Base | None = None,
 ) -> dict[str, Any]:
-    """All figures; those that are not defined are None.
+    """All figures; None where undefined.
 
     Args:
         train, test: in the order of the stream.
-        progress: told what is being worked on.
-        base: of the procedural memory: asks for the learning curve besides, which takes minutes of CPU.
+        progress: called with the current step.
+        base: of the risk model: asks for the learning curve too, which takes minutes of CPU.
 
     Raises:
         ConfigError: the training sessions have not both ended well and failed.

@@ -1,4 +1,4 @@
-"""The figures of the backtest. Each is None where it is not defined, never NaN: a NaN is no JSON and hides what is missing."""
+"""Score predictions. A figure is None where it is undefined, never NaN: NaN is not JSON and hides what is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANCE_DRAWS = 50
 
 
 def within_auroc(score: Floats, failed: Bools, groups: Sequence[Hashable]) -> float | None:
-    """AUROC over pairs of one group only, all pairs counted alike: what is predicted beyond knowing that a task is hard."""
+    """AUROC over pairs of one group only, all pairs counted alike: the skill beyond knowing hard tasks."""
     places: dict[Hashable, list[int]] = {}
     for place, group in enumerate(groups):
         places.setdefault(group, []).append(place)
@@ -29,7 +29,7 @@ def within_auroc(score: Floats, failed: Bools, groups: Sequence[Hashable]) -> fl
 
 
 def cohen_kappa(said: Bools, true: Bools) -> float | None:
-    """Agreement beyond chance (Cohen 1960); None where chance alone agrees always, or nothing was said."""
+    """Agreement beyond chance (Cohen 1960); None without verdicts, or where chance alone always agrees."""
     if not len(true):
         return None
     agreed = float((said == true).mean())
@@ -50,7 +50,7 @@ def brier(probability: Floats, failed: Bools) -> float | None:
 
 
 def calibration_error(probability: Floats, failed: Bools) -> float | None:
-    """Expected calibration error: |mean probability - rate| over ten equal bins, weighted by their sizes (Guo et al. 2017)."""
+    """Expected calibration error over ten equal bins, weighted by their sizes (Guo et al. 2017)."""
     if not len(failed):
         return None
     bins = np.minimum((probability * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
@@ -59,10 +59,10 @@ def calibration_error(probability: Floats, failed: Bools) -> float | None:
 
 
 def calibration_error_by_chance(probability: Floats, sessions: Sequence[int]) -> float | None:
-    """What `calibration_error` is on average where every probability is true: few sessions in many bins never come out even.
+    """Mean `calibration_error` if every probability is true: few sessions in many bins never come out even.
 
     Args:
-        sessions: which session each probability is of, since all of one session have one end.
+        sessions: the session of each probability, since a session has one end.
     """
     if not len(probability):
         return None

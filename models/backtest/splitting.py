@@ -1,4 +1,4 @@
-"""A training and a test part of one folder of logs: some agents and some tasks of each source are held out."""
+"""Split one folder of logs into training and test: some agents and some tasks of each source are held out."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ L = TypeVar("L", bound=Logged)
 def split(sessions: Sequence[L], seed: int, share: float, leave_out: str | None = None) -> tuple[list[L], list[L]]:
     """Hold out `share` of the agents and of the tasks of each source, drawn by hash, and all of the source `leave_out`.
 
-    Training has the sessions of known agents on known tasks; all others are for the test and fall into the slices A, T
-    and AT by themselves. A source with one agent (or task) keeps it.
+    Training has the sessions of known agents on known tasks; the others are for the test and fall into the slices A, T
+    and AT. A source with one agent (or task) keeps it.
 
     Raises:
         ConfigError: there is no source of that name, or nothing is left on one side.

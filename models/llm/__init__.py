@@ -1,1 +1,1 @@
-"""A judge and a distiller behind an OpenAI-compatible endpoint (extra `[llm]`). Nothing here is imported without one."""
+"""A judge and a distiller behind an OpenAI-compatible endpoint (extra `[llm]`); nothing else imports it."""

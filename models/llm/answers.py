@@ -1,8 +1,7 @@
-"""What a model has answered and what it has cost, in one SQLite file.
+"""Keep a model's answers, and the tokens they cost, in one SQLite file.
 
-An answer is kept under the hash of all that it depends on, so a restart or a replay asks nothing twice, and what was spent today
-is known to the next process: a worker that crashes again and again must not spend the day's tokens each time. Several
-processes of a machine may share the file.
+An answer is kept under the hash of all that it depends on, so a restart or a replay asks nothing twice. The tokens
+spent today survive a crash too. Several processes of a machine may share the file.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 from fleetlore.errors import ConfigError
 
 MAX_ANSWERS = 200_000
-# Looking how many there are costs a scan; so it is done once in so many answers.
+# Answers between two trims: counting them costs a scan.
 TRIM_EVERY = 1_000
 BUSY_SECONDS = 5.0
 DAY_SECONDS = 86_400.0
@@ -29,7 +28,7 @@ class Answers:
     """Answers by key and tokens by day (UTC).
 
     Raises:
-        ConfigError: the file cannot be opened, or is none of ours.
+        ConfigError: the file cannot be opened, or has another format.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -54,7 +53,7 @@ class Answers:
         return row[0] if row else None
 
     def put(self, key: str, answer: str) -> str:
-        """Keep an answer; return the one that is kept: of two that were asked for at the same time, the first."""
+        """Keep an answer; returns the kept one: of two asked for at the same time, the first."""
         with self._db:
             if self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, answer)).rowcount:
                 self._db.execute("INSERT INTO ages (key) VALUES (?)", (key,))
@@ -64,7 +63,7 @@ class Answers:
         return self.get(key) or answer
 
     def spent(self, now: float) -> int:
-        """Tokens of the day that `now` (seconds since the Unix epoch) lies in."""
+        """Tokens of the day of `now` (seconds since the Unix epoch)."""
         row = self._db.execute("SELECT tokens FROM spent WHERE day = ?", (int(now // DAY_SECONDS),)).fetchone()
         return row[0] if row else 0
 
@@ -78,7 +77,7 @@ class Answers:
         self._db.close()
 
     def _trim(self) -> None:
-        """Forget the oldest ones."""
+        """Forget the oldest answers."""
         with self._db:
             (newest,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM ages").fetchone()
             old = newest - MAX_ANSWERS

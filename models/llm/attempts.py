@@ -1,7 +1,7 @@
-"""What a model says of attempts at one task that were started together: at most five notes, in its own words.
+"""Turn a model's notes on attempts at one task, started together, into contributions to memory items.
 
-The notes have places and no titles to be known by: what is said of more attempts, or of the same ones judged again, takes the
-place of what was said before, so in the end the items are those of the whole group, whatever came first.
+Notes are identified by their number: notes on more attempts, or on the same ones judged again, replace the earlier
+ones. So in the end the items are those of the whole group, in any order of arrival.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ from models.judge.session_state import notable
 from models.memory.candidate import Candidate, item_id
 
 MOST_NOTES = 5
-# Recordings of each side in one question: a model reads them all at once.
-MOST_TOLD = 3
+# Attempts of each side in one question.
+ATTEMPTS_OF_A_SIDE = 3
 
 
-def told(group: Sequence[Judgment]) -> list[Judgment]:
-    """The attempts that the model reads, drawn by a hash of the session; none as long as there are not both sides."""
+def chosen_attempts(group: Sequence[Judgment]) -> list[Judgment]:
+    """The attempts that the model reads, drawn by a hash of the session; none until both sides are there."""
     ranked = sorted(group, key=lambda each: (stable_hash(each.trajectory.id), each.trajectory.id))
-    sides = [[each for each in ranked if notable(each.verdict, label)][:MOST_TOLD] for label in ("success", "failure")]
+    sides = [
+        [each for each in ranked if notable(each.verdict, label)][:ATTEMPTS_OF_A_SIDE]
+        for label in ("success", "failure")
+    ]
     return [each for side in sides for each in side] if all(sides) else []
 
 
 def contributions(group: Sequence[Judgment], notes: Sequence[Note], version: str) -> Iterator[Candidate]:
-    """What the notes contribute to memory items: each attempt that was told backs each note, and all else is taken back.
+    """The notes' contributions: each attempt that the model read backs each note, and all others are withdrawn.
 
     Args:
-        group: all its attempts that are known, each as it was judged last.
+        group: all its known attempts, each as it was judged last.
         version: of the distiller.
     """
-    read = {each.trajectory.id for each in told(group)}
-    # Of the whole group, for a note follows from all of it.
+    read = {each.trajectory.id for each in chosen_attempts(group)}
+    # Of the whole group, since a note follows from all of it.
     events = sum(each.trajectory.events for each in group)
     revision = events, max(each.trajectory.revision[1] for each in group)
     for place in range(MOST_NOTES):

@@ -1,8 +1,8 @@
-"""Asks a model behind an OpenAI-compatible endpoint for one JSON object, within a budget, and never the same thing twice.
+"""Ask a model behind an OpenAI-compatible endpoint for one JSON object, within a budget, never the same twice.
 
-The `openai` client does the transport: time limits, retries with backoff and jitter, `Retry-After`. The answer's form is asked
-for as a JSON schema; an endpoint that refuses that (400 or 422) is asked for a JSON object, and one that refuses this too for
-text, since the prompt says the form as well. What comes back is checked against the form in every case, by who asks.
+The `openai` client does the transport: timeouts, retries with backoff and jitter, `Retry-After`. The answer's format is
+asked for as a JSON schema; an endpoint that refuses it (400 or 422) is asked for a JSON object, and then for text,
+since the prompt states the format as well. The caller checks the answer in every case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from models.llm.answers import Answers
 log = logging.getLogger(__name__)
 
 MINUTE_SECONDS = 60.0
-# Of the text that is sent, until the endpoint has said what it counted: more than any tokenizer makes of English and JSON.
+# Estimate until the endpoint has counted: no tokenizer makes more tokens of English and JSON.
 CHARACTERS_PER_TOKEN = 2.5
 ANSWER_TOKENS = 1_000
 
@@ -34,7 +34,7 @@ Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`),
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A versioned file of `models/prompts`; its version is its name and the hash of its text."""
+    """A versioned file of `models/llm/prompts`; its version is its name and the hash of its text."""
 
     name: str
     text: str
@@ -50,7 +50,7 @@ class Client:
     """One model at one endpoint.
 
     Args:
-        observe: told how each question ended.
+        observe: called with the result of each question.
 
     Raises:
         ConfigError: the settings name no model.
@@ -74,7 +74,7 @@ class Client:
         self._openai = openai
         self._client = openai.AsyncOpenAI(
             base_url=settings.llm_url,
-            # The client wants one; many local servers do not.
+            # The client needs one; many local servers do not.
             api_key=settings.llm_key or "none",
             timeout=settings.llm_timeout_seconds,
             max_retries=settings.llm_retries,
@@ -85,10 +85,10 @@ class Client:
         self._clock = clock or SystemClock()
         self._minute: deque[tuple[float, int]] = deque()
         self._form = "json_schema"
-        self._wishes: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": ANSWER_TOKENS}
+        self._options: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": ANSWER_TOKENS}
 
     def version(self, prompt: Prompt) -> str:
-        """What an answer is the answer of."""
+        """The model and the prompt, on which an answer depends."""
         return f"{self.model}/{prompt.version}"
 
     def known(self, prompt: Prompt, text: str) -> dict[str, Any] | None:
@@ -97,13 +97,13 @@ class Client:
         return _object(answer) if answer is not None else None
 
     async def ask(self, prompt: Prompt, text: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to a prompt about a text, or None where there is none. How it ended is told to `observe`:
+        """The answer to a prompt about a text, or None without one. `observe` gets the result:
 
-        cached      it was known
+        cached      the answer was known
         ok          the model answered with a JSON object
-        malformed   it answered with something else; that is kept too, for it would cost the same again
+        malformed   it answered with something else, which is kept too: it would cost the same again
         budget      the tokens of this minute or of this day are used up: nothing was asked
-        timeout     no answer in time, in any of the attempts
+        timeout     no answer in time, in any attempt
         refused     the endpoint will never answer this (4xx)
         failed      the endpoint is away, overloaded or broken, after all attempts
         """
@@ -116,7 +116,7 @@ class Client:
         if not self._affords(tokens):
             self._observe("budget", 0)
             return None
-        # Reserved, so that questions which are asked together do not overdraw it together.
+        # Reserved, so that concurrent questions do not overdraw the budget together.
         now = self._clock.now()
         reserved = (now, tokens)
         self._minute.append(reserved)
@@ -137,7 +137,7 @@ class Client:
         except (self._openai.OpenAIError, ValueError) as error:  # a body that is no JSON, such as a gateway's page
             log.warning("%s: %s", self.model, error)
         finally:
-            # An attempt without an answer may have been counted by the endpoint all the same, so it keeps what was reserved.
+            # The endpoint may have counted an attempt without an answer, which therefore stays reserved.
             if answer is not None:
                 self._minute[self._minute.index(reserved)] = (now, used or tokens)
                 self._answers.spend(now, (used or tokens) - tokens)
@@ -161,34 +161,34 @@ class Client:
     async def _complete(self, prompt: Prompt, text: str, schema: dict[str, Any]) -> tuple[str, int]:
         """(text, tokens that the endpoint counted or 0)."""
         while True:
-            form, wishes = self._form, dict(self._wishes)
+            form, options = self._form, dict(self._options)
             if form:
-                wishes["response_format"] = _format(form, prompt, schema)
+                options["response_format"] = _format(form, prompt, schema)
             try:
                 response = await self._client.chat.completions.create(
                     model=self.model,
                     messages=[{"role": "system", "content": prompt.text}, {"role": "user", "content": text}],
-                    **wishes,
+                    **options,
                 )
             except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
-                unknown = _named(str(error), wishes)
+                unknown = _unknown_option(str(error), options)
                 if unknown is None:
                     raise
-                # Another question may have found it out first.
-                if form == self._form and wishes.items() >= self._wishes.items():
-                    self._renounce(unknown, str(error))
+                # A concurrent question may have dropped it first.
+                if form == self._form and options.items() >= self._options.items():
+                    self._drop_option(unknown, str(error))
                 continue
-            return _said(response)
+            return _content(response)
 
-    def _renounce(self, wish: str, reason: str) -> None:
-        """Ask without what the endpoint does not know, from now on: there are many dialects of this protocol."""
-        log.warning("%s takes no %s (%s); asking otherwise from now on", self._settings.llm_url, wish, reason)
-        if wish == "response_format":
+    def _drop_option(self, option: str, reason: str) -> None:
+        """Ask without an option that the endpoint does not know, from now on: dialects of this protocol differ."""
+        log.warning("%s takes no %s (%s); asking otherwise from now on", self._settings.llm_url, option, reason)
+        if option == "response_format":
             self._form = "json_object" if self._form == "json_schema" else ""
             return
-        value = self._wishes.pop(wish)
-        if wish == "max_tokens":
-            self._wishes["max_completion_tokens"] = value
+        value = self._options.pop(option)
+        if option == "max_tokens":
+            self._options["max_completion_tokens"] = value
 
     def _key(self, prompt: Prompt, text: str) -> str:
         whole = "\0".join((self.model, prompt.version, text))
@@ -201,15 +201,15 @@ def _format(form: str, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]
     return {"type": form}
 
 
-def _named(error: str, wishes: dict[str, Any]) -> str | None:
-    """Which of the wishes an endpoint complains of."""
-    if "response_format" in wishes and "json" in error:
+def _unknown_option(error: str, options: dict[str, Any]) -> str | None:
+    """The option that an endpoint complains about."""
+    if "response_format" in options and "json" in error:
         return "response_format"
-    return next((wish for wish in wishes if wish in error), None)
+    return next((option for option in options if option in error), None)
 
 
-def _said(response: Any) -> tuple[str, int]:
-    """(text, tokens) of a completion. The client makes objects of whatever JSON came, so nothing of it is certain."""
+def _content(response: Any) -> tuple[str, int]:
+    """(text, tokens) of a completion. The client makes objects of any JSON, so nothing is certain."""
     try:
         text, tokens = response.choices[0].message.content, response.usage and response.usage.total_tokens
     except (AttributeError, IndexError, KeyError, TypeError):
@@ -218,7 +218,7 @@ def _said(response: Any) -> tuple[str, int]:
 
 
 def _object(answer: str) -> dict[str, Any] | None:
-    """The JSON object that an answer is, or holds in a code fence; None where there is none."""
+    """The JSON object that an answer is, or holds in a code fence; None without one."""
     text = answer.strip()
     if text.startswith("```"):
         text = text.strip("`").removeprefix("json").strip()

@@ -1,4 +1,4 @@
-"""A distiller that writes: notes of a model on judged sessions, beside what the extractive distiller quotes from them."""
+"""Distil with a model: its notes on judged sessions, beside the quotes of the extractive distiller."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ class LlmDistiller:
 
     def known(self, judgment: Judgment) -> Notes | None:
         """The notes, if they were asked for before."""
-        answer = self._client.known(self._prompt, _told([judgment]))
+        answer = self._client.known(self._prompt, _text_of([judgment]))
         return None if answer is None else self._notes(judgment, answer)
 
     async def ask(self, judgment: Judgment) -> Notes | None:
-        """At most `MOST_NOTES` of a session; None where the model gives no answer, or one that is none."""
-        answer = await self._client.ask(self._prompt, _told([judgment]), SCHEMA)
+        """At most `MOST_NOTES` of a session; None without a valid answer."""
+        answer = await self._client.ask(self._prompt, _text_of([judgment]), SCHEMA)
         return None if answer is None else self._notes(judgment, answer)
 
     async def contrast(self, judgments: Sequence[Judgment]) -> tuple[Note, ...] | None:
         """At most `models.llm.attempts.MOST_NOTES` of several sessions of one task, some of which failed.
 
-        None where the model gives no answer, or one that is none.
+        None without a valid answer.
         """
-        answer = await self._client.ask(self._prompt, _told(judgments), SCHEMA)
+        answer = await self._client.ask(self._prompt, _text_of(judgments), SCHEMA)
         return None if answer is None else notes_of(answer, MOST_ATTEMPT_NOTES)
 
     def _notes(self, judgment: Judgment, answer: dict[str, Any]) -> Notes | None:
@@ -69,9 +69,9 @@ class LlmDistiller:
 
 
 def notes_of(answer: dict[str, Any], most: int) -> tuple[Note, ...] | None:
-    """The notes in an answer, on one line each, without secrets and doubles; None if its form is wrong.
+    """The notes in an answer, on one line each, without secrets and duplicates; None if its form is wrong.
 
-    More of them than were asked for, or a text that is empty or far too long, say that the model did something else.
+    Too many notes, or a text that is empty or far too long, show that the model did something else.
     """
     try:
         notes = msgspec.convert(answer.get("items"), list[Note], strict=True)
@@ -87,8 +87,8 @@ def notes_of(answer: dict[str, Any], most: int) -> tuple[Note, ...] | None:
     return tuple(kept.values()) if len(notes) <= most else None
 
 
-def _told(judgments: Sequence[Judgment]) -> str:
-    """The recordings, each under how it ended."""
+def _text_of(judgments: Sequence[Judgment]) -> str:
+    """The recordings, each under its verdict."""
     return "\n\n".join(
         f"This session ended in {each.verdict.label}:\n{recording(each.trajectory)}" for each in judgments
     )

@@ -1,7 +1,7 @@
-"""The last judge of the chain: a model, asked where nobody else knew.
+"""Judge with a model, the last judge of the chain: it is asked when all others abstain.
 
-The rubric (completeness, grounding, right target) is the one by which ReasoningBank's judge was made stricter in April 2026. Unlike
-there, what is unsure is no verdict at all, neither a success nor a failure; an answer that contradicts itself is unsure.
+The rubric (completeness, grounding, right target) is that of ReasoningBank's stricter judge (April 2026). Unlike there,
+an unsure answer is no verdict, and an answer that contradicts itself is unsure.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SCHEMA: Final[dict[str, Any]] = {
     "additionalProperties": False,
 }
 
-# What a model says of its own certainty is worth little, so it is not asked. Until its record says more (`models.judge.record`), it
-# is taken to be right three times of four: a label to count by, but below what a lesson needs.
+# A model's own certainty is worth little, so it is not asked. Until its record says more (`models.judge.record`), it
+# counts as right three times of four: a label to count by, but below what a lesson needs.
 PROBABILITY: Final = 0.75
 
 
@@ -45,7 +45,7 @@ class LlmJudge:
         return None if answer is None else self._opinion(trajectory, answer)
 
     async def ask(self, trajectory: Trajectory) -> Opinion | None:
-        """The opinion, or None where the model abstains or gives no answer."""
+        """The opinion, or None if the model abstains or gives no answer."""
         answer = await self._client.ask(self._prompt, recording(trajectory), SCHEMA)
         return None if answer is None else self._opinion(trajectory, answer)
 

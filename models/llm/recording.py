@@ -1,7 +1,7 @@
-"""A session as a model reads it: data between two marks, one JSON object a line.
+"""Write a session for a model to read: data between two marks, one JSON object a line.
 
-JSON keeps a text on its line, so nothing that an agent or a tool wrote can end the recording or look like a step; and the marks
-hold a hash of what is between them, which nobody can write who does not know all of it.
+JSON keeps a text on its line, so nothing that an agent or a tool wrote can end the recording or look like a step. The
+marks hold a hash of the content, which cannot be forged from within.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetlore.wire.trajectory import Step, Trajectory
 
 
 def recording(trajectory: Trajectory) -> str:
-    """The session's digest, without anything that says how it was judged, who ran it or when."""
+    """The session's digest, without its verdict, its agent and its time."""
     short = trajectory.digest()
     rows = [{"goal": short.goal or short.task}, *(_row(step) for step in short.steps)]
     lines = "\n".join(orjson.dumps(row).decode() for row in rows)

@@ -33,9 +33,9 @@ _NAME_VALUE = re.compile(r':\s*"([^"\\\s]{1,64})"')
 # Function words, and words that mean no more than "it failed".
 _EMPTY = frozenset(
     _WORD.findall(
-        "the and but for not was were are has have had been this that these those its your you our can could cannot did "
-        "does with there please try again sorry wrong incorrect correct right fail failed fails failure error errors "
-        "unsuccessful success successful successfully"
+        "the and but for not was were are has have had been this that these those its your you our can could "
+        "cannot did does with there please try again sorry wrong incorrect correct right fail failed fails "
+        "failure error errors unsuccessful success successful successfully"
     )
 )
 _STEM = 5

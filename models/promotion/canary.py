@@ -1,8 +1,9 @@
-"""A new version tried on a share of the agents: do their sessions end as well as those of the others?
+"""Try a new version on a share of the agents, and decide whether their sessions end as well as the others'.
 
-Sessions are paired as they end, one under each version, and what differs is bet on, so that the trial may be looked at after
-every pair (`models.promotion.e_process`). It is promoted on evidence that it costs less than `margin` of success, aborted on evidence that it
-costs any; without enough sessions, nothing is decided until the time is up, and then it is aborted: missing data is no success.
+Sessions are paired as they end, one under each version, and each difference is a bet, so the trial may be read after
+every pair (`models.promotion.e_process`). The version is promoted on evidence that it costs less than `margin` of
+success, and aborted on evidence that it costs any. Without enough sessions it is aborted when the time is up: missing
+data is no success.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ Decision = Literal["promote", "abort", "waiting"]
 
 @dataclass(frozen=True, slots=True)
 class TrialConfig:
-    """alpha: chance to promote what costs `margin` of success, and to abort what costs nothing."""
+    """How long to try, and how sure to be.
+
+    Attributes:
+        alpha: probability of promoting a version that costs `margin` of success, or of aborting a harmless one.
+    """
 
     margin: float = 0.1
     alpha: float = 0.05
@@ -27,7 +32,7 @@ class TrialConfig:
 
 
 class CanaryTrial:
-    """One version against the one that runs; sessions of other versions say nothing."""
+    """One version against the running one; sessions of other versions are ignored."""
 
     def __init__(self, canary: str, stable: str, began: float, config: TrialConfig | None = None) -> None:
         self.canary = canary
@@ -43,7 +48,7 @@ class CanaryTrial:
         return {version: (len(ended), sum(ended)) for version, ended in self._ended.items()}
 
     def add(self, judgment: Judgment) -> None:
-        """Take in a session by the version that its agent ran last; a repeated one changes nothing."""
+        """Count a session under the version that its agent ran last; a repeated one changes nothing."""
         trajectory = judgment.trajectory
         version = next((step.adapter for step in reversed(trajectory.steps) if step.adapter is not None), None)
         if version not in self._ended or judgment.verdict.label == "abstained" or trajectory.id in self._seen:
@@ -52,7 +57,7 @@ class CanaryTrial:
         self._ended[version].append(judgment.verdict.label == "success")
 
     def decide(self, now: float) -> Decision:
-        """What the sessions so far say; `now` on the clock of `began`."""
+        """Decide by the sessions so far; `now` is on the clock of `began`."""
         lost = [int(b) - int(a) for a, b in zip(self._ended[self.canary], self._ended[self.stable], strict=False)]
         needed = -math.log(self.config.alpha)
         if log_wealth(lost) >= needed:

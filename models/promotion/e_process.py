@@ -1,8 +1,9 @@
-"""Evidence that may be looked at any time: betting against a null hypothesis.
+"""Keep evidence that may be read at any time: e-processes, by betting against a null hypothesis.
 
-Whoever bets against "the mean is at most 0" and multiplies the wealth has, if that is true, at no time a chance above
-alpha to have 1 / alpha of it (Ville's inequality); so a decision may be taken as soon as the wealth is there, and a test may
-go on for as long as data come (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting").
+A bettor against "the mean is at most 0" multiplies its wealth. If the hypothesis is true, the probability of ever
+reaching 1 / alpha is at most alpha (Ville's inequality). So a decision may be taken as soon as the wealth is there, and
+a test may run as long as data arrive (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by
+betting").
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+# Shares of the wealth that a bet may lose. The wealth is the mean over all of them, since one is nearly the best.
 STAKES = np.linspace(0.05, 0.95, 19)
-"""Shares of the wealth that a bet may lose. The wealth is the mean over all of them: one of them is nearly the best."""
 
 
 class Wealth:
-    """Of betting on gains, each within -1..1 (clipped to that), against "given the past, their mean is at most 0". Of order it is free."""
+    """Wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0", in any order."""
 
     def __init__(self) -> None:
         self._logs = np.zeros(len(STAKES))

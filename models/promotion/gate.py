@@ -43,7 +43,8 @@ class GateConfig:
         session_gain: as in `models.promotion.prequential`.
         recall_margin: share of the failures that the running version warns of which may be lost, in any slice.
         harm: significance level of a lost recall; an error here only refuses a good candidate.
-        slice_failures: failures that make a slice (tool and domain) of its own; smaller ones are pooled by tool, then all.
+        slice_failures: failures that make a slice (tool and domain) of its own; smaller ones are pooled by tool, then
+            all.
         auroc_margin: for a first version, which is measured against the bare base.
         smallest_spectral_bound: a change of a weight matrix up to this largest singular value always passes (healthy
             adapters stay under 6); above it, `spectral_factor` times the running version's is the bound.
@@ -202,8 +203,8 @@ class PromotionGate:
         # `not (a >= b)` instead of `a < b`: a NaN must fail.
         config = self.config
         if not in_service:
-            # The bare base warns of everything it has not seen and no agent runs it: its ranking counts, its warnings do
-            # not. Nothing can get worse: without a version, agents abstain.
+            # The bare base warns of everything it has not seen and no agent runs it: its ranking counts, its warnings
+            # do not. Nothing can get worse: without a version, agents abstain.
             if not figures["auroc"] >= figures["running_auroc"] - config.auroc_margin:
                 return "auroc"
             return "passed"

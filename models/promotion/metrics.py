@@ -1,4 +1,4 @@
-"""How well a network foresees failing steps: the figures that the gate decides by and that model cards show."""
+"""Measure how well a network predicts failing steps: the figures of the gate and of model cards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """P(fails) and whether it did, of n labelled steps, with each step's tool, its session's number and its domain."""
+    """P(fails) and outcome of n labelled steps, with each step's tool, session number and domain."""
 
     probability: npt.NDArray[np.float64]
     failed: npt.NDArray[np.bool_]
@@ -31,9 +31,9 @@ class Predictions:
         """Only the steps of one tool."""
         return self.where(self.tools == tool)
 
-    def where(self, mine: npt.NDArray[np.bool_]) -> Predictions:
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Predictions:
         """Only some steps."""
-        return Predictions(*(getattr(self, f.name)[mine] for f in fields(self)))
+        return Predictions(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
     def first(self, steps: int) -> Predictions:
         """Only the first steps."""
@@ -41,11 +41,11 @@ class Predictions:
 
     @property
     def squared_error(self) -> npt.NDArray[np.float64]:
-        """Brier's score of each step."""
+        """Brier score of each step."""
         return np.square(self.probability - self.failed)
 
     def by_session(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Mean of a value over the steps of each session, in the order of the sessions' numbers."""
+        """Mean of a value over the steps of each session, in the order of session numbers."""
         _, place = np.unique(self.sessions, return_inverse=True)
         return np.bincount(place, weights=values) / np.bincount(place)
 
@@ -60,7 +60,7 @@ class Predictions:
 
     @property
     def recall(self) -> float:
-        """Share of the failures that were warned of, at P > .5; NaN without one."""
+        """Share of the failures with P > .5; NaN without one."""
         return float((self.probability[self.failed] > 0.5).mean()) if self.failed.any() else float("nan")
 
     @property
@@ -93,24 +93,24 @@ class Predictions:
 
 
 def predict(network: RiskNetwork, examples: Sequence[Example]) -> Predictions:
-    """Let the network foresee every labelled step of the episodes."""
+    """Predict every labelled step of the examples."""
     return Foresight(network).predict(examples)
 
 
 class Foresight:
-    """What one network foresees, remembered: what runs is asked about the same held-out sessions for one candidate after the other."""
+    """Cached predictions of one network: candidates are compared with it on the same held-out sessions."""
 
     def __init__(self, network: RiskNetwork) -> None:
         self._network = network
-        self._known: dict[str, npt.NDArray[np.float64]] = {}  # (steps, 2): fails, in vain
+        self._known: dict[str, npt.NDArray[np.float64]] = {}  # (steps, 2): P(fails), P(ineffective)
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        """As `predict`. Only these episodes are remembered then."""
+        """Like `predict`; the cache then holds these examples only."""
         self._read(examples)
         return self._of([(example, example.failed, self._known[example.key][:, 0]) for example in examples])
 
     def predict_ineffective(self, examples: Sequence[Example]) -> Predictions:
-        """The same of P(in vain) where the rest of the session tells: `failed` of the result is that the call was in vain."""
+        """The same of P(ineffective) where it is labelled: `failed` of the result means ineffective."""
         self._read(examples)
         return self._of([(e, e.ineffective, self._known[e.key][:, 1]) for e in examples if len(e.ineffective)])
 
@@ -136,11 +136,11 @@ class Foresight:
             places = labels != UNLABELLED
             chances.append(answers[places])
             outcomes.append(labels[places] == 1)
-            mine = [tool for tool, label in zip(example.tools, labels, strict=True) if label != UNLABELLED]
-            tools.extend(mine)
-            # The windows of one session are one session: what they say is not independent. Numbered as they come.
-            sessions.extend([numbers.setdefault(example.session, len(numbers))] * len(mine))
-            domains.extend([example.domain] * len(mine))
+            labelled = [tool for tool, label in zip(example.tools, labels, strict=True) if label != UNLABELLED]
+            tools.extend(labelled)
+            # The windows of one session share its number: they are not independent.
+            sessions.extend([numbers.setdefault(example.session, len(numbers))] * len(labelled))
+            domains.extend([example.domain] * len(labelled))
         return Predictions(
             np.concatenate(chances),
             np.concatenate(outcomes),

@@ -1,11 +1,11 @@
-"""Evidence that what is being learned is better than what runs, from every new session before it is learned (Dawid 1984).
+"""Collect evidence that the learner beats the running version, from every new session before it is learned (Dawid
+1984).
 
-The learner, as it stands, and the running version both foresee the steps of a session that neither has met; then the learner
-learns it. What it gains in squared error is one bet. The null hypothesis: *given all that came before, the learner's
-predictions of the next session are on average no better than the running version's*, at each session since the learner last
-went back to the running version. It speaks of the learner's course and not of one candidate, so that its candidates depend on
-one another, and how often they are looked at, matters nothing: under it the wealth reaches 1 / alpha with a chance of at
-most alpha (Ville). It begins again at 1 whenever learning begins again from a published version.
+Both predict the steps of a session that neither has met; then the learner learns it. Its gain in squared error is one
+bet. The null hypothesis: *given all that came before, the learner's predictions of the next session are on average no
+better than the running version's*. It is about the learner's whole course and not about one candidate, so candidates
+may depend on one another and be checked at any time: the probability that the wealth ever reaches 1 / alpha stays at
+most alpha (Ville). The wealth restarts at 1 with each published version that learning begins from.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from models.promotion.metrics import Predictions
 class Prequential:
     """One course of learning against one running version.
 
-    session_gain: squared error that one session may gain or lose at the most: a few odd sessions, or poisoned ones, then decide nothing,
-        and the smaller the range, the sooner a small gain shows.
+    Args:
+        session_gain: most squared error that one session may gain or lose. A small range keeps a few odd or poisoned
+            sessions from deciding, and shows a small gain sooner.
     """
 
     def __init__(self, session_gain: float) -> None:
@@ -35,10 +36,10 @@ class Prequential:
         self._weight = 0.0
 
     def observe(self, examples: Sequence[Example], learner: Predictions, running: Predictions) -> None:
-        """Bet on new sessions, foreseen by both before the learner had any of them.
+        """Bet on new sessions, predicted by both before the learner had any of them.
 
-        Whose sessions count, and how much, must not depend on what happened in them. No agent has more than its share of
-        the sessions that come together (`models.data.sample_weights.shares`).
+        Which sessions count, and how much, must not depend on their content. No agent has more than its share of the
+        sessions that arrive together (`models.data.sample_weights.shares`).
         """
         gains = learner.by_session(running.squared_error - learner.squared_error)
         if not len(gains):

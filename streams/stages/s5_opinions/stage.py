@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.judge.llm_opinion import Notes, Opinion
-from models.llm.attempts import contributions, told
+from models.llm.attempts import chosen_attempts, contributions
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
 from streams.stages.s3_judgments.language_model import LanguageModel
 from streams.stages.s5_opinions.attempt_groups import AttemptGroups, Key
@@ -90,7 +90,7 @@ class OpinionsStage(Stage):
         self._questions.append(Question(record.tp, record.offset, asyncio.create_task(self._in_turn(asking))))
 
     async def _contrast(self, tenant: str, group: Sequence[Judgment]) -> Answer:
-        read = told(group)
+        read = chosen_attempts(group)
         if not read and not any(each.trajectory.feedback for each in group):
             return ()  # one side has not arrived; where a correction has removed it, the notes are withdrawn below
         notes = await self._model.distiller.contrast(read) if read else ()
