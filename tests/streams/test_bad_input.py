@@ -16,9 +16,10 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES
 from fleetlore.wire.events import Event, to_cloudevent
 from fleetlore.wire.topics import topic
+from tests.streams.broker_pipeline import BrokerPipeline
+from tests.streams.log_pipeline import LogPipeline
 
-# `LogPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
-Pipeline = Any
+Pipeline = LogPipeline | BrokerPipeline
 Change = Callable[[dict[str, Any]], Any]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,15 +13,15 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from streams.offline.state_hash import Knowledge
+from tests.streams.log_pipeline import LogPipeline
 
-Pipeline = Any  # `LogPipeline` of conftest.py
-MakePipeline = Callable[..., Pipeline]
+MakePipeline = Callable[..., LogPipeline]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 
 
-async def log_of_a_fleet(make: MakePipeline, seed: int = 1, batch_records: int = 4) -> Pipeline:
+async def log_of_a_fleet(make: MakePipeline, seed: int = 1, batch_records: int = 4) -> LogPipeline:
     pipeline = make(batch_records=batch_records)
     story = pipeline.story
     early, late = story.feedback("bad-2", "success"), story.feedback("bad-1", "success")

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 
 from fleetlore.wire.topics import topic
 from streams.stages.s1_sessions.stage import GAP_SECONDS
+from tests.streams.log_pipeline import LogPipeline
 
-Pipeline = Any  # `LogPipeline` of conftest.py
-MakePipeline = Callable[..., Pipeline]
+MakePipeline = Callable[..., LogPipeline]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 
 
-def trajectories(pipeline: Pipeline) -> list[dict[str, Any]]:
+def trajectories(pipeline: LogPipeline) -> list[dict[str, Any]]:
     records = pipeline.log.read_all(topic(pipeline.tenant, "trajectories"))
     return [value for record in records for value in orjson.loads(record.value)]
 
 
-async def read_only(pipeline: Pipeline) -> None:
+async def read_only(pipeline: LogPipeline) -> None:
     """All that was sent, without the empty batch that says that nothing else comes."""
-    while any([await pipeline._batch(pipeline.stages[0], partition) for partition in (0, 1)]):
+    while any([await pipeline.batch(pipeline.stages[0], partition) for partition in (0, 1)]):
         pass
 
 

@@ -22,9 +22,7 @@ from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from streams.offline.state_hash import read_knowledge
-
-# `BrokerPipeline` of conftest.py, which a test module cannot import.
-Pipeline = Any
+from tests.streams.broker_pipeline import BrokerPipeline
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -40,7 +38,7 @@ def send_with_librdkafka(bootstrap: str, name: str, events: list[Event]) -> None
     assert producer.flush(20) == 0
 
 
-async def test_confluent_kafka_in_structured_mode(broker_pipeline: Pipeline) -> None:
+async def test_confluent_kafka_in_structured_mode(broker_pipeline: BrokerPipeline) -> None:
     pipeline = broker_pipeline
     sessions = [pipeline.story.session("good", WRONG, RIGHT), pipeline.story.session("bad", WRONG, outcome="failure")]
     events = pipeline.story.interleaved(sessions, seed=5)
@@ -51,7 +49,7 @@ async def test_confluent_kafka_in_structured_mode(broker_pipeline: Pipeline) -> 
     assert await pipeline.dead_letters() == []
 
 
-async def test_confluent_kafka_with_librdkafkas_own_partitioner(broker_pipeline: Pipeline) -> None:
+async def test_confluent_kafka_with_librdkafkas_own_partitioner(broker_pipeline: BrokerPipeline) -> None:
     """Another partitioner puts a session elsewhere, but all of it on one partition."""
     pipeline = broker_pipeline
     producer = Producer({"bootstrap.servers": pipeline.settings.broker, "log_level": 0})
@@ -62,7 +60,7 @@ async def test_confluent_kafka_with_librdkafkas_own_partitioner(broker_pipeline:
     assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
 
 
-async def test_confluent_kafka_in_binary_mode(broker_pipeline: Pipeline) -> None:
+async def test_confluent_kafka_in_binary_mode(broker_pipeline: BrokerPipeline) -> None:
     """The attributes of a CloudEvent in headers, its data as the value."""
     pipeline = broker_pipeline
     producer = Producer(

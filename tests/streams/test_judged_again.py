@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
+from tests.streams.log_pipeline import LogPipeline
 
-Pipeline = Any  # `LogPipeline` of conftest.py
-MakePipeline = Callable[..., Pipeline]
+MakePipeline = Callable[..., LogPipeline]
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
@@ -24,7 +24,7 @@ LOCKED = ("bash", {"command": "make install"}, "", "make: *** No rule to make ta
 OTHER = ("bash", {"command": "make -C lib install"}, "done", None)
 
 
-def values(pipeline: Pipeline, name: str) -> list[dict[str, Any]]:
+def values(pipeline: LogPipeline, name: str) -> list[dict[str, Any]]:
     records = pipeline.log.read_all(topic(pipeline.tenant, name))
     return [value for record in records for value in orjson.loads(record.value)]
 
@@ -51,7 +51,7 @@ async def versions(make: MakePipeline) -> tuple[list[bytes], list[bytes]]:
 
 async def learned(
     make: MakePipeline, came: Sequence[bytes], batch_records: int = 4, dying: Sequence[int] = ()
-) -> Pipeline:
+) -> LogPipeline:
     """The pipeline after `came` and two other sessions of the task; it dies in some of its deliveries."""
     pipeline = make(batch_records=batch_records)
     story = pipeline.story

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import orjson
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +13,9 @@ from fleetlore.recall.advice import Situation, advise
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.health import health
 from fleetlore.wire.lore import MemoryItem, Pattern
+from tests.streams.log_pipeline import LogPipeline
 
-Pipeline = Any  # `LogPipeline` of conftest.py
-MakePipeline = Callable[..., Pipeline]
+MakePipeline = Callable[..., LogPipeline]
 
 NOW = 1_767_225_600.0
 POLL = ("job_status", {"job": 7}, "queued", None)
@@ -25,13 +24,13 @@ DONE = ("job_status", {"job": 7}, "finished", None)
 LOOK = ("read", {"path": "a"}, "text", None)
 
 
-async def loops(pipeline: Pipeline) -> dict[str, Pattern]:
+async def loops(pipeline: LogPipeline) -> dict[str, Pattern]:
     """By level."""
     found = [Pattern.from_json(orjson.dumps(body)) for body in await pipeline.bodies("patterns")]
     return {each.level: each for each in found if each.is_loop}
 
 
-async def index_of(pipeline: Pipeline) -> LoreIndex:
+async def index_of(pipeline: LogPipeline) -> LoreIndex:
     index = LoreIndex()
     for body in await pipeline.bodies("patterns"):
         index.put_pattern(Pattern.from_json(orjson.dumps(body)), NOW)

@@ -11,9 +11,9 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.watch.safety import PREFIX, SafetyLessons, SafetyWatch, rule_id
 from fleetlore.wire import events as ev
 from fleetlore.wire.lore import Pattern
+from tests.streams.log_pipeline import LogPipeline
 
-Pipeline = Any  # `LogPipeline` of conftest.py
-MakePipeline = Callable[..., Pipeline]
+MakePipeline = Callable[..., LogPipeline]
 
 NOW = 1_767_225_600.0
 FORCE = "git-force-push"
@@ -22,7 +22,7 @@ REFUSED = ("bash", {"command": "git push --force"}, "", "remote rejected: protec
 SAFE = ("bash", {"command": "git push"}, "done", None)
 
 
-def warned(pipeline: Pipeline, name: str, *calls: Any, rule: str = FORCE, **story: Any) -> list[Any]:
+def warned(pipeline: LogPipeline, name: str, *calls: Any, rule: str = FORCE, **story: Any) -> list[Any]:
     """A session whose calls were all made after the warning of the rule."""
     events = pipeline.story.session(name, *calls, **story)
     for event in events:
@@ -31,14 +31,14 @@ def warned(pipeline: Pipeline, name: str, *calls: Any, rule: str = FORCE, **stor
     return list(events)
 
 
-async def lessons(pipeline: Pipeline) -> SafetyLessons:
+async def lessons(pipeline: LogPipeline) -> SafetyLessons:
     index = LoreIndex()
     for body in await pipeline.bodies("patterns"):
         index.put_pattern(Pattern.from_json(orjson.dumps(body)), NOW)
     return SafetyLessons(index)
 
 
-async def row(pipeline: Pipeline) -> tuple[int, int, int]:
+async def row(pipeline: LogPipeline) -> tuple[int, int, int]:
     found = (await lessons(pipeline)).index
     assert found is not None
     pattern = found.patterns[rule_id(FORCE)]

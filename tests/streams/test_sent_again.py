@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 from fleetlore.errors import StoreUnavailable
 from fleetlore.wire.events import Event
 from streams.stages.s1_sessions.stage import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
+from tests.streams.log_pipeline import LogPipeline
 
-Pipeline = Any  # `LogPipeline` of conftest.py
-MakePipeline = Callable[..., Pipeline]
+MakePipeline = Callable[..., LogPipeline]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 
 
-def held(pipeline: Pipeline) -> int:
+def held(pipeline: LogPipeline) -> int:
     """Records of `events` that are not committed."""
     return sum(end - committed for committed, end in pipeline.committed("events").values())
 
 
-async def wait(pipeline: Pipeline, seconds: float = FIRST_CHECK_SECONDS) -> None:
+async def wait(pipeline: LogPipeline, seconds: float = FIRST_CHECK_SECONDS) -> None:
     pipeline.clock.advance(seconds)
     await pipeline.drain()
 
 
-async def closed_and_forgotten(make: MakePipeline) -> tuple[Pipeline, list[Event]]:
+async def closed_and_forgotten(make: MakePipeline) -> tuple[LogPipeline, list[Event]]:
     """A session that was judged and committed, and a worker that was started after that."""
     pipeline = make(batch_records=1)
     events = pipeline.story.session("s", WRONG, RIGHT, WRONG, RIGHT)

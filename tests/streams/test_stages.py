@@ -13,9 +13,10 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from streams.offline.state_hash import Knowledge
 from streams.stages.s1_sessions.open_session import PART_EVENTS
+from tests.streams.broker_pipeline import BrokerPipeline
+from tests.streams.log_pipeline import LogPipeline
 
-# `LogPipeline | BrokerPipeline` of conftest.py, which a test module cannot import.
-Pipeline = Any
+Pipeline = LogPipeline | BrokerPipeline
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
@@ -204,7 +205,7 @@ async def test_an_hour_on_the_clock_closes_nothing(log_pipeline: Callable[..., P
 async def test_tenants_learn_nothing_of_each_other(log_pipeline: Callable[..., Pipeline]) -> None:
     one, other = log_pipeline("one"), log_pipeline("other")
     other.log, other.store = one.log, one.store
-    other.producer._log = one.log
+    other.producer.log = one.log
     other.start()
     await one.send(one.story.session("same", WRONG, RIGHT))
     await other.send(other.story.session("same", WRONG, outcome="failure"))
@@ -291,7 +292,7 @@ async def test_a_new_pattern_goes_out_at_once_and_a_known_one_waits_for_its_row(
     name = topic(pipeline.tenant, "patterns")
     await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
     await pipeline.step()
-    while await pipeline._batch(pipeline.stages[1], 0) or await pipeline._batch(pipeline.stages[1], 1):
+    while await pipeline.batch(pipeline.stages[1], 0) or await pipeline.batch(pipeline.stages[1], 1):
         pipeline.commit()
     assert pipeline.log.read_all(name)
     assert not await pipeline.bodies("patterns")
@@ -308,7 +309,7 @@ async def test_what_waits_is_not_written_over_the_collection_of_a_backfill(
     patterns = pipeline.stages[1]
     await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
     await pipeline.step()
-    while await pipeline._batch(patterns, 0) or await pipeline._batch(patterns, 1):
+    while await pipeline.batch(patterns, 0) or await pipeline.batch(patterns, 1):
         pass
     assert patterns.holds
 
@@ -325,7 +326,7 @@ async def test_what_waits_is_not_written_over_the_collection_of_a_backfill(
 
 async def _worked(pipeline: Any, stage: int) -> None:
     """The stage has read all that lies there, and nothing was held back longer than it had to be."""
-    while await pipeline._batch(pipeline.stages[stage], 0) or await pipeline._batch(pipeline.stages[stage], 1):
+    while await pipeline.batch(pipeline.stages[stage], 0) or await pipeline.batch(pipeline.stages[stage], 1):
         pipeline.commit()
 
 

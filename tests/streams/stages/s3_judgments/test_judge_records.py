@@ -16,16 +16,16 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.judges import tally
 from streams.stages.s3_judgments.judge_records import LABEL
+from tests.streams.log_pipeline import LogPipeline
 
-Pipeline = Any  # `LogPipeline` of conftest.py
-MakePipeline = Callable[..., Pipeline]
+MakePipeline = Callable[..., LogPipeline]
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 MANY = 4 * FEWEST_CASES  # they are spread over two partitions
 
 
-async def rows(pipeline: Pipeline) -> list[dict[str, Any]]:
+async def rows(pipeline: LogPipeline) -> list[dict[str, Any]]:
     return tally(
         [
             JudgeRecord.from_json(row["state"])
@@ -34,7 +34,7 @@ async def rows(pipeline: Pipeline) -> list[dict[str, Any]]:
     )
 
 
-async def send_unsure(pipeline: Pipeline, name: str, corrected: bool) -> None:
+async def send_unsure(pipeline: LogPipeline, name: str, corrected: bool) -> None:
     """Sessions that end on a failed call, which the rules call failures, and perhaps feedback that they were none."""
     story = pipeline.story
     for n in range(MANY):

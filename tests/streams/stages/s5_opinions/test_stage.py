@@ -20,9 +20,9 @@ from models.judge.record import FEWEST_CASES
 from sinks.metrics import Metrics
 from streams.stages.s3_judgments.language_model import LanguageModel
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
+from tests.streams.log_pipeline import LogPipeline
 
-Pipeline = Any  # `LogPipeline` of conftest.py
-MakePipeline = Callable[..., Pipeline]
+MakePipeline = Callable[..., LogPipeline]
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
@@ -72,7 +72,7 @@ async def model(endpoint: ModelEndpoint, tmp_path: Path) -> Any:
         await each.close()
 
 
-async def judgments(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+async def judgments(pipeline: LogPipeline) -> dict[str, tuple[str, str]]:
     return {row["session"]: (row["label"], row["source"]) for row in await pipeline.bodies("judgments")}
 
 
@@ -85,7 +85,7 @@ def results(metrics: Metrics) -> dict[str, float]:
     }
 
 
-async def send_unsure(pipeline: Pipeline, *sessions: str) -> None:
+async def send_unsure(pipeline: LogPipeline, *sessions: str) -> None:
     for name in sessions:
         task = "hopeless" if name.startswith("bad") else "task-1"
         await pipeline.send(pipeline.story.session(name, WRONG, RIGHT, outcome="unknown", task=task))
@@ -267,7 +267,7 @@ async def test_notes_are_taken_back_when_the_verdict_turns(
 async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: MakePipeline, model: MakeModel) -> None:
     asking = model(llm_distill_share=1.0)
 
-    async def sent() -> Pipeline:
+    async def sent() -> LogPipeline:
         pipeline = log_pipeline(model=asking, batch_records=2)
         story = pipeline.story
         await send_unsure(pipeline, "good", "bad-1", "bad-2")
@@ -322,7 +322,7 @@ async def test_a_worker_asks_the_model_and_ends_in_order(
     assert await asyncio.to_thread(worker.wait, 30) == 0
 
 
-def attempts(pipeline: Pipeline, *outcomes: str) -> list[list[Any]]:
+def attempts(pipeline: LogPipeline, *outcomes: str) -> list[list[Any]]:
     """Sessions of one group."""
     made = []
     for number, outcome in enumerate(outcomes):

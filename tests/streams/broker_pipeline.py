@@ -1,0 +1,129 @@
+"""Run the pipeline as a worker process on a real broker and Milvus, behind the same interface as the one in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaProducer
+from prometheus_client.parser import text_string_to_metric_families
+
+from fleetlore.config import Settings
+from fleetlore.kafka.read import end_offsets, observer, partitions_of
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.topics import partition_for, topic
+from sinks.milvus import MilvusStore
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import Knowledge, read_knowledge
+from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, DeadLetter, Story, in_order, records_of
+
+DRAIN_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class Server:
+    """A broker, Milvus and one worker process that serves a list of tenants; a test takes one."""
+
+    settings: Settings
+    metrics_url: str
+    store: MilvusStore
+    tenants: Iterator[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tenants = iter(self.settings.tenants)
+
+
+class BrokerPipeline:
+    """One tenant of a running server."""
+
+    real = True
+
+    def __init__(self, server: Server) -> None:
+        self.tenant = next(server.tenants)
+        self.story = Story(self.tenant)
+        self.settings = server.settings
+        self._server = server
+        self._producer: AIOKafkaProducer | None = None
+
+    async def start(self) -> None:
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=self.settings.broker, acks="all", max_request_size=16 * 1024 * 1024
+        )
+        await self._producer.start()
+
+    async def stop(self) -> None:
+        if self._producer is not None:
+            await self._producer.stop()
+
+    async def send(self, events: Sequence[Event], per_record: int = 1) -> None:
+        assert self._producer is not None
+        name = topic(self.tenant, "events")
+        sent = [
+            await self._producer.send(name, encode_record(chunk), key=key, partition=partition, headers=BATCH_HEADERS)
+            for key, partition, chunk in records_of(events, per_record)
+        ]
+        await asyncio.gather(*sent)
+
+    async def send_raw(
+        self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes]] = ()
+    ) -> None:
+        assert self._producer is not None
+        await self._producer.send_and_wait(topic(self.tenant, "events"), value, key=key, headers=list(headers))
+
+    async def drain(self) -> None:
+        await wait_drained(self.settings, self.tenant, DRAIN_SECONDS)
+
+    async def work(self) -> None:
+        """Until everything was read, where an open session holds the commit back: a session sent last has been judged.
+
+        And until what was observed is stored, which a known pattern waits for.
+        """
+        fence = [self.story.session(f"fence-{n}", task="", start=BASE_TIME) for n in range(20)]
+        by_partition = {partition_for(each[0].session, PARTITIONS): each for each in fence}
+        before = len((await self.knowledge()).judgments)
+        for each in by_partition.values():
+            await self.send(each)
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while len((await self.knowledge()).judgments) < before + len(by_partition):
+                await asyncio.sleep(0.1)
+            while any(committed < end for committed, end in (await self.committed_offsets("observations")).values()):
+                await asyncio.sleep(0.1)
+
+    async def knowledge(self) -> Knowledge:
+        return in_order(await read_knowledge(self._server.store, self.tenant))
+
+    async def bodies(self, collection: str) -> list[dict[str, Any]]:
+        rows = self._server.store.rows(collection, self.tenant, "body")
+        return [orjson.loads(row["body"]) async for row in rows if row["body"]]
+
+    async def dead_letters(self) -> list[DeadLetter]:
+        letters: list[DeadLetter] = []
+        async with observer(self.settings.broker) as consumer:
+            partitions = await partitions_of(consumer, topic(self.tenant, "dead-letters"))
+            ends = await end_offsets(consumer, partitions)
+            missing = sum(ends.values())
+            await consumer.seek_to_beginning(*partitions)
+            while len(letters) < missing:
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    letters += [({k: v.decode() for k, v in record.headers}, record.value) for record in records]
+        return letters
+
+    async def metric(self, name: str, **labels: str) -> float:
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{self._server.metrics_url}/metrics").read())
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text.decode())
+            for sample in family.samples
+            if sample.name == name and sample.labels == labels
+        )
+
+    async def committed_offsets(self, name: str) -> dict[int, tuple[int, int]]:
+        async with observer(self.settings.broker, self.settings.group) as consumer:
+            ends = await end_offsets(consumer, await partitions_of(consumer, topic(self.tenant, name)))
+            return {tp.partition: (await consumer.committed(tp) or 0, end) for tp, end in ends.items()}

@@ -1,0 +1,286 @@
+"""Run the pipeline on a log in memory, batch by batch, as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import orjson
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.testing.clock import FakeClock
+from fleetlore.testing.log import InMemoryLog
+from fleetlore.wire import events as ev
+from fleetlore.wire.dead_letter import RawRecord
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.topics import partition_for, topic
+from sinks.metrics import Metrics
+from sinks.producer import COMPACTED, json_arrays
+from streams.offline.memory_pipeline import MemoryStore
+from streams.offline.state_hash import Knowledge, read_knowledge
+from streams.runtime.delivery import Delivery
+from streams.runtime.ledger import Ledger
+from streams.stage.base import Outgoing, Record, Stage
+from streams.stages.pipeline import pipeline as all_stages
+from streams.stages.s3_judgments.language_model import LanguageModel
+from streams.stages.s5_opinions.stage import OpinionsStage
+
+BASE_TIME = 1_760_000_000.0  # before the fake clock's start and before any real one
+PARTITIONS = 2
+GROUP = "fleetlore"
+MILVUS_FIELD_BYTES = 65_535
+
+Call = tuple[str, Any, str, str | None]  # tool, arguments, result, error
+DeadLetter = tuple[dict[str, str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Makes the events of sessions."""
+
+    tenant: str
+
+    def session(
+        self,
+        session: str,
+        *calls: Call,
+        outcome: str | None = "success",
+        agent: str | None = None,
+        task: str = "task-1",
+        start: float = BASE_TIME,
+    ) -> list[Event]:
+        """Start, calls, and (unless `outcome` is None) the end; a second apart."""
+        steps: list[tuple[ev.Kind, dict[str, Any]]] = [
+            ("session.started", {ev.GOAL: f"get {task} done", ev.TASK: task}),
+            *(("outcome", self._data(*call)) for call in calls),
+        ]
+        if outcome is not None:
+            steps.append(("session.ended", {ev.OUTCOME: outcome}))
+        name = agent or f"agent-of-{session}"
+        return [
+            Event(kind, self.tenant, name, session, sequence, start + sequence, data)
+            for sequence, (kind, data) in enumerate(steps)
+        ]
+
+    def feedback(self, session: str, outcome: str, sequence: int = 0, time: float = BASE_TIME + 100) -> Event:
+        return Event("feedback", self.tenant, "reviewer", session, sequence, time, {ev.OUTCOME: outcome})
+
+    def fleet(self) -> list[list[Event]]:
+        """Six sessions on two tasks: recoveries, lessons and strategies from several agents."""
+        wrong: Call = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+        right: Call = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+        other: Call = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
+        fixed: Call = ("sql", {"query": "SELECT name FROM users"}, "7 rows", None)
+        weather: Call = ("http", {"url": "https://a.example/x"}, "", "HTTP 503 Service Unavailable")
+        return [
+            self.session("good-1", wrong, right, agent="a1"),
+            self.session("good-2", right, weather, agent="a2"),
+            self.session("bad-1", wrong, wrong, outcome="failure", agent="a1"),
+            self.session("good-3", other, fixed, task="task-2", agent="a3"),
+            self.session("bad-2", right, other, other, outcome="failure", task="task-2", agent="a2"),
+            self.session("unsure", right, outcome="unknown", task="task-2", agent="a3"),
+        ]
+
+    @staticmethod
+    def interleaved(sessions: Sequence[Sequence[Event]], seed: int) -> list[Event]:
+        """All events, each session in order, sessions taking turns by chance."""
+        rng = Random(seed)
+        waiting = [list(session) for session in sessions]
+        mixed: list[Event] = []
+        while waiting:
+            chosen = rng.choice(waiting)
+            mixed.append(chosen.pop(0))
+            if not chosen:
+                waiting.remove(chosen)
+        return mixed
+
+    @staticmethod
+    def _data(tool: str, arguments: Any, result: str, error: str | None) -> dict[str, Any]:
+        data = {ev.TOOL: tool, ev.ARGUMENTS: arguments, ev.RESULT: result}
+        return data if error is None else {**data, ev.ERROR_MESSAGE: error}
+
+
+class CheckedStore(MemoryStore):
+    """Refuses what Milvus would refuse."""
+
+    async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            for name in ("body", "state"):
+                size = len(row.get(name, "").encode())
+                assert size <= MILVUS_FIELD_BYTES, f"{collection}.{name} of {row['id']} has {size} bytes"
+        await super().upsert(collection, rows)
+
+
+class LogProducer:
+    """Writes back into the log, packed as the real one packs.
+
+    Attributes:
+        fails_at: numbers of the deliveries that fail half-way: the first half of the values is written all the same.
+    """
+
+    def __init__(self, log: InMemoryLog) -> None:
+        self.log = log
+        self.fails_at: set[int] = set()
+        self.deliveries = 0
+
+    async def deliver(self, values: Sequence[Outgoing]) -> None:
+        self.deliveries += 1
+        broken = self.deliveries in self.fails_at
+        shared: dict[tuple[str, int], list[bytes]] = {}
+        for value in values[: len(values) // 2] if broken else values:
+            name = topic(value.tenant, value.topic)
+            if value.topic in COMPACTED:
+                self.log.append(name, value.value, key=value.key.encode())
+            elif value.value is not None:
+                place = name, partition_for(value.key, self.log.partitions(name))
+                shared.setdefault(place, []).append(value.value)
+        for (name, partition), parts in shared.items():
+            for array in json_arrays(parts):
+                self.log.append(name, array, partition=partition)
+        if broken:
+            raise BrokerUnavailable("killed in the middle of a delivery")
+
+    async def send(self, letters: Sequence[RawRecord]) -> None:
+        for each in letters:
+            partition = each.partition % self.log.partitions(each.topic)
+            self.log.append(each.topic, each.value, key=each.key, partition=partition, headers=each.headers)
+
+
+class LogPipeline:
+    """All stages on an in-memory log; everything happens when the test says so."""
+
+    real = False
+    stages: tuple[Stage, ...] = ()
+
+    def __init__(
+        self,
+        tenant: str = "acme",
+        batch_records: int = 4,
+        silent_seconds: float = 3600.0,
+        model: LanguageModel | None = None,
+    ) -> None:
+        self.tenant = tenant
+        self.story = Story(tenant)
+        self.batch_records = batch_records
+        self.log = InMemoryLog(PARTITIONS)
+        self.clock = FakeClock()
+        self.metrics = Metrics("worker")
+        self.store = CheckedStore()
+        self.producer = LogProducer(self.log)
+        self._silent_seconds = silent_seconds
+        self._model = model
+        self.start()
+
+    def start(self) -> None:
+        """A new worker: no stage remembers anything, reading starts at the committed offsets."""
+        self.ledger = Ledger()
+        self.delivery = Delivery(self.store, self.producer, self.metrics, self.clock, self.ledger, budget_seconds=0)
+        for stage in self.stages:
+            stage.forget()
+        self.stages = all_stages(self.store, self.metrics, self.clock, self._silent_seconds, model=self._model)
+        if self._model is not None:
+            self.stages += (OpinionsStage(self._model, concurrency=4),)
+        self._positions = {
+            (stage.reads, partition): self.committed(stage.reads)[partition][0]
+            for stage in self.stages
+            for partition in range(PARTITIONS)
+        }
+
+    crash = start
+
+    async def send(self, events: Sequence[Event], per_record: int = 1) -> None:
+        """Each partition's events in order, at most `per_record` in a record."""
+        for key, partition, chunk in records_of(events, per_record):
+            name = topic(self.tenant, "events")
+            self.log.append(name, encode_record(chunk), key=key, partition=partition, headers=BATCH_HEADERS)
+
+    async def send_raw(
+        self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes]] = ()
+    ) -> None:
+        self.log.append(topic(self.tenant, "events"), value, key=key, headers=headers)
+
+    async def step(self) -> bool:
+        """One batch of the first stage and partition that has anything to read; False where none has."""
+        for stage in self.stages:
+            for partition in range(PARTITIONS):
+                if await self.batch(stage, partition):
+                    return True
+        for stage in self.stages:
+            if stage.holds:
+                await self.delivery.run(stage, [])
+                return True
+        return False
+
+    async def batch(self, stage: Stage, partition: int) -> bool:
+        """One batch of a stage and partition; False where nothing is left to read."""
+        place = stage.reads, partition
+        read = self.log.read(topic(self.tenant, stage.reads), partition, self._positions[place], self.batch_records)
+        if not read:
+            return False
+        batch = [Record(r.topic, r.partition, r.offset, r.key, r.value, dict(r.headers)) for r in read]
+        await self.delivery.run(stage, batch)
+        self._positions[place] = read[-1].offset + 1
+        return True
+
+    def commit(self) -> None:
+        offsets = self.ledger.take()
+        for tp, offset in offsets.items():
+            self.log.commit(GROUP, tp.topic, tp.partition, offset)
+        self.ledger.settle(offsets)
+
+    async def drain(self) -> None:
+        """Until nothing moves."""
+        while await self.step():
+            self.commit()
+        self.commit()
+
+    work = drain
+
+    async def knowledge(self) -> Knowledge:
+        return in_order(await read_knowledge(self.store, self.tenant))  # type: ignore[arg-type]
+
+    async def bodies(self, collection: str) -> list[dict[str, Any]]:
+        return [orjson.loads(row["body"]) async for row in self.store.rows(collection, self.tenant) if row["body"]]
+
+    async def dead_letters(self) -> list[DeadLetter]:
+        return [
+            ({name: value.decode() for name, value in record.headers}, record.value or b"")
+            for record in self.log.read_all(topic(self.tenant, "dead-letters"))
+        ]
+
+    async def metric(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    def committed(self, name: str) -> dict[int, tuple[int, int]]:
+        """By partition: the committed offset and the end."""
+        full = topic(self.tenant, name)
+        return {
+            partition: (self.log.committed(GROUP, full, partition) or 0, self.log.end_offset(full, partition))
+            for partition in range(PARTITIONS)
+        }
+
+    async def committed_offsets(self, name: str) -> dict[int, tuple[int, int]]:
+        return self.committed(name)
+
+
+def in_order(knowledge: Knowledge) -> Knowledge:
+    """Rows come in no order; two equal states shall compare equal."""
+    return replace(knowledge, judgments=sorted(knowledge.judgments))
+
+
+def records_of(events: Sequence[Event], per_record: int) -> Iterator[tuple[bytes | None, int, list[Event]]]:
+    """(key, partition, events) of records, as an emitter would fill them."""
+    chunks: dict[int, list[Event]] = {}
+    for event in events:
+        partition = partition_for(event.session, PARTITIONS)
+        chunk = chunks.setdefault(partition, [])
+        chunk.append(event)
+        if len(chunk) == per_record:
+            yield (event.session.encode() if per_record == 1 else None), partition, chunk
+            chunks[partition] = []
+    for partition, chunk in chunks.items():
+        if chunk:
+            yield None, partition, chunk
