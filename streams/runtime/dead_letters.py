@@ -17,22 +17,22 @@ from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 MAX_PER_RECORD = 64
 
 
-def is_lost(record: Record, letters: Sequence[DeadLetter]) -> bool:
+def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
     """Whether no event of a record could be used. Ask only for a record with dead letters: it is decoded again."""
     value = record.value or b""
-    if any(letter.value == value for letter in letters):
+    if any(letter.value == value for letter in dead_letters):
         return True
     try:
         events = orjson.loads(value)
     except orjson.JSONDecodeError:
         return True
-    return not isinstance(events, list) or len(letters) >= len(events)
+    return not isinstance(events, list) or len(dead_letters) >= len(events)
 
 
-def records_of(stage: Stage, letters: Sequence[DeadLetter]) -> list[RawRecord]:
+def records_of(stage: Stage, dead_letters: Sequence[DeadLetter]) -> list[RawRecord]:
     """Make the records of a batch's dead letters."""
     by_record: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
-    for letter in letters:
+    for letter in dead_letters:
         by_record.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
     written: list[RawRecord] = []
     for each in by_record.values():

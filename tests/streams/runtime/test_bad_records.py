@@ -1,0 +1,173 @@
+"""Bad records and refused rows become dead letters, and a stream of nothing else stops the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+import pytest
+
+from fleetlore.errors import BreakerTripped, RowRefused, StoreUnavailable
+from fleetlore.testing.clock import FakeClock
+from sinks.metrics import Metrics
+from streams.runtime.circuit_breaker import Breaker
+from streams.runtime.delivery import Delivery
+from streams.runtime.ledger import Ledger
+from streams.stage.base import DeadLetter, Effects
+from tests.streams.runtime.world import EVENTS, PARTITION, World, record
+
+
+def lost(offset: int, partition: int = 0, value: bytes = b"bad") -> DeadLetter:
+    return DeadLetter(record(offset, partition, value), value, "not_json", "no")
+
+
+def breaking(
+    world: World, metrics: Metrics, clock: FakeClock, run_records: int
+) -> tuple[Delivery, Callable[[int, int, bool], Awaitable[None]], Ledger]:
+    """A delivery whose breaker trips early; and `send(first, last, good)`: a batch of one partition's records."""
+    ledger = Ledger(clock)
+    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(0.5, run_records))
+
+    async def send(first: int, last: int, good: bool) -> None:
+        world.effects = Effects(dead_letters=[] if good else [lost(offset) for offset in range(first, last)])
+        await delivery.run(world, [record(offset, value=b"bad") for offset in range(first, last)])
+
+    return delivery, send, ledger
+
+
+async def test_a_stream_that_is_refused_wholesale_stops_before_its_batch_has_any_effect(
+    world: World, metrics: Metrics, clock: FakeClock
+) -> None:
+    _, send, ledger = breaking(world, metrics, clock, run_records=20)
+    await send(0, 19, False)
+    ledger.settle(ledger.take())
+    happened, buried = list(world.happened), len(world.dead_letters)
+    with pytest.raises(BreakerTripped, match=r"fleetlore.acme.events: the last 20 .*not_json 20; partition 0 from 0"):
+        await send(19, 40, False)
+    assert world.happened == [*happened, "process"]
+    assert len(world.dead_letters) == buried == 19
+    clock.advance(3600)
+    assert ledger.take() == {}, "however long the stop takes"
+    assert metrics.registry.get_sample_value("fleetlore_lost_run_records", {"stream": EVENTS}) == 20
+
+
+async def test_the_next_worker_finds_the_run_in_the_log_and_stops_there_again(
+    world: World, metrics: Metrics, clock: FakeClock
+) -> None:
+    async def worker(offset: int) -> tuple[int, int]:
+        """Batches of three, as from a slow producer; where it stopped, and what it had committed by then."""
+        committed = offset
+        _, send, ledger = breaking(world, metrics, clock, run_records=40)
+        while True:
+            try:
+                await send(offset, offset + 3, offset < 30)
+            except BreakerTripped:
+                return offset, max([committed, *ledger.take().values()])
+            moved = ledger.take()
+            ledger.settle(moved)
+            committed = max([committed, *moved.values()])
+            offset += 3
+            clock.advance(1)
+
+    stopped, committed = await worker(0)
+    assert (stopped, committed) == (69, 39), "the run begins at 30 and is suspect after 10 records"
+    for _ in range(5):
+        assert await worker(committed) == (78, 39)
+
+
+async def test_a_few_bad_records_hold_no_commit_back_and_a_run_only_for_some_seconds(
+    world: World, metrics: Metrics, clock: FakeClock
+) -> None:
+    _, send, ledger = breaking(world, metrics, clock, run_records=1000)
+    await send(0, 1, True)
+    await send(1, 9, False)
+    assert ledger.take() == {PARTITION: 9}
+    ledger.settle({PARTITION: 9})
+    await send(9, 15, False)
+    assert ledger.take() == {}
+    clock.advance(11)
+    assert ledger.take() == {PARTITION: 15}
+    ledger.settle({PARTITION: 15})
+    await send(15, 25, False)
+    assert ledger.take() == {}
+    await send(25, 26, True)
+    clock.advance(11)
+    assert ledger.take() == {PARTITION: 26}
+
+
+async def test_a_rebalance_starts_the_count_anew(world: World, metrics: Metrics, clock: FakeClock) -> None:
+    delivery, send, ledger = breaking(world, metrics, clock, run_records=20)
+    await send(0, 15, False)
+    delivery.forget()
+    assert ledger.positions() == {}
+    await send(0, 15, False)
+    with pytest.raises(BreakerTripped):
+        await send(15, 30, False)
+
+
+async def test_a_record_with_one_good_event_is_not_lost(world: World, metrics: Metrics, clock: FakeClock) -> None:
+    delivery, _, _ = breaking(world, metrics, clock, run_records=5)
+    for offset in range(20):
+        value = b"[1, 2, 3]"
+        bad = [DeadLetter(record(offset, value=value), b"%d" % n, "wrong_shape", "") for n in (1, 2)]
+        world.effects = Effects(dead_letters=bad)
+        await delivery.run(world, [record(offset, value=value)])
+    assert len(world.dead_letters) == 40
+    with pytest.raises(BreakerTripped):
+        for offset in range(21):
+            value = b"[1, 2]"
+            bad = [DeadLetter(record(offset, value=value), b"%d" % n, "wrong_shape", "") for n in (1, 2)]
+            world.effects = Effects(dead_letters=bad)
+            await delivery.run(world, [record(offset, value=value)])
+
+
+async def test_gaps_are_no_sign_of_a_broken_stream(world: World, metrics: Metrics, clock: FakeClock) -> None:
+    delivery, _, _ = breaking(world, metrics, clock, run_records=3)
+    for offset in range(9):
+        world.effects = Effects(dead_letters=[DeadLetter(record(offset), b"{}", "sequence_gap", "")])
+        await delivery.run(world, [record(offset)])
+
+
+async def test_a_record_of_a_thousand_bad_events_is_one_letter(world: World, delivery: Delivery) -> None:
+    value = orjson.dumps([1] * 1000)
+    world.effects.dead_letters += [DeadLetter(record(3, value=value), b"1", "wrong_shape", "no object")] * 1000
+    await delivery.run(world, [record(3, value=value), record(4)])
+    [letter] = world.dead_letters
+    assert letter.value == value
+    assert dict(letter.headers)["dlq.detail"].startswith(b"1000 bad events")
+
+
+async def test_a_row_that_the_store_never_takes_is_a_dead_letter(
+    world: World, delivery: Delivery, ledger: Ledger, metrics: Metrics
+) -> None:
+    rows = [{"id": "acme/1", "tenant": "acme", "body": "x"}, {"id": "acme/2", "tenant": "acme", "body": "y"}]
+    world.effects.rows = {"items": rows}
+    world.outages["upsert"] = [StoreUnavailable("away"), RowRefused("items", ("acme/2",), "body is too long")]
+    await delivery.run(world, [record(6), record(7)])
+    [letter] = world.dead_letters
+    assert orjson.loads(letter.value) == rows[1]
+    headers = dict(letter.headers)
+    assert (headers["dlq.reason"], headers["dlq.detail"]) == (b"row_refused", b"body is too long")
+    assert (headers["dlq.topic"], headers["dlq.offset"]) == (EVENTS.encode(), b"7")
+    assert world.happened.index("bury") < world.happened.index("allow")
+    assert ledger.take() == {PARTITION: 8}
+    assert metrics.registry.get_sample_value("fleetlore_dead_letters_total", {"reason": "row_refused"}) == 1
+
+
+async def test_a_store_that_refuses_every_row_stops_the_worker(
+    world: World, metrics: Metrics, clock: FakeClock
+) -> None:
+    delivery, _, ledger = breaking(world, metrics, clock, run_records=3)
+    rows = [{"id": "acme/1", "tenant": "acme"}, {"id": "acme/2", "tenant": "acme"}]
+    world.effects.rows = {"items": rows}
+    for offset in range(5):  # the other row is taken each time
+        world.outages["upsert"] = [RowRefused("items", ("acme/2",), "no such column")]
+        await delivery.run(world, [record(offset)])
+    delivery, _, ledger = breaking(world, metrics, clock, run_records=3)
+    world.outages["upsert"] = [RowRefused("items", ("acme/1", "acme/2"), "no such column")]
+    await delivery.run(world, [record(5)])
+    ledger.settle(ledger.take())
+    world.outages["upsert"] = [RowRefused("items", ("acme/1", "acme/2"), "no such column")]
+    with pytest.raises(BreakerTripped, match=r"^items: the last 3 .*row_refused 3"):
+        await delivery.run(world, [record(6)])
+    assert ledger.take() == {}

@@ -1,0 +1,69 @@
+"""The ledger gives each offset to commit once, and nothing of an old assignment."""
+
+from __future__ import annotations
+
+from streams.runtime.ledger import Ledger
+from streams.stage.base import TopicPartition
+
+PARTITION = TopicPartition("fleetlore.acme.events", 0)
+
+
+def test_the_ledger_gives_what_has_moved_once() -> None:
+    ledger = Ledger()
+    ledger.allow(PARTITION, 5, 3)
+    assert ledger.take() == {PARTITION: 3}
+    ledger.settle({PARTITION: 3})
+    assert ledger.take() == {}
+    ledger.allow(PARTITION, 9, 3)
+    assert ledger.take() == {}, "an open session holds it back: there is nothing new to commit"
+    assert ledger.positions() == {PARTITION: 9}
+    ledger.allow(PARTITION, 9, 9)
+    assert ledger.take() == {PARTITION: 9}
+
+
+def test_the_ledger_keeps_the_newest_of_several_allowances() -> None:
+    ledger = Ledger()
+    ledger.allow(PARTITION, 5, 5)
+    ledger.allow(PARTITION, 8, 8)
+    assert ledger.take() == {PARTITION: 8}
+
+
+def test_a_commit_that_failed_is_tried_again_with_the_next_allowance() -> None:
+    ledger = Ledger()
+    ledger.allow(PARTITION, 5, 5)
+    ledger.take()  # and no settle: the broker did not take it
+    ledger.allow(PARTITION, 5, 5)
+    assert ledger.take() == {PARTITION: 5}
+
+
+def test_a_commit_that_failed_is_tried_again_where_nothing_more_comes() -> None:
+    ledger, other = Ledger(), TopicPartition(PARTITION.topic, 99)
+    ledger.allow(PARTITION, 5, 5)
+    ledger.allow(other, 7, 7)
+    taken = ledger.take()
+    ledger.allow(other, 9, 9)
+    ledger.put_back(taken)
+    assert ledger.take() == {PARTITION: 5, other: 9}
+
+
+def test_an_answer_that_comes_after_a_rebalance_says_nothing_of_the_new_assignment() -> None:
+    ledger = Ledger()
+    ledger.allow(PARTITION, 5, 5)
+    taken = ledger.take()
+    ledger.forget()
+    ledger.settle(taken)
+    ledger.put_back(taken)
+    assert ledger.take() == {}
+    ledger.allow(PARTITION, 5, 5)
+    assert ledger.take() == {PARTITION: 5}
+
+
+def test_after_a_rebalance_nothing_of_the_old_assignment_is_committed() -> None:
+    ledger = Ledger()
+    ledger.allow(PARTITION, 5, 5)
+    ledger.settle({PARTITION: 2})
+    ledger.forget()
+    assert ledger.take() == {}
+    assert ledger.positions() == {}
+    ledger.allow(PARTITION, 2, 2)
+    assert ledger.take() == {PARTITION: 2}, "what another worker committed meanwhile is not known"
