@@ -16,7 +16,7 @@ MOST_NAMES = 20
 
 
 def register(app: typer.Typer) -> None:
-    adapters = typer.Typer(no_args_is_help=True, help="Adapter versions: what was learned, and which of it runs.")
+    adapters = typer.Typer(no_args_is_help=True, help="Show and control adapter versions.")
     adapters.command("list")(list_)
     adapters.command("show")(show)
     app.add_typer(adapters, name="adapters")
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 def list_(
     broker: Broker = None, data: Data = None, tenant: Tenant = "default", timeout: Timeout = 10.0, json: Json = False
 ) -> None:
-    """All versions, oldest first, with the channels that point to them and the agents that run them."""
+    """List all versions, oldest first, with their channels and the number of agents running them."""
     listing = _read(broker, data, tenant, timeout)
     rows = [_row(listing, manifest) for manifest in listing.manifests]
     if json:
@@ -70,7 +70,7 @@ def show(
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """One version: where it comes from, what the gate measured, who runs it. As published: signatures are checked by agents."""
+    """Show one version: its lineage, the gate's metrics and the agents running it. Signatures are not checked."""
     listing = _read(broker, data, tenant, timeout)
     found = [each for each in listing.manifests if version and str(each.get("version", "")).startswith(version)]
     if len(found) != 1:

@@ -16,9 +16,21 @@ from fleetlore.errors import FleetloreError, ModelUnavailable
 
 GROUP = "fleetlore.commands"
 
+# The order and the panels of `fleetlore --help`.
+PANELS = {
+    "Start": ("demo", "up"),
+    "Read": ("health", "patterns", "items", "adapters", "facts", "judges", "dead-letters"),
+    "Run": ("worker", "trainer", "topics", "backfill"),
+    "Check": ("replay", "backtest", "critic", "pretrain"),
+}
+_ORDER = [name for names in PANELS.values() for name in names]
 
-class _OneLineErrors(TyperGroup):
-    """Explains an expected error in one line and exits with 1; whatever else is raised is a bug and keeps its traceback."""
+
+class _Commands(TyperGroup):
+    """Commands by purpose. An expected error takes one line and exits with 1; any other is a bug and keeps its traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -31,7 +43,7 @@ class _OneLineErrors(TyperGroup):
 def build_app() -> typer.Typer:
     """The application with every installed command."""
     app = typer.Typer(
-        cls=_OneLineErrors,
+        cls=_Commands,
         name="fleetlore",
         help="One agent's failure becomes every agent's lesson.",
         no_args_is_help=True,
@@ -44,6 +56,12 @@ def build_app() -> typer.Typer:
     cli_dead_letters.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
+    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
+    for command in app.registered_commands:
+        name = str(command.name or getattr(command.callback, "__name__", ""))
+        command.rich_help_panel = panel_of.get(name, "Commands")
+    for each in app.registered_groups:
+        each.rich_help_panel = panel_of.get(each.name or "", "Commands")
     return app
 
 

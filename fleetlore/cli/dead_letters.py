@@ -23,16 +23,12 @@ from fleetlore.wire.topics import topic as full_name
 SHOWN_CHARACTERS = 4_000
 _PLACE = re.compile(r"\d{1,9}:\d{1,18}\Z", re.ASCII)
 
-Reason = Annotated[
-    list[str] | None, typer.Option("--reason", help="Only letters with this reason; repeat for several.")
-]
-Topic = Annotated[
-    str | None, typer.Option("--topic", help="Only letters that come from this topic: `events`, or its full name.")
-]
+Reason = Annotated[list[str] | None, typer.Option("--reason", help="Select this reason; repeat for several.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Select this source topic: `events`, or a full name.")]
 
 
 def register(app: typer.Typer) -> None:
-    letters = typer.Typer(no_args_is_help=True, help="What could not be processed, and why.")
+    letters = typer.Typer(no_args_is_help=True, help="Inspect and redrive records that could not be processed.")
     letters.command("list")(list_)
     letters.command("show")(show)
     app.add_typer(letters, name="dead-letters")
@@ -88,14 +84,14 @@ class _Survey:
 def list_(
     reason: Reason = None,
     topic: Topic = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to show.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most dead letters to show.")] = 20,
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """The letters by reason, and the newest of them."""
+    """List dead letters by reason, and the newest ones."""
     bootstrap = connection(broker, data).broker
     survey = ask(_survey(bootstrap, tenant, timeout, set(reason or ()), source_topic(tenant, topic), limit))
     rows = [_row(letter, letter.place in survey.marked) for letter in survey.newest()]
@@ -144,17 +140,17 @@ def list_(
 
 def show(
     id_: Annotated[str, typer.Argument(metavar="ID", help="PARTITION:OFFSET, as `list` shows it.", callback=place)],
-    full: Annotated[bool, typer.Option("--full", help="The whole value, however long.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show the whole value.")] = False,
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """One letter: where it comes from, why it is here, and its value with secrets masked."""
+    """Show one dead letter: its source, its reason and its value with secrets masked."""
     letter = ask(_letter(connection(broker, data).broker, tenant, id_))
     if letter is None:
-        raise typer.BadParameter(f"no dead letter of tenant {tenant} lies at {id_}", param_hint="ID")
+        raise typer.BadParameter(f"tenant {tenant} has no dead letter at {id_}", param_hint="ID")
     value, more = _readable(letter.value, None if full else SHOWN_CHARACTERS)
     row = {name: said for name, said in _row(letter, False).items() if name != "sent_back"}
     row |= {
@@ -172,9 +168,9 @@ def show(
         typer.echo(f"{name:<10} {safe(text)}")
     typer.echo(f"\n{safe_lines(value)}")
     if more:
-        typer.echo(f"\n{more} more characters; all of it with --full")
+        typer.echo(f"\n{more} more characters; show them with --full")
     if "value" in letter.cut:
-        typer.echo(f"\nOf {letter.size} bytes {len(letter.value)} are kept here; the rest lies where it came from.")
+        typer.echo(f"\n{len(letter.value)} of {letter.size} bytes are kept here; the source topic has the rest.")
 
 
 def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class KindName(StrEnum):
 # Any shared word counts.
 ANY_LIKENESS = 1e-6
 
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rows at the most.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rows to show.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -59,12 +59,12 @@ def register(app: typer.Typer) -> None:
 
 
 def health(
-    by: Annotated[GroupName, typer.Option("--by", help="What the calls are grouped by.")] = GroupName.tool,
+    by: Annotated[GroupName, typer.Option("--by", help="Group calls by this.")] = GroupName.tool,
     hours: Annotated[
-        int | None, typer.Option("--hours", min=1, max=24, help="Only the last hours; trend up to 12 of them.")
+        int | None, typer.Option("--hours", min=1, max=24, help="Count only the last HOURS; up to 12 show a trend.")
     ] = None,
     days: Annotated[
-        int | None, typer.Option("--days", min=1, max=14, help="Only the last days; trend up to 7 of them.")
+        int | None, typer.Option("--days", min=1, max=14, help="Count only the last DAYS; up to 7 show a trend.")
     ] = None,
     broker: Broker = None,
     data: Data = None,
@@ -72,13 +72,13 @@ def health(
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """How often calls fail, with an interval, of what, and whether that is changing."""
+    """Show how often calls fail, with confidence intervals, errors and trend."""
     if hours is not None and days is not None:
         raise typer.BadParameter("give --hours or --days, not both")
     window = Window("hours", hours) if hours is not None else Window("days", days) if days is not None else None
     if window is not None and by is GroupName.agent:
         raise typer.BadParameter(
-            "agents are shown over the last 14 days, no other window of them is known", param_hint="--by"
+            "agents are counted over the last 14 days; no other window is available", param_hint="--by"
         )
     lore_patterns, _ = _read(broker, data, tenant, timeout)
     rows = health_of(lore_patterns, by.value, window)
@@ -129,14 +129,14 @@ def health(
 
 
 def patterns(
-    tool: Annotated[str | None, typer.Option("--tool", help="Only of this tool.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Show only this tool.")] = None,
     level: Annotated[
-        LevelName, typer.Option("--level", help="How fine: family > class > exact; tool and call are health.")
+        LevelName, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
     ] = LevelName.class_,
     text: Annotated[
-        str | None, typer.Option("--text", help="Only where the error, its class or the hint holds this text.")
+        str | None, typer.Option("--text", help="Show only patterns whose error, class or hint contains this text.")
     ] = None,
-    sort: Annotated[PatternOrder, typer.Option("--sort", help="Most of what first.")] = PatternOrder.failures,
+    sort: Annotated[PatternOrder, typer.Option("--sort", help="Sort by this, largest first.")] = PatternOrder.failures,
     limit: Limit = 20,
     broker: Broker = None,
     data: Data = None,
@@ -144,7 +144,7 @@ def patterns(
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """Failure patterns of the fleet: how often, in how many sessions, at how many agents."""
+    """List failure patterns with their numbers of failures, sessions and agents."""
     lore_patterns, _ = _read(broker, data, tenant, timeout)
     chosen = [
         each
@@ -206,12 +206,12 @@ def _said(pattern: Pattern, tool: Pattern | None) -> str:
 
 def items(
     item_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Show this item whole; the first characters are enough.")
+        str | None, typer.Argument(metavar="[ID]", help="Show this item in full; its first characters are enough.")
     ] = None,
     search: Annotated[
-        str | None, typer.Option("--search", help="Best matches first, by the words they share (BM25, no embeddings).")
+        str | None, typer.Option("--search", help="Rank by shared words (BM25), best match first.")
     ] = None,
-    kind: Annotated[KindName | None, typer.Option("--kind", help="Only of this kind.")] = None,
+    kind: Annotated[KindName | None, typer.Option("--kind", help="Show only this kind.")] = None,
     limit: Limit = 20,
     broker: Broker = None,
     data: Data = None,
@@ -219,7 +219,7 @@ def items(
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """What the fleet has learned: recoveries, lessons and strategies, the best supported first."""
+    """List what the fleet has learned: recoveries, lessons and strategies, best supported first."""
     if search is not None and not words(search):
         raise typer.BadParameter(f"{search!r} has no word to search for", param_hint="--search")
     _, lore_items = _read(broker, data, tenant, timeout)

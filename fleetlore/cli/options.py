@@ -30,21 +30,26 @@ def _tenant(value: str) -> str:
 Broker = Annotated[
     str | None,
     typer.Option(
-        "--broker", metavar="HOST:PORT", help="Kafka bootstrap servers; FLEETLORE_BROKER otherwise.", callback=_broker
+        "--broker", metavar="HOST:PORT", help="Kafka bootstrap servers. Default: FLEETLORE_BROKER.", callback=_broker
     ),
 ]
-Milvus = Annotated[str | None, typer.Option("--milvus", metavar="URL", help="Milvus; FLEETLORE_MILVUS otherwise.")]
-Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Folder of a stack started with `fleetlore up --data DIR`.")
+Milvus = Annotated[
+    str | None, typer.Option("--milvus", metavar="URL", help="Address of Milvus. Default: FLEETLORE_MILVUS.")
 ]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose lore.", callback=_tenant)]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="Folder of a running `fleetlore up --data DIR`; takes the addresses from there."
+    ),
+]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant to read.", callback=_tenant)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Logs = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Logged sessions with their outcomes: trajectories.jsonl, steps.jsonl.")
+    Path, typer.Argument(metavar="DIR", help="Folder of logged sessions: trajectories.jsonl and steps.jsonl.")
 ]
-Version = Annotated[str, typer.Argument(help="A published version, or its first characters.")]
+Version = Annotated[str, typer.Argument(help="Version, or its first characters.")]
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the broker.")
+    float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Seconds to wait for the broker.")
 ]
 
 

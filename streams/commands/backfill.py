@@ -1,4 +1,4 @@
-"""`fleetlore backfill run | switch | list | drop`: working the events in again, into collections of their own."""
+"""Run `fleetlore backfill run | switch | list | drop`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(help="Name of the collection version: up to
 def register(app: typer.Typer) -> None:
     """Add the group (entry point `backfill`)."""
     commands = group(app, "backfill")
-    commands.info.help = "Work the events in again, into collections that can then take the live ones' place."
+    commands.info.help = "Process the events again into new collections, and switch to them."
     for command in (run, switch, drop):
         commands.command()(command)
     commands.command("list")(list_all)
@@ -34,17 +34,17 @@ def register(app: typer.Typer) -> None:
 def run(
     name: Name,
     from_time: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Begin with the records since then: ISO 8601, UTC.")
+        str | None, typer.Option("--from", metavar="TIME", help="Start at this time: ISO 8601, UTC.")
     ] = None,
     from_offset: Annotated[
-        int | None, typer.Option("--from-offset", min=0, help="Begin at this offset of every partition.")
+        int | None, typer.Option("--from-offset", min=0, help="Start at this offset of every partition.")
     ] = None,
     broker: Broker = None,
     milvus: Milvus = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Fill a collection version up to the end of the events. Run it again to go on; live workers do not notice."""
+    """Fill a collection version up to the end of the log. Run it again to continue."""
     from streams.offline.backfill import Start, run_backfill
 
     if from_time is not None and from_offset is not None:
@@ -67,13 +67,11 @@ def switch(
     broker: Broker = None,
     milvus: Milvus = None,
     data: Data = None,
-    allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="Switch even if this loses lore that the live collections hold.")
-    ] = False,
+    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Switch even if lore is lost.")] = False,
 ) -> None:
     """Make a collection version the live one: for readers, workers and, through the lore topics, agents.
 
-    It refuses where a collection holds fewer than half of the live rows, or where the oldest events are no longer on the broker.
+    It refuses if a collection has fewer than half of the live rows or the broker no longer has the oldest events.
     """
     from streams.offline.backfill import switch as make_the_switch
 
@@ -82,21 +80,21 @@ def switch(
 
 
 def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) -> None:
-    """List the collection versions and which of them is live."""
+    """List the collection versions and mark the live one."""
     from sinks.collections import list_versions
 
     found = ask(_on_milvus(connection(None, data, milvus), list_versions))
     if as_json:
         print_json([{"name": name, "live": live} for name, live in found.items()])
     else:
-        print_table((Column("name"), Column("live")), [(name, "yes" if live else "") for name, live in found.items()])
+        print_table((Column("NAME"), Column("LIVE")), [(name, "yes" if live else "") for name, live in found.items()])
 
 
 def drop(
     name: Name,
     milvus: Milvus = None,
     data: Data = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Drop a collection version that is not live, with all its rows. It asks first."""
     from sinks.collections import check_droppable, drop_version
@@ -123,5 +121,5 @@ def _seconds(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no time in ISO 8601, like 2026-05-01T12:00") from None
+        raise ConfigError(f"{text!r} is not an ISO 8601 time like 2026-05-01T12:00") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

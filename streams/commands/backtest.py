@@ -1,4 +1,4 @@
-"""`fleetlore backtest`: what would this have learned from my logs, and how right would that have been on other sessions?"""
+"""Run `fleetlore backtest`: learn from some logged sessions and test on others."""
 
 from __future__ import annotations
 
@@ -32,31 +32,25 @@ def _folder(text: str) -> Any:
 
 
 def backtest(
-    train: Annotated[Path | None, _folder("Logged sessions to learn from; several sources may lie below it.")] = None,
-    test: Annotated[
-        Path | None, _folder("Other sessions, of which nothing is learned before they are foreseen.")
-    ] = None,
-    data: Annotated[
-        Path | None, _folder("Instead of both: one folder, of which agents and tasks are held out.")
-    ] = None,
+    train: Annotated[Path | None, _folder("Logged sessions to learn from; may hold several sources.")] = None,
+    test: Annotated[Path | None, _folder("Logged sessions to predict.")] = None,
+    data: Annotated[Path | None, _folder("One folder in place of both: agents and tasks are held out.")] = None,
     share: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="With --data: share of agents and of tasks held out.")
+        float, typer.Option(min=0.01, max=0.9, help="With --data: share of agents and tasks to hold out.")
     ] = 0.2,
     leave_out: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="With --data: a source to test on and not to learn from.")
+        str | None, typer.Option(metavar="SOURCE", help="With --data: a source to use for testing only.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the order of sessions, the hold-out and the fits.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of session order, hold-out and fits.")] = 0,
     curve: Annotated[
         bool,
-        typer.Option(
-            "--curve", help="Also how well failures are foreseen after a part of the sessions. Takes minutes."
-        ),
+        typer.Option("--curve", help="Also show prediction quality after parts of the sessions. Takes minutes."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """What fleetlore would have learned from logged sessions, and how right it would have been on others.
+    """Learn from logged sessions and report how well that predicts others.
 
-    Test sessions are sorted by themselves: A (known task, new agent), T (known agent, new task), AT (both new), S (new source),
+    Test sessions are grouped: A (known task, new agent), T (known agent, new task), AT (both new), S (new source),
     K (another session of a known agent on a known task). Needs the extra `backtest`; 22,000 sessions take minutes.
     """
     report = _run(*parts(train, test, data, share, leave_out, seed), seed, curve)

@@ -1,4 +1,4 @@
-"""`fleetlore critic fit DIR --out FILE`: a critic of one's own logs, for workers (FLEETLORE_CRITIC=FILE)."""
+"""Run `fleetlore critic fit DIR --out FILE`: fit a critic on logged sessions, for workers (FLEETLORE_CRITIC=FILE)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the group (entry point `critic`)."""
     commands = group(app, "critic")
-    commands.info.help = "The learned critic, which judges sessions that no environment judged."
+    commands.info.help = "Fit the critic, a model that judges sessions without a reward or feedback."
     # A group of one command: without this typer would make it the group itself.
     commands.callback()(_group)
     commands.command()(fit)
@@ -32,26 +32,26 @@ def _group() -> None:
 
 def fit(
     folder: Logs,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the critic is written.")],
-    seed: Annotated[int, typer.Option(help="Of the parts that its calibration leaves out.")] = 0,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write the critic to.")],
+    seed: Annotated[int, typer.Option(help="Seed of the cross-validation split.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Fit a critic on logged sessions, and write it. A worker judges by it where FLEETLORE_CRITIC names the file.
+    """Fit a critic on logged sessions and write it to a file. Workers use the file named by FLEETLORE_CRITIC.
 
-    Shown is what it says of complete sessions of agents and tasks that were left out of its fits. Needs the extra
-    `backtest`; 22,000 sessions take minutes.
+    The table counts its verdicts on sessions of held-out agents and tasks. Needs the extra `backtest`; 22,000 sessions
+    take minutes.
     """
     from models.judge.critic_fit import fit
     from streams.offline.logs import read_sessions
     from streams.offline.memory_pipeline import run_logs
 
     if not out.parent.is_dir():
-        raise ConfigError(f"{out.parent} is no folder to write a critic into")
+        raise ConfigError(f"the folder {out.parent} does not exist")
     sessions = read_sessions(folder)
     typer.echo(f"reading {len(sessions):,} sessions", err=True)
     trajectories = asyncio.run(run_logs(sessions, seed=seed, learn=False)).trajectories
     ended = [each for each in trajectories if each.ending in ("success", "failure")]
-    typer.echo(f"fitting on the {len(ended):,} whose end is known", err=True)
+    typer.echo(f"fitting on the {len(ended):,} with a known outcome", err=True)
     critic, _ = fit(ended, [each.ending == "failure" for each in ended], seed)
     write_file(out, critic.to_bytes())
     _report(critic, out, len(ended), as_json)
@@ -62,7 +62,7 @@ def _report(critic: Critic, out: Path, sessions: int, as_json: bool) -> None:
         families = [record._asdict() for record in critic.records]
         print_json({"file": str(out), "version": critic.version, "sessions": sessions, "families": families})
         return
-    typer.echo(f"{critic.version}, fitted on {sessions:,} sessions, is in {out}. Of sessions left out of its fits:")
-    names = ("FAILED, SAID SO", "CALLED SUCCESS", "SUCCEEDED, CALLED FAILURE", "SAID SO", "UNSURE")
+    typer.echo(f"{critic.version}, fitted on {sessions:,} sessions, is in {out}. Verdicts on held-out sessions:")
+    names = ("FAILED: RIGHT", "FAILED: WRONG", "SUCCEEDED: WRONG", "SUCCEEDED: RIGHT", "ABSTAINED")
     columns = (Column("TOOLS", fold=True), *(Column(name, "right") for name in names))
     print_table(columns, [[str(value) for value in record] for record in critic.records])

@@ -1,4 +1,4 @@
-"""`fleetlore facts`: what the fleet is told about its tools and environments, from documents."""
+"""Run `fleetlore facts load | list | forget`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetlore.recall.replica import LoreReplica
 def register(app: typer.Typer) -> None:
     """Add the group `facts`."""
     facts = group(app, "facts")
-    facts.info.help = "What the fleet is told about its tools and environments, from documents."
+    facts.info.help = "Manage facts: what documents say about tools and environments."
     facts.command("load")(load)
     facts.command("list")(list_)
     facts.command("forget")(forget)
@@ -25,24 +25,22 @@ def register(app: typer.Typer) -> None:
 
 def load(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE…", help="Markdown, text or JSONL (.md, .jsonl, others).")
+        list[Path], typer.Argument(metavar="FILE…", help="Markdown (.md), JSONL (.jsonl) or text (any other).")
     ],
-    tool: Annotated[str, typer.Option("--tool", help="The tool that the documents are about.")] = "",
-    source: Annotated[
-        str, typer.Option("--source", help="What the document is called; its file name by default.")
-    ] = "",
+    tool: Annotated[str, typer.Option("--tool", help="Tool that the documents describe.")] = "",
+    source: Annotated[str, typer.Option("--source", help="Name of the document. Default: its file name.")] = "",
     broker: Broker = None,
     milvus: Milvus = None,
     data: Data = None,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
-    """Read documents into facts. Loading one again replaces what it said before; a document is known by its name."""
+    """Load documents as facts. Loading a document of the same name again replaces its facts."""
     from models.memory.facts import read_facts
     from streams.offline.facts import load_facts
 
     if source and len(files) > 1:
-        raise typer.BadParameter("only one document at a time can be given a name", param_hint="--source")
+        raise typer.BadParameter("a name fits one document only", param_hint="--source")
     found = [fact for file in files for fact in read_facts(file, tenant, tool, source)]
     settings = connection(broker, data, milvus)
     new, gone = ask(load_facts(settings, tenant, found))
@@ -53,15 +51,15 @@ def load(
 
 
 def list_(
-    tool: Annotated[str | None, typer.Option("--tool", help="Only of this tool.")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Only of this document.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Show only this tool.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Show only this document.")] = None,
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """The facts that the fleet has, by document."""
+    """List the facts by document."""
     index = ask(LoreReplica.snapshot(connection(broker, data).broker, tenant, timeout_seconds=timeout))
     found = sorted(
         (
@@ -82,19 +80,19 @@ def list_(
 
 
 def forget(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]", help="Whole ids, as they are listed.")] = None,
-    source: Annotated[str, typer.Option("--source", help="All facts of this document.")] = "",
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]", help="Full ids, as `list` shows them.")] = None,
+    source: Annotated[str, typer.Option("--source", help="Forget all facts of this document.")] = "",
     broker: Broker = None,
     milvus: Milvus = None,
     data: Data = None,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
-    """Forget facts, by id or all of a document."""
+    """Forget facts by id, or all facts of a document."""
     from streams.offline.facts import forget_facts
 
     if not ids and not source:
-        raise typer.BadParameter("name facts, or a document with --source")
+        raise typer.BadParameter("give ids, or a document with --source")
     settings = connection(broker, data, milvus)
     gone = ask(forget_facts(settings, tenant, frozenset(ids or ()), source))
     if json:

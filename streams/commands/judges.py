@@ -1,4 +1,4 @@
-"""`fleetlore judges`: how often each judge was right, by tools, as feedback and rewards have it."""
+"""Run `fleetlore judges`: compare each judge with feedback and rewards."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def judges(
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
-    """How often each judge was right, by tools: as feedback and rewards have contradicted it."""
+    """Show how often each judge agreed with feedback and rewards, by tools."""
     rows = tally(ask(_read(connection(None, data, milvus), tenant)))
     if json:
         print_json({"tenant": tenant, "judges": rows})
         return
     if not rows:
-        typer.echo(f"No judge of tenant {tenant} has been measured yet: nobody who knows better spoke on a session.")
+        typer.echo(
+            f"No judge of tenant {tenant} has been measured yet: no session that it judged also has feedback or a reward."
+        )
         return
     columns = [Column("JUDGE"), Column("TOOLS"), Column("SAID"), Column("RIGHT", "right"), Column("WRONG", "right")]
     columns += [Column("WRONG, 95 %", "right"), Column("")]

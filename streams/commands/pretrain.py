@@ -1,4 +1,4 @@
-"""`fleetlore pretrain DIR --out FILE`: a base of one's own logs, for trainer and agents (FLEETLORE_BASE=FILE)."""
+"""Run `fleetlore pretrain DIR --out FILE`: train a base on logged sessions (FLEETLORE_BASE=FILE)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ def register(app: typer.Typer) -> None:
 
 def pretrain(
     folder: Logs,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the base is written; its card beside it.")],
-    seed: Annotated[int, typer.Option(help="Of the batches.")] = 0,
-    passes: Annotated[int, typer.Option(min=1, max=100, help="How often each session is learned from.")] = PASSES,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="File to write the base to; the model card goes beside it.")
+    ],
+    seed: Annotated[int, typer.Option(help="Seed of the batches.")] = 0,
+    passes: Annotated[int, typer.Option(min=1, max=100, help="Passes over the sessions.")] = PASSES,
     as_json: Json = False,
 ) -> None:
-    """Train the frozen base of the procedural memory on logged sessions, and write it with a card.
+    """Train the frozen base network on logged sessions and write it with a model card.
 
-    Trainer and agents use it where FLEETLORE_BASE names the file; set it before the first version of a tenant, because adapters
-    over another base are refused. The same logs, passes and seed give the same file.
+    Trainer and agents use the file named by FLEETLORE_BASE. Set it before the first version of a tenant: adapters of
+    another base are refused. The same logs, passes and seed give the same file.
     """
     import torch
 
@@ -43,11 +45,11 @@ def pretrain(
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
     card = out.with_suffix(".md")
     if not out.parent.is_dir() or out.is_dir() or card == out:
-        raise ConfigError(f"--out {out}: a file (not *.md) in a folder that is there")
+        raise ConfigError(f"--out {out}: give a file (not *.md) in an existing folder")
     sessions = read_sessions(folder)
     typer.echo(f"reading {len(sessions):,} sessions", err=True)
     trajectories = asyncio.run(run_logs(sessions, seed=seed, learn=False)).trajectories
-    typer.echo(f"learning, {passes} passes over them", err=True)
+    typer.echo(f"training, {passes} passes", err=True)
     shipped, encoder = load_base(), shared_encoder()
     made = own_base(trajectories, encoder, shipped, passes=passes, seed=seed)
     write_file(card, own_card(made, shipped, encoder).encode())

@@ -31,12 +31,12 @@ def redrive(
     reason: Reason = None,
     id_: Annotated[
         list[str] | None,
-        typer.Option("--id", metavar="ID", help="Only this dead letter; repeat for several.", callback=_places),
+        typer.Option("--id", metavar="ID", help="Select this dead letter; repeat for several.", callback=_places),
     ] = None,
     topic: Topic = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The most dead letters to send back.")] = 1_000,
-    yes: Annotated[bool, typer.Option("--yes", help="Send them. Without it, only say which.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Also those that were sent back before.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most dead letters to send back.")] = 1_000,
+    yes: Annotated[bool, typer.Option("--yes", help="Send them. Without it, only report what would be sent.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also select those sent back before.")] = False,
     max_returns: Annotated[
         int, typer.Option("--max-returns", min=0, help="Refuse a dead letter that has come back this often.")
     ] = 3,
@@ -45,7 +45,9 @@ def redrive(
     tenant: Tenant = "default",
     timeout: Annotated[
         float,
-        typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Longest wait for the next dead letter."),
+        typer.Option(
+            "--timeout", min=0.1, max=3600, metavar="SECONDS", help="Seconds to wait for the next dead letter."
+        ),
     ] = 60.0,
     json: Json = False,
 ) -> None:

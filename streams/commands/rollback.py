@@ -1,4 +1,4 @@
-"""`fleetlore adapters rollback | pin | unpin | revoke | revoke-key`: what a person decides about versions and keys.
+"""`fleetlore adapters rollback | pin | unpin | revoke | revoke-key`: decide about versions and keys by hand.
 
 They sign with the trainer's key, so they run where that key is.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Why = Annotated[str, typer.Option(help="Why; it is published with the decision.")]
+Why = Annotated[str, typer.Option(help="Reason; it is published with the decision.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,13 +39,13 @@ def register(app: typer.Typer) -> None:
             "pin",
             "pinned",
             _pin,
-            "Point the channel to a version and keep it there: nothing is published over it until `unpin`.",
+            "Point the channel to a version and keep it there until `unpin`.",
         ),
         (
             "revoke",
             "revoked",
             _revoke,
-            "Let no agent run a version any more, for ever; the newest other one takes its place.",
+            "Revoke a version for ever; the newest other one replaces it.",
         ),
     ):
         adapters.command(name, help=text)(_about_a_version(why, decide))
@@ -95,7 +95,7 @@ def revoke_key(
     reason: Why = "revoked",
     as_json: Json = False,
 ) -> None:
-    """Let no agent believe a signing key any more, nor what it signed. Sign with the key that took its place."""
+    """Revoke a signing key for ever, with all that it signed. Run this where the new key is."""
     ask(_with(broker, data, lambda publisher: publisher.revoke_key(tenant, key_id, reason)))
     if as_json:
         print_json({"tenant": tenant, "key": key_id, "reason": reason})
@@ -106,7 +106,7 @@ def revoke_key(
 def _tell(pointer: AdapterPointer | None, tenant: str, as_json: bool) -> None:
     if pointer is None:
         document: dict[str, object] = {"tenant": tenant, "version": None}
-        text = f"Tenant {tenant} has no version left: its agents' policies abstain."
+        text = f"Tenant {tenant} has no version left: its agents run without an adapter."
     else:
         document = {"tenant": tenant, "version": pointer.version, "epoch": pointer.epoch, "reason": pointer.reason}
         document |= {"pinned": True} if pointer.pinned else {}

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 # How long a replay waits for a first adapter version.
 ADAPTER_SECONDS = 30.0
 
-Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="A tenant to serve; repeat for more.")]
+Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat for several.")]
 MetricsPort = Annotated[
-    int | None, typer.Option(min=0, max=65_535, help="Port of the metrics endpoint; 0 for a free one.")
+    int | None, typer.Option(min=0, max=65_535, help="Port of the metrics endpoint; 0 picks a free one.")
 ]
 
 
@@ -52,7 +52,7 @@ def register_worker(app: typer.Typer) -> None:
     def worker(
         broker: Broker = None, milvus: Milvus = None, tenant: Tenants = None, metrics_port: MetricsPort = None
     ) -> None:
-        """Run one worker: all stages of the pipeline, until SIGTERM."""
+        """Run one worker with all stages of the pipeline until SIGTERM."""
         from streams.runtime.worker import run_worker
 
         run_worker(_settings(broker, milvus, tenant, metrics_port))
@@ -63,7 +63,7 @@ def register_trainer(app: typer.Typer) -> None:
 
     @app.command()
     def trainer(broker: Broker = None, tenant: Tenants = None, metrics_port: MetricsPort = None) -> None:
-        """Run the trainer: judged sessions in, signed adapter versions out, until SIGTERM."""
+        """Train adapters from judged sessions and publish signed versions until SIGTERM."""
         from streams.runtime.lifecycle import leave
         from streams.training.trainer import run_trainer
 
@@ -79,12 +79,12 @@ def register_up(app: typer.Typer) -> None:
 
     @app.command()
     def up(
-        data: Annotated[Path, typer.Option(help="Folder for all that lasts; created if missing.")],
-        workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+        data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the stack; created if missing.")],
+        workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
         tenant: Tenants = None,
-        trainer: Annotated[bool, typer.Option(help="Learn adapters as well.")] = True,
+        trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
     ) -> None:
-        """Run the whole embedded stack on one folder until Ctrl-C."""
+        """Run a broker, Milvus, workers and the trainer on one folder until Ctrl-C."""
         asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer))
 
 
@@ -94,23 +94,28 @@ def register_replay(app: typer.Typer) -> None:
     @app.command()
     def replay(
         folder: Annotated[
-            Path, typer.Argument(help="Folder with trajectories.jsonl and steps.jsonl, or of such folders.")
+            Path,
+            typer.Argument(
+                metavar="DIR", help="Folder of logged sessions (trajectories.jsonl, steps.jsonl), or of such folders."
+            ),
         ],
         data: Data = None,
         broker: Broker = None,
         milvus: Milvus = None,
-        tenant: Annotated[str, typer.Option(help="Whose events they shall be.")] = "default",
-        seed: Annotated[int, typer.Option(help="Of the interleaving of agents.")] = 0,
-        timeout: Annotated[float, typer.Option(min=1, help="Seconds for the pipeline to work everything in.")] = 600,
+        tenant: Annotated[str, typer.Option(help="Tenant that the events are sent for.")] = "default",
+        seed: Annotated[int, typer.Option(help="Seed of the order in which agents take turns.")] = 0,
+        timeout: Annotated[
+            float, typer.Option(min=1, metavar="SECONDS", help="Seconds to wait until everything is processed.")
+        ] = 600,
         json: Json = False,
     ) -> None:
-        """Stream logged runs through the pipeline and report. Without --data or --broker it starts a stack of its own."""
+        """Send logged sessions through the pipeline and report. Without --data or --broker it starts its own stack."""
         from streams.offline.logs import read_sessions
 
         if data is not None and (broker or milvus):
-            raise ConfigError("--data names a stack with its own addresses; leave out --broker and --milvus")
+            raise ConfigError("give --data, or --broker and --milvus: a stack's folder names its own addresses")
         if (broker is None) != (milvus is None):
-            raise ConfigError("--broker and --milvus go together")
+            raise ConfigError("give both --broker and --milvus")
         sessions = read_sessions(folder)
         report = asyncio.run(_replay(sessions, data, broker, milvus, tenant, seed, timeout))
         if json:

@@ -1,4 +1,4 @@
-"""`fleetlore topics apply`: bring a broker's topics in line with the table in `fleetlore.wire.topics`."""
+"""Run `fleetlore topics apply`: bring a broker's topics in line with the table in `fleetlore.wire.topics`."""
 
 from __future__ import annotations
 
@@ -22,37 +22,41 @@ DIFFERENCES_REMAIN = 3
 def register(app: typer.Typer) -> None:
     """Add the command to the group `topics` (entry point `topics.apply`)."""
     topics = group(app, "topics")
-    topics.info.help = "The topics of a broker."
+    topics.info.help = "Create and update the topics of a broker."
     topics.command("apply")(apply)
 
 
 def apply(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, only say what differs.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the differences and change nothing.")] = False,
     tenant: Annotated[
         list[str] | None,
-        typer.Option("--tenant", help="Whose topics; repeat for more.", show_default="FLEETLORE_TENANTS"),
+        typer.Option(
+            "--tenant", help="Tenant whose topics to create; repeat for several.", show_default="FLEETLORE_TENANTS"
+        ),
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, help="Of topics that do not state their own.", show_default="FLEETLORE_PARTITIONS"),
+        typer.Option(
+            min=1, help="Partitions of topics that do not state their own.", show_default="FLEETLORE_PARTITIONS"
+        ),
     ] = None,
     replication: Annotated[
         int | None, typer.Option(min=1, help="Replicas of each partition.", show_default="FLEETLORE_REPLICATION")
     ] = None,
     grow_keyed: Annotated[
-        bool, typer.Option("--grow-keyed", help="Add partitions to topics whose keys then go elsewhere.")
+        bool, typer.Option("--grow-keyed", help="Add partitions also to keyed topics, which moves keys.")
     ] = False,
     allow_delete: Annotated[
-        bool, typer.Option("--allow-delete", help="Change settings by which the broker may delete what it keeps now.")
+        bool, typer.Option("--allow-delete", help="Also change settings that let the broker delete records.")
     ] = False,
     broker: Broker = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Create the topics that are missing and change what differs from the table in the documentation.
+    """Create missing topics and change settings that differ from the documented ones.
 
-    Exit code: 0 if all is as it is stated, by now or before; 3 if something differs still: after a dry run, or because it
-    was refused or the broker cannot do it.
+    Exit code: 0 if everything matches in the end; 3 if differences remain, after a dry run or because a change was
+    refused or is impossible on the broker.
     """
     from sinks.topic_diff import Allowed
 
@@ -86,7 +90,7 @@ def apply(
 
 def _show(differences: list[Difference], dry_run: bool, remain: int) -> None:
     if not differences:
-        typer.echo("All topics are as they are stated.")
+        typer.echo("All topics match.")
         return
     said = {"open": "to do", "done": "done"}
     columns = [Column("TOPIC", fold=True), Column("WHAT"), Column("FOUND"), Column("STATED"), Column("STATE")]
@@ -108,7 +112,7 @@ def _show(differences: list[Difference], dry_run: bool, remain: int) -> None:
     if dry_run:
         typer.echo("\nNothing was changed: this was a dry run.")
     elif remain:
-        typer.echo(f"\n{remain} of {len(differences)} are not as they are stated.")
+        typer.echo(f"\n{remain} of {len(differences)} differences remain.")
 
 
 async def _apply(settings: Settings, dry_run: bool, allowed: Allowed) -> list[Difference]:

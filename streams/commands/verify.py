@@ -52,7 +52,7 @@ def verify(
     timeout: Timeout = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Learn the version again: its parent, and the sessions that its manifest names. Exit code 1 if another one comes out."""
+    """Train a version again from its parent and recorded sessions. Exit code 1 if the weights differ."""
     found = ask(remade(connection(broker, data), tenant, version, timeout))
     if as_json:
         print_json({name: getattr(found, name) for name in found.__dataclass_fields__} | {"same": found.same})

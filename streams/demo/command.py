@@ -23,14 +23,14 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def demo(
-        agents: Annotated[int, typer.Option(min=2, max=500, help="How many agents.")] = 50,
-        sessions: Annotated[int, typer.Option(min=1, max=100, help="Sessions of each agent.")] = 3,
-        seed: Annotated[int, typer.Option(help="Another seed is another world: other rules, other tasks.")] = 1,
+        agents: Annotated[int, typer.Option(min=2, max=500, help="Number of agents.")] = 50,
+        sessions: Annotated[int, typer.Option(min=1, max=100, help="Sessions per agent.")] = 3,
+        seed: Annotated[int, typer.Option(help="Seed of the world's rules and tasks.")] = 1,
         as_json: Json = False,
     ) -> None:
-        """Show what a fleet's memory does: scripted agents in a tool world, without it and with it.
+        """Compare scripted agents in a simulated tool world, each on its own and as a fleet.
 
-        Starts an embedded stack in a temporary folder, and leaves nothing behind.
+        Starts an embedded stack in a temporary folder and removes it afterwards.
         """
         from streams.demo.arms import Plan
         from streams.demo.run import run_demo

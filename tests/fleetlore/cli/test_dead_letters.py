@@ -121,9 +121,9 @@ def test_show_leaves_a_terminal_as_it_is(run: Run) -> None:
 
 def test_show_cuts_what_is_long_unless_all_is_asked_for(run: Run) -> None:
     short, full = run("show", "0:3").stdout, run("show", "0:3", "--full").stdout
-    assert len(short) < SHOWN_CHARACTERS + 2000 and "more characters; all of it with --full" in short
+    assert len(short) < SHOWN_CHARACTERS + 2000 and "more characters; show them with --full" in short
     assert len(full) > MAX_VALUE_BYTES and "--full" not in full
-    assert f"Of {MAX_VALUE_BYTES + 7} bytes {MAX_VALUE_BYTES} are kept here" in full
+    assert f"{MAX_VALUE_BYTES} of {MAX_VALUE_BYTES + 7} bytes are kept here" in full
 
 
 @pytest.mark.parametrize("place", ["nonsense", "0", "0:x", "-1:0", "0:99", "7:0", "0:4", "٣:0"])

@@ -116,3 +116,10 @@ def test_an_unreachable_broker_is_one_line_of_a_real_process() -> None:
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("fleetlore: ")
+
+
+def test_help_groups_every_command_by_purpose() -> None:
+    text = RUNNER.invoke(cli_app.build_app(), ["--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).output
+    assert "─ Commands ─" not in text
+    places = [text.index(f"─ {panel} ") for panel in cli_app.PANELS]
+    assert places == sorted(places)

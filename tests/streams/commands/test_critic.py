@@ -69,7 +69,7 @@ def test_folders_that_are_not_there_are_named(tmp_path: Path) -> None:
     result = run(str(tmp_path / "nothing"), "--out", str(tmp_path / "mine.critic"))
     assert result.exit_code == 1 and "nothing" in result.stderr
     result = run(str(tmp_path), "--out", str(tmp_path / "no" / "mine.critic"))
-    assert result.exit_code == 1 and "no folder" in result.stderr
+    assert result.exit_code == 1 and "does not exist" in result.stderr
     out = tmp_path / "a-folder"
     out.mkdir()
     result = run(str(write(tmp_path / "logs", 140)), "--out", str(out))

@@ -34,7 +34,7 @@ def test_a_dry_run_says_what_a_run_does_and_ends_in_another_code(broker: Embedde
     assert done.stdout.count(" done") == 2 * len(NAMES)
     for arguments in ((), ("--dry-run",)):
         again = run(broker, *tenants, *arguments)
-        assert (again.exit_code, again.stdout) == (0, "All topics are as they are stated.\n")
+        assert (again.exit_code, again.stdout) == (0, "All topics match.\n")
 
 
 def test_what_remains_is_told_once_and_is_in_the_exit_code(broker: EmbeddedBroker, tenant: str) -> None:
