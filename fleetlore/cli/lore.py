@@ -209,7 +209,7 @@ def items(
         str | None, typer.Argument(metavar="[ID]", help="Show this item in full; its first characters are enough.")
     ] = None,
     search: Annotated[
-        str | None, typer.Option("--search", help="Rank by shared words (BM25), best match first.")
+        str | None, typer.Option("--search", help="Rank by shared words (TF-IDF), best match first.")
     ] = None,
     kind: Annotated[KindName | None, typer.Option("--kind", help="Show only this kind.")] = None,
     limit: Limit = 20,
