@@ -1,1 +1,3 @@
-"""Does learning help? Worlds, an agent that may be wrong, arms that differ by their memory alone, and honest statistics."""
+"""Does learning help? Worlds, an agent that may be wrong, arms that differ by their memory alone, and honest
+statistics.
+"""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ARMS = ("none", "log", "raw-episodes", "reasoning-bank", "text", "weights", "both")
 WORLDS = ("tools", "bfcl", "cooking")
+# Measured sessions where tasks take a tenth of the steps.
 SHORT_TASKS = 48
-"""Measured sessions where tasks take a tenth of the steps."""
 
 
 def evaluate(
@@ -104,7 +104,7 @@ def evaluate(
 
 
 def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
-    """Fresh memories. `both` is made of the arms `text` and `weights` where these are there, so that they learn once."""
+    """Fresh memories. `both` is made of the arms `text` and `weights` if they are there, so that they learn once."""
     from benchmarks.evaluate.arms.memory import LogOnly, NoMemory
     from benchmarks.evaluate.arms.raw_episodes import RawEpisodes
     from benchmarks.evaluate.arms.reasoning_bank import ReasoningBank

@@ -1,13 +1,15 @@
 """What is measured of an arm in one run.
 
 step       one call to the environment.
-error      a call that is answered with an error which stays: a broken rule or an injected restart, not the network's weather.
+error      a call that is answered with an error which stays: a broken rule or an injected restart, not the network's
+weather.
 success    share of sessions whose goal is reached within the budget, as the world's program checks it.
 recovery   share of the sessions with at least one error that succeed all the same.
 repair     share of errors after which the same tool works within the next `REPAIRED_WITHIN` steps.
 steps      to completion, as a multiple of the shortest way; a session that fails counts with its whole budget.
 errors     per session.
-guard_sessions  share of sessions with a call that broke a guarded rule; `guard_calls`: such calls a session. Apart from success, which counts them not.
+guard_sessions  share of sessions with a call that broke a guarded rule; `guard_calls`: such calls a session. Apart from
+success, which counts them not.
 overhead   CPU time that an agent spends on its memory per step (recalling, scoring, recording), in % of a step of 1 s.
 """
 

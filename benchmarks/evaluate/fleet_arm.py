@@ -1,4 +1,6 @@
-"""fleetlore's text memory as an arm of the evaluation: a fleet in memory, whose agents read its advice before each step."""
+"""fleetlore's text memory as an arm of the evaluation: a fleet in memory, whose agents read its advice before each
+step.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,8 @@ class FleetBoth(Memory):
     """Text and weights together.
 
     Attributes:
-        shares: its parts are arms of their own that learn by themselves; until it has a twin it must not teach them twice.
+        shares: its parts are arms of their own that learn by themselves; until it has a twin it must not teach them
+            twice.
     """
 
     def __init__(self, text: FleetText, weights: Weights, *, shares: bool = False) -> None:
@@ -115,7 +118,8 @@ class FleetBoth(Memory):
 
 
 def _each_once(found: Iterable[tuple[Advice, int | None]]) -> Iterator[tuple[Advice, int | None]]:
-    """The advice on several calls as an agent reads it that asks about all of them at once: an item or a loop is told the first time.
+    """The advice on several calls as an agent reads it that asks about all of them at once: an item or a loop is told
+    the first time.
 
     How often a call failed is told of every call, for it is another figure.
     """

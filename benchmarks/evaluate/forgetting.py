@@ -1,9 +1,11 @@
 """Forgetting: what an arm still knows of old domains after 100 updates on new ones, and what it has learned of those.
 
-An update is one batch of `BATCH` judged sessions of the new domains, for every arm the same. Before and after all of them each arm
-is asked, at every step of sessions that it never learned from, about the call that was made there. What it is asked for is a
-ranking: the policy's P(fails) where there is one, minus what the agent reads in the texts (`benchmarks.evaluate.arms.reading`). The figure is
-the AUROC of that ranking against what happened; an arm without an opinion has 0.5.
+An update is one batch of `BATCH` judged sessions of the new domains, for every arm the same. Before and after all of
+them each arm is asked, at every step of sessions that it never learned from, about the call that was made there. What
+it is asked for is a
+ranking: the policy's P(fails) where there is one, minus what the agent reads in the texts
+(`benchmarks.evaluate.arms.reading`). The figure is the AUROC of that ranking against what happened; an arm without an
+opinion has 0.5.
 
 forgetting = AUROC on old domains before − after, in points of 100; gain = AUROC on new domains after − before.
 """
@@ -21,8 +23,8 @@ from models.data.auroc import auroc
 from streams.demo.world import NETWORK
 
 BATCH = 32
+# Of the old domains, before the new ones come.
 OLD_UPDATES = 20
-"""Of the old domains, before the new ones come."""
 NEW_UPDATES = 100
 PROBED_SESSIONS = 60
 

@@ -1,9 +1,10 @@
 """Fleet immunity: how often agents run into failures that somebody has met before, as a fleet and each on its own.
 
-The agents, habits and tool world of `fleetlore demo`, and the same sessions in both arms: once every agent has a journal of its own,
-once all share a fleet's lore. Which task a session has follows Zipf's law, so a few failure classes are met by nearly all agents
-and most by few. `SHARE_AT_WORK` of the agents are at work at the same time: what one of them meets, the others know only when its
-session has ended. (How fast lore travels while sessions run is measured on the real stack: `python -m benchmarks immunity`.)
+The agents, habits and tool world of `fleetlore demo`, and the same sessions in both arms: once every agent has a
+journal of its own, once all share a fleet's lore. Which task a session has follows Zipf's law, so a few failure classes
+are met by nearly all agents and most by few. `SHARE_AT_WORK` of the agents are at work at the same time: what one of
+them meets, the others know only when its session has ended. (How fast lore travels while sessions run is measured on
+the real stack: `python -m benchmarks immunity`.)
 """
 
 from __future__ import annotations

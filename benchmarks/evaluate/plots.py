@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Sessions that a point of the success curve is the mean of: one session is won or lost.
 TRAILING = 4
-"""Sessions that a point of the success curve is the mean of: one session is won or lost."""
 RED, GREEN = "#b2182b", "#1b7837"
 ADMEM = (
     ("success", "success of long tasks, %", 100.0),
@@ -121,7 +121,7 @@ def _forgetting(figure: Figure, report: Report) -> None:
 
 
 def _backtest(figure: Figure, report: Report) -> None:
-    """By sessions seen: foreseeing failed sessions after one call, and failing calls by the adapter and the bare base."""
+    """By sessions seen: AUROC of failed sessions after one call, and of failing calls by adapter and bare base."""
     found = report["learning_curve"]
     seen, sources = found["sessions"], list(found["step_auroc"])
     rows = figure.subplots(len(sources), 2, squeeze=False)

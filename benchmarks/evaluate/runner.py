@@ -1,12 +1,13 @@
 """One evaluation: the fleet's past, then the same sessions for every arm, over seeds and shuffled orders.
 
-For each seed there is a world, and a past: `history` sessions of the log-only agent on half of the tasks. Every arm learns from this
-one past, so all have seen the same log. Then, for each order, each arm goes its own way over the `measured` sessions: the same
-tasks in the same order, the same agents, the same luck; it goes on learning from its own sessions. In a world that drifts, the
-rules change in the middle. Half of the measured tasks were never met before: `transfer_success` is theirs.
+For each seed there is a world, and a past: `history` sessions of the log-only agent on half of the tasks. Every arm
+learns from this one past, so all have seen the same log. Then, for each order, each arm goes its own way over the
+`measured` sessions: the same tasks in the same order, the same agents, the same luck; it goes on learning from its own
+sessions. In a world that drifts, the rules change in the middle. Half of the measured tasks were never met before:
+`transfer_success` is theirs.
 
-How many updates forgetting is measured over is stated in benchmarks.evaluate.forgetting; it needs no orders and is measured on the
-first `forgetting_seeds` seeds.
+How many updates forgetting is measured over is stated in benchmarks.evaluate.forgetting; it needs no orders and is
+measured on the first `forgetting_seeds` seeds.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.world import Task, World
 
 Progress = Callable[[str], None]
+# Fresh memories by name; the second argument is the time between two sessions, by which the trainer batches.
 Arms = Callable[[Sequence[str], float], Mapping[str, Memory]]
-"""Fresh memories by name; the second argument is the time between two sessions, by which the trainer batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,8 @@ async def evaluate(
 
     Args:
         world_of: the world of a seed.
-        paces: seconds between two sessions on the trainer's clock: of the measured fleet, and of the busy one of forgetting.
+        paces: seconds between two sessions on the trainer's clock: of the measured fleet, and of the busy one of
+            forgetting.
     """
     results = Results({name: {} for name in plan.arms}, {name: [] for name in plan.arms})
     for place, seed in enumerate(plan.seeds):
@@ -98,7 +100,8 @@ async def evaluate(
                 results.runs[name][seed].append(found)
                 results.curves.setdefault(name, []).append([(each.succeeded, len(each.errors)) for each in lived])
                 progress(
-                    f"seed {seed}, order {order}: {name} succeeds in {found['success']:.0%}, {found['steps']:.2f} x steps"
+                    f"seed {seed}, order {order}: {name} succeeds in {found['success']:.0%}, "
+                    f"{found['steps']:.2f} x steps"
                 )
         if place < plan.forgetting_seeds:
             measured = await forgetting(world, seed, plan, arms(plan.arms, paces[1]), progress)

@@ -1,7 +1,8 @@
 """Means with bootstrap intervals over paired runs.
 
-A run is one (seed, order). Orders of one seed share its world, so seeds are drawn first and then orders within each (cluster
-bootstrap, Davison and Hinkley 1997, §3.8): treating all runs as independent would make the intervals too narrow.
+A run is one (seed, order). Orders of one seed share its world, so seeds are drawn first and then orders within each
+(cluster bootstrap, Davison and Hinkley 1997, §3.8): treating all runs as independent would make the intervals too
+narrow.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 DRAWS = 4_000
 LEVEL = 0.95
 
+# A figure by seed: one value an order.
 Cells = Mapping[int, Sequence[float]]
-"""A figure by seed: one value an order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +68,9 @@ def interval(cells: Cells, seed: int = 0) -> Interval:
 
 
 def paired_difference(ours: Cells, theirs: Cells, seed: int = 0) -> Interval:
-    """Ours minus theirs, run by run: what the runs have in common cancels out. Raises ValueError where no run has both."""
+    """Ours minus theirs, run by run: what the runs have in common cancels out.
+
+    Raises:
+        ValueError: no run has both.
+    """
     return interval({key: [a - b for a, b in zip(ours[key], theirs[key], strict=True)] for key in ours}, seed)

@@ -1,7 +1,7 @@
 """Measure two ideas that nothing in the product runs: `python -m benchmarks.foresight --data DIR`.
 
-`retrieval`: is what an earlier agent met found when a session meets it again? `in_stream`: do earlier sessions of a new agent
-or task make what is predicted of the next one better?
+`retrieval`: is what an earlier agent met found when a session meets it again? `in_stream`: do earlier sessions of a new
+agent or task make what is predicted of the next one better?
 """
 
 from __future__ import annotations

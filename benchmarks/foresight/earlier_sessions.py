@@ -1,12 +1,14 @@
 """What sessions that ended before say of the next one, where a fit knows nothing of its agent or its task.
 
-An agent that is new to a fit has a failure rate of its own, and its first steps tell more or less than those of others. No step tells
-that beforehand, its own earlier sessions do: slope and shift of what was foreseen of them (`models.judge.calibration`). A new task is as hard
-as it was for those who were at it before: a shift, on top of what is known of these agents. Both are pulled towards what the fit
-says, which is all that is said of an agent and a task that nobody has seen.
+An agent that is new to a fit has a failure rate of its own, and its first steps tell more or less than those of others.
+No step tells that beforehand, its own earlier sessions do: slope and shift of what was foreseen of them
+(`models.judge.calibration`). A new task is as hard as it was for those who were at it before: a shift, on top of what
+is known of these agents. Both are pulled towards what the fit says, which is all that is said of an agent and a task
+that nobody has seen.
 
-How strongly, is learned in the fit, from agents and tasks that were left out of it; by all families of tools together, because most have a
-handful of agents: of SQL alone, six, it would be learned that agents do not differ, and the next two did.
+How strongly, is learned in the fit, from agents and tasks that were left out of it; by all families of tools together,
+because most have a handful of agents: of SQL alone, six, it would be learned that agents do not differ, and the next
+two did.
 
 What is known is a function of the set of ended sessions: a session counts once, in whatever order they come.
 """
@@ -29,8 +31,8 @@ SHIFTS: Final = (64.0, 16.0, 4.0, 1.0, 0.25)
 
 
 class Pull(NamedTuple):
-    """How strongly a new agent's slope and shift and a new task's shift are pulled towards 1, 0 and 0: precisions of what these are
-    over agents and over tasks.
+    """How strongly a new agent's slope and shift and a new task's shift are pulled towards 1, 0 and 0: precisions of
+    what these are over agents and over tasks.
     """
 
     slope: float = SLOPES[0]
@@ -78,7 +80,9 @@ class EarlierSessions:
         self._forget(ended.agent)
 
     def logit(self, agent: str, task: str, logit: float) -> float:
-        """Of P(fails) of a session that has not ended, where the fit alone says `logit`. An empty name: the fit knows it."""
+        """Of P(fails) of a session that has not ended, where the fit alone says `logit`. An empty name: the fit knows
+        it.
+        """
         slope, shift = self._calibration(agent)
         return slope * logit + shift + (self._shift(task) if task else 0.0)
 

@@ -1,9 +1,10 @@
 """Recalling failures that others met: which of all that the fleet ran into is this one most like?
 
-What is like another failure is told first by the ids of its pattern, then by its tool, and among equals by meaning: the goal,
-the call, what the session did just before, and the words of both, rare ones above all. One entry is one failure (class level) at one task, whoever met it, so that a
-failure which a hundred sessions met does not crowd out the others. A few examples of it are kept, of different agents, since
-two agents word the same call differently. What is kept depends on the set of failures alone, never on their order.
+What is like another failure is told first by the ids of its pattern, then by its tool, and among equals by meaning: the
+goal, the call, what the session did just before, and the words of both, rare ones above all. One entry is one failure
+(class level) at one task, whoever met it, so that a failure which a hundred sessions met does not crowd out the others.
+A few examples of it are kept, of different agents, since two agents word the same call differently. What is kept
+depends on the set of failures alone, never on their order.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ __all__ = ["FailureRecall", "MetFailure", "SimilarFailure", "failures_of"]
 EXAMPLES = 8
 CONTEXT_STEPS = 6
 CONTEXT_CHARACTERS = 700
-# How much a likeness counts, each a cosine. A goal names the task; a call of a few words says less than what led to it; and a
-# vector of meaning blurs the names that a task is about, which the words keep.
+# How much a likeness counts, each a cosine. A goal names the task; a call of a few words says less than what led to it;
+# and a vector of meaning blurs the names that a task is about, which the words keep.
 GOAL, CALL, CONTEXT, WORDS = 2.0, 1.0, 2.0, 2.0
 
 Vectors = npt.NDArray[np.float32]

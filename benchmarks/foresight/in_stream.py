@@ -20,9 +20,11 @@ SUREST = 1e-9
 def in_stream(
     cases: Sequence[Case], slices: Sequence[Slice], foreseen: Foreseen, critic: Critic, pull: Pull
 ) -> Foreseen:
-    """The same predictions, each corrected by the test sessions of its source and family of tools that had ended when it began.
+    """The same predictions, each corrected by the test sessions of its source and family of tools that had ended when
+    it began.
 
-    Only for agents and tasks that training does not have (by the slice), and from sessions that ran on after as many calls.
+    Only for agents and tasks that training does not have (by the slice), and from sessions that ran on after as many
+    calls.
     """
     corrected: Foreseen = {}
     for calls, (places, probability) in foreseen.items():

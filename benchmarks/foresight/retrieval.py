@@ -21,12 +21,12 @@ QUESTIONS = 1_500
 def retrieval(
     train: Sequence[Case], test: Sequence[Case], slices: Sequence[Slice], encoder: TextEncoder
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """By source and slice: hit@1, hit@5 and mean reciprocal rank (of the first 20) of the failure at the same task and of the
-    same pattern (class level) that an earlier agent met.
+    """By source and slice: hit@1, hit@5 and mean reciprocal rank (of the first 20) of the failure at the same task and
+    of the same pattern (class level) that an earlier agent met.
 
-    A question is the first of each failure of a test session, by goal, call, error and what the session did just before;
-    `hit5_without_goal` asks without the goal. What is earlier: all of training, and the test sessions before it in the order
-    given. Figures are over the questions that have an answer, `covered` is their share.
+    A question is the first of each failure of a test session, by goal, call, error and what the session did just
+    before; `hit5_without_goal` asks without the goal. What is earlier: all of training, and the test sessions before it
+    in the order given. Figures are over the questions that have an answer, `covered` is their share.
     """
     recall = FailureRecall(encoder)
     for case in train:

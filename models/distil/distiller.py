@@ -1,11 +1,10 @@
 """Distil a judged session into its contributions to memory items. Extractive: it quotes what happened.
 
-recovery    a call failed and a later call of the same tool worked (`recovery`); the same counted over names, with what
-did not help (`remedies`, `resets`)
+recovery    a call failed and a later call of the same tool worked (`recovery`); the same counted over names, with
+            what did not help (`remedies`, `resets`); the call that led out of a loop (`loop_recovery`)
 lesson      a failed session's error, after which the tool never worked again (`lesson`)
-recovery    of a loop: the call that led out of it (`loop_recovery`)
-strategy    a task that some sessions solved and others did not (`strategy`), and the contrast of all attempts that were
-started together (`attempt_facts`, `models.memory.contrast`)
+strategy    a task that some sessions solved and others did not (`strategy`), and the contrast of all attempts that
+            were started together (`attempt_facts`, `models.memory.contrast`)
 
 Transient errors teach nothing, nor do errors that say only that the call failed (`models.memory.quality.is_verdict`),
 nor a success whose last call failed. Pure and deterministic: an item's id is made of what was learned, so contributions

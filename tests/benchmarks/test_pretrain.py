@@ -28,7 +28,7 @@ def test_judgments_of_a_world_are_those_of_its_environment() -> None:
 def test_the_evaluation_measures_in_worlds_with_rules_that_the_base_has_not_seen() -> None:
     measured = range(100)  # the seeds that `python -m benchmarks.evaluate --seeds` can ask for
     assert set(measured).isdisjoint(WORLD_SEEDS) and set(measured).isdisjoint(UNSEEN_WORLD_SEEDS)
-    # Of the ten domains of the measured world these four are known to the base, by tool names and errors; docs/research/learning-notes.md says so.
+    # The base knows these four of the ten measured domains by tool names and errors (docs/research/learning-notes.md).
     assert set(DOMAINS) == {"database", "files", "git", "python"} < set(LONG_CATALOGUE.domains)
     assert len(LONG_CATALOGUE.domains) == 10
 

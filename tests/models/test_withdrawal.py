@@ -33,7 +33,7 @@ def state(candidates: list[Candidate]) -> ItemState:
     return made
 
 
-# No more sessions than examples are kept: what leaves a gap among more of them is told in `models.memory.item_state`.
+# As many sessions as examples are kept: `models.memory.item_state` explains the gap that more of them leave.
 CONTRIBUTIONS = st.lists(
     st.builds(
         candidate,
@@ -56,7 +56,7 @@ def test_withdrawals_merge_like_everything_else(first: list[Candidate], second: 
 
 
 @pytest.mark.parametrize("kind", ["lesson", "recovery"])
-def test_an_item_that_nobody_backs_any_more_is_gone(kind: Any) -> None:
+def test_an_item_that_no_session_backs_any_more_is_gone(kind: Any) -> None:
     side = "failure" if kind == "lesson" else "success"
     first, other = candidate("a", side, 1, kind), candidate("bb", side, 1, kind)
     gone = candidate("a", "withdrawn", 2, kind)

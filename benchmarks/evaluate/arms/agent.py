@@ -2,20 +2,23 @@
 
 The value of a candidate call c is
 
-    ln weight(c) + habit(c) + mood(c)                  what it would do by itself: habit is Gumbel noise, the same in all sessions
-                                                       of an agent and for calls that differ in names only; mood is new each step
-    − FRUITLESS × tries(c)                             how often c was made since the last progress and led nowhere. Something new that
-                                                       works makes up for what failed before it; what worked itself stays
-                                                       counted
-    + TRUST × advised(c)                               what the texts say, −1..1 (benchmarks.evaluate.arms.reading); the session's own log is
-                                                       one of them, a story for each time it got on
-    + ln(1 − P(c fails)) + ln(1 − P(c is in vain))     by the policy; what it abstains on counts as the mean of the others
+    ln weight(c) + habit(c) + mood(c)
+        what it would do by itself: habit is Gumbel noise, the same in all sessions of an agent and for calls that
+        differ in names only; mood is new each step
+    − FRUITLESS × tries(c)
+        how often c was made since the last progress and led nowhere; something new that works makes up for what failed
+        before it, what worked itself stays counted
+    + TRUST × advised(c)
+        what the texts say, −1..1 (benchmarks.evaluate.arms.reading); the session's own log is one of them, a story for
+        each time it got on
+    + ln(1 − P(c fails)) + ln(1 − P(c is ineffective))
+        by the risk model; where it abstains, the mean of the others
 
-and it takes the greatest, but for a slip (`SLIP` of the steps), when it takes any. With the policy's term alone the choice is
-made by weight × P(works): a policy cannot make an agent do what it deems pointless. Where the policy has overruled it `PATIENCE`
-times in a row without progress, the agent follows its own mind once: a critic that is always obeyed costs success ("Accurate
-Failure Prediction in Agents Does Not Imply Effective Failure Prevention", 2026). An error of the network is met by the same call
-again, in all arms.
+and it takes the greatest, but for a slip (`SLIP` of the steps), when it takes any. With the policy's term alone the
+choice is made by weight × P(works): a policy cannot make an agent do what it deems pointless. Where the policy has
+overruled it `PATIENCE` times in a row without progress, the agent follows its own mind once: a critic that is always
+obeyed costs success ("Accurate Failure Prediction in Agents Does Not Imply Effective Failure Prevention", 2026). An
+error of the network is met by the same call again, in all arms.
 
 Every draw is a hash of (agent, session, step, call), so all arms meet the same luck.
 """
@@ -41,8 +44,8 @@ FRUITLESS = 3.0
 TRUST = 2.0
 PATIENCE = 3
 KEPT_STORIES = 24
+# Risks are kept this far from 0 and 1: a policy is never that sure.
 SAFEST = 0.02
-"""Risks are kept this far from 0 and 1: a policy is never that sure."""
 
 
 async def attend(

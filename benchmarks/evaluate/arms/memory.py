@@ -11,8 +11,8 @@ from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.world import Call, Reply
 from fleetlore.wire.trajectory import Step
 
+# What an agent reads of its memory before a step, at most: the same for all arms.
 READ_CHARACTERS = 6_000
-"""What an agent reads of its memory before a step, at most: the same for all arms."""
 
 
 class Performs(Protocol):
@@ -42,7 +42,9 @@ class Note(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """What a memory says before a step: notes, the most relevant first, and P(fails) and P(in vain) of each candidate where known."""
+    """What a memory says before a step: notes, the most relevant first, and P(fails) and P(in vain) of each candidate
+    where known.
+    """
 
     notes: Sequence[Note] = ()
     risks: Sequence[float | None] = ()
@@ -53,7 +55,8 @@ class Memory:
     """Remembers nothing; the arms extend it.
 
     Attributes:
-        keeps_log: the agent sees its whole session. Without it, it knows what it has tried since the last progress and no more.
+        keeps_log: the agent sees its whole session. Without it, it knows what it has tried since the last progress and
+            no more.
     """
 
     keeps_log = True
@@ -77,7 +80,9 @@ class Memory:
         """Take in a session that somebody of the fleet lived through."""
 
     async def twin(self) -> Memory:
-        """The same knowledge, learning on by itself from here. Encoder and base, which are never written to, are shared."""
+        """The same knowledge, learning on by itself from here. Encoder and base, which are never written to, are
+        shared.
+        """
         return copy.deepcopy(self)
 
 

@@ -1,10 +1,12 @@
-"""What is possible at all: an agent that is told by the world itself, at every step, a call that brings the session forward.
+"""What is possible at all: an agent that is told by the world itself, at every step, a call that brings the session
+forward.
 
-No arm: it learns nothing and no memory could know more. It stands beside the arms so that their steps can be read. Slips, the
-network's weather, injected restarts and preparations that wear off cost it what they cost every other agent. There are two:
+No arm: it learns nothing and no memory could know more. It stands beside the arms so that their steps can be read.
+Slips, the network's weather, injected restarts and preparations that wear off cost it what they cost every other agent.
+There are two:
 
-`oracle`          listens as the agent of all arms listens to its texts, at their best: +1 for the right call, −1 for all others, times
-                  `TRUST`; habits and moods remain. The most that a memory of texts can reach with this agent.
+`oracle`          listens as the agent of all arms listens to its texts, at their best: +1 for the right call, −1 for
+all others, times `TRUST`; habits and moods remain. The most that a memory of texts can reach with this agent.
 `oracle-obeyed`   takes the right call whatever it is inclined to. The most that any memory can reach in this world.
 """
 
@@ -17,12 +19,12 @@ from benchmarks.evaluate.arms.agent import TRUST, Mind
 from benchmarks.evaluate.arms.memory import Recall
 from benchmarks.evaluate.worlds.world import Call, Environment
 
+# How much each of them is moved by what the world says.
 REFERENCES: Mapping[str, float] = {"oracle": TRUST, "oracle-obeyed": math.inf}
-"""How much each of them is moved by what the world says."""
 
 
+# The mind of an agent in a session: (agent, luck, session).
 Minds = Callable[[str, str, Environment], Mind]
-"""The mind of an agent in a session: (agent, luck, session)."""
 
 
 class KnowingMind(Mind):

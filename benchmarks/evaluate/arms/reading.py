@@ -1,20 +1,21 @@
 """How an agent reads a text from its memory: the same simple way for every memory.
 
-A text tells one or several stories; a story is a list of calls in order, each of which worked or failed. A text that was given for
-one call may also say how often such calls fail. Whatever else it says is lost on this agent. Of a call that it may make now, a
-story says
+A text tells one or several stories; a story is a list of calls in order, each of which worked or failed. A text that
+was given for one call may also say how often such calls fail. Whatever else it says is lost on this agent. Of a call
+that it may make now, a story says
 
-* this way (+1/2, and -1/2 for the other candidates of the same tool): it worked in the story, as the story's last word on it. Which
-  of several ways works is all that says: that a tool worked elsewhere is no reason to use it here;
-* not yet (−1): it failed in the story and worked after other calls, and some of those have not been made since the last progress;
-  those that are missing then get +1. Where the very same call worked in the end, its arguments were not at fault: then not yet is said
-  of the other candidates of its tool as well. In the session's own log nothing is missing that it did before, until the tool fails again;
-* don't (−1): it failed in the story and never worked.
+* this way (+1/2, and -1/2 for the other candidates of the same tool): it worked in the story, as the story's last word
+on it. Which of several ways works is all that says: that a tool worked elsewhere is no reason to use it here; * not yet
+(−1): it failed in the story and worked after other calls, and some of those have not been made since the last progress;
+those that are missing then get +1. Where the very same call worked in the end, its arguments were not at fault: then
+not yet is said of the other candidates of its tool as well. In the session's own log nothing is missing that it did
+before, until the tool fails again; * don't (−1): it failed in the story and never worked.
 
-A call of the story is about those of the candidates with the same tool and the same names of arguments that agree with it in the
-most values: names and numbers differ from session to session. "x of y such calls failed" says −x/y of the call it was given for. Where several candidates agree equally well it says half as much
-of each, for it cannot tell them apart. Which way to make a call and whether to make it now are two questions: of each the mean over what
-was read is taken, and the two are added.
+A call of the story is about those of the candidates with the same tool and the same names of arguments that agree with
+it in the most values: names and numbers differ from session to session. "x of y such calls failed" says −x/y of the
+call it was given for. Where several candidates agree equally well it says half as much of each, for it cannot tell them
+apart. Which way to make a call and whether to make it now are two questions: of each the mean over what was read is
+taken, and the two are added.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def advised(
     log: Sequence[Story] = (),
     failing: Collection[str] = (),
 ) -> list[float]:
-    """What was read of each candidate: −1 (don't) to 1 (do it first), means over the stories and rates that say anything of it.
+    """What was read of each candidate: −1 (don't) to 1 (do it first), means over the stories and rates that say
+    anything of it.
 
     Args:
         warned: place of a candidate and how often such calls fail.

@@ -1,7 +1,8 @@
 """fleetlore's procedural memory alone: the real learner, gate and policy over the shipped base; no text is read.
 
-What the trainer's consumer does with a broker is done here in a row: judgments are offered, an update is made when one is due, a
-candidate stands before the gate, and a version that passes is checked and swapped in by the policy as an agent would.
+What the trainer's consumer does with a broker is done here in a row: judgments are offered, an update is made when one
+is due, a candidate stands before the gate, and a version that passes is checked and swapped in by the policy as an
+agent would.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from fleetlore.risk.network import Base
 from fleetlore.wire.adapter_manifest import DataRange
 from models.adapter.learner import Learner
 
+# Between two sessions on the learner's clock: an easy pace, at which eight waiting sessions are an update.
 EASY_SECONDS = 10.0
-"""Between two sessions on the learner's clock: an easy pace, at which eight waiting sessions are an update."""
 
+# A busy fleet, at which an update takes a full batch.
 BUSY_SECONDS = 0.01
-"""A busy fleet, at which an update takes a full batch."""
 
 
 class Weights(Memory):

@@ -1,13 +1,16 @@
-"""The stateful tool APIs and multi-turn tasks of the Berkeley Function-Calling Leaderboard (package `bfcl-eval`, Apache-2.0).
+"""The stateful tool APIs and multi-turn tasks of the Berkeley Function-Calling Leaderboard (package `bfcl-eval`,
+Apache-2.0).
 
-Others wrote the tools, their errors, the tasks and the gold plans; this adapter only proposes calls. A session is one task: the
-turns of the user are its aims, its gold plan the way that is known to work. The checker is the benchmark's own idea: at the end
-every API must be in the state in which the gold plan leaves it, and every gold call must have been made and answered.
+Others wrote the tools, their errors, the tasks and the gold plans; this adapter only proposes calls. A session is one
+task: the turns of the user are its aims, its gold plan the way that is known to work. The checker is the benchmark's
+own idea: at the end every API must be in the state in which the gold plan leaves it, and every gold call must have been
+made and answered.
 
-What an agent can think of at a place: the next gold call; the same tool with arguments that other tasks gave it; the gold calls
-after the next (to skip what the user did not say: brakes before the engine, a login before an order); other tools of the same
-APIs with arguments from other tasks. It is the likelier to want a call, the more of its argument values the user's turn names:
-reading is what language models can do without a memory. A call that works in another way than gold did changes the state for good.
+What an agent can think of at a place: the next gold call; the same tool with arguments that other tasks gave it; the
+gold calls after the next (to skip what the user did not say: brakes before the engine, a login before an order); other
+tools of the same APIs with arguments from other tasks. It is the likelier to want a call, the more of its argument
+values the user's turn names: reading is what language models can do without a memory. A call that works in another way
+than gold did changes the state for good.
 
 Only the wheel's API classes and data are needed, none of its requirements:
 
@@ -37,6 +40,7 @@ from fleetlore.errors import ModelUnavailable
 PACKAGE = "bfcl_eval"
 HOW = "the world bfcl needs: pip install --no-deps bfcl-eval==2026.3.23"
 CATEGORY = "BFCL_v4_multi_turn_base.json"
+# MathAPI is left out: it needs another package, and a calculator has no state. Its tasks are, too.
 MODULES = {
     "GorillaFileSystem": "gorilla_file_system",
     "MessageAPI": "message_api",
@@ -46,7 +50,6 @@ MODULES = {
     "TwitterAPI": "posting_api",
     "VehicleControlAPI": "vehicle_control",
 }
-"""MathAPI is left out: it needs another package, and a calculator has no state. Its tasks are, too."""
 
 NEW_PART = "GorillaFileSystem"
 PROPOSED = 8

@@ -1,13 +1,14 @@
-"""CookingWorld of TextWorldExpress (package `textworld-express`, Apache-2.0): cook a meal by the recipe; a wrong cut or the wrong
-heat spoils it for good.
+"""CookingWorld of TextWorldExpress (package `textworld-express`, Apache-2.0): cook a meal by the recipe; a wrong cut or
+the wrong heat spoils it for good.
 
-Others wrote the game, its texts and its checker; this adapter only proposes commands. A session is one generated game. The gold
-actions are the game's own. What an agent can think of at a place: the next gold actions (later ones may not be possible yet), and
-commands that the game says are possible now; it is the likelier to want one, the more of its words one line of the task or the recipe
-names. It knows what a cook knows without a memory: what is roasted goes into the oven, what is fried on the stove.
+Others wrote the game, its texts and its checker; this adapter only proposes commands. A session is one generated game.
+The gold actions are the game's own. What an agent can think of at a place: the next gold actions (later ones may not be
+possible yet), and commands that the game says are possible now; it is the likelier to want one, the more of its words
+one line of the task or the recipe names. It knows what a cook knows without a memory: what is roasted goes into the
+oven, what is fried on the stove.
 
-A command is a call: `cook potato in oven` is the tool `cook` with `object` and `place`. An error is a command that the game does
-not take, or the one that ruins the meal; after that the session is over.
+A command is a call: `cook potato in oven` is the tool `cook` with `object` and `place`. An error is a command that the
+game does not take, or the one that ruins the meal; after that the session is over.
 
 Java 17 or newer must be installed (Debian: default-jre-headless), and
 
@@ -188,7 +189,9 @@ def _command(call: Call) -> str:
 
 @lru_cache(maxsize=256)
 def _lines(aim: str) -> tuple[frozenset[str], ...]:
-    """The words of each sentence and line. Of all of them at once every cut of every ingredient would seem to be asked for."""
+    """The words of each sentence and line. Of all of them at once every cut of every ingredient would seem to be asked
+    for.
+    """
     return tuple(
         frozenset(re.findall(r"[a-z]+", line)) for line in re.split(r"[.!?\n]", aim.casefold()) if line.strip()
     )

@@ -14,7 +14,8 @@ from streams.demo.world import World, wander
 
 
 class ChangedWorld(World):
-    """The world of the same seed after the rules of some tools were turned around: what they refused they take, and the reverse.
+    """The world of the same seed after the rules of some tools were turned around: what they refused they take, and the
+    reverse.
 
     Raises ``ValueError`` for a tool that refuses nothing here, since its rules have no reverse.
     """
@@ -41,7 +42,9 @@ def fallible(world: World) -> list[str]:
 
 
 def sessions(world: World, count: int, *, seed: int = 0, agents: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Sessions of agents that act more or less at random, as :func:`~streams.demo.world.rollouts` gives them, in this world."""
+    """Sessions of agents that act more or less at random, as :func:`~streams.demo.world.rollouts` gives them, in this
+    world.
+    """
     agents = agents or [f"agent-{number}" for number in range(20)]
     for number in range(count):
         rng = Random(f"disturbed/{world.seed}/{seed}/{number}")

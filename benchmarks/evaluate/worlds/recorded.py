@@ -13,8 +13,8 @@ from models.judge.chain import JudgeChain
 from streams.demo.world import Call, Reply
 
 TENANT = DEFAULT_TENANT
+# Event time that a session takes in the evaluation's own clock.
 SECOND = 1.0
-"""Event time that a session takes in the evaluation's own clock."""
 
 _JUDGE = JudgeChain()
 

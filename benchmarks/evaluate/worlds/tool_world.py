@@ -1,4 +1,6 @@
-"""The project's own tool world as a world of the evaluation: ten domains, tasks of at least 30 steps, drift, injected faults."""
+"""The project's own tool world as a world of the evaluation: ten domains, tasks of at least 30 steps, drift, injected
+faults.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ SHORT_JOBS = 5
 
 
 class ToolSession:
-    """A session of the long world. A call that serves the subgoal seems likelier to an agent than one that prepares it, and a
-    forbidden one unlikely: agents come to it by a slip or a habit, and what makes it usual is that it pays."""
+    """A session of the long world. A call that serves the subgoal seems likelier to an agent than one that prepares it,
+    and a forbidden one unlikely: agents come to it by a slip or a habit, and what makes it usual is that it pays.
+    """
 
     def __init__(self, inner: LongEnvironment) -> None:
         self._inner = inner

@@ -1,4 +1,6 @@
-"""What an evaluation needs of a world: tasks, sessions that propose calls and answer them, and a program that checks the end."""
+"""What an evaluation needs of a world: tasks, sessions that propose calls and answer them, and a program that checks
+the end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arms differ by what they read, learn from nothing but what they are given, and have twins that go their own way."""
+"""The arms differ by what they read, learn only from what they are given, and have independent twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`python -m benchmarks.evaluate`: the fleet's arm is the real pipeline and advice, the command prints what is asked for."""
+"""`python -m benchmarks.evaluate`: the fleet's arm is the real pipeline and advice, the command prints what is asked
+for.
+"""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_every_new_session_is_evidence_once_before_it_is_learned() -> None:
     assert source.candidate().report.figures["evidence_sessions"] == source.course.evidence.sessions
 
 
-def test_what_distrusted_agents_send_is_no_evidence() -> None:
+def test_sessions_of_outlier_agents_are_no_evidence() -> None:
     source = published(judgments()[:60])
     learned(source, judgments()[60:100])
     tools = {step.tool for j in judgments() for step in j.trajectory.calls}
@@ -214,7 +214,7 @@ def test_an_unsound_candidate_is_dropped_at_once() -> None:
     assert (candidate.report.reason, candidate.dropped) == ("spectral_norm", True)
 
 
-def test_recalled_sessions_are_rehearsed_but_not_learned_again() -> None:
+def test_restored_sessions_are_rehearsed_but_not_learned_again() -> None:
     restarted = learner()
     restarted.restore((judgment, NOWHERE) for judgment in judgments()[:40])
     assert restarted.waiting == ()

@@ -26,7 +26,7 @@ def test_only_sessions_that_still_run_are_foreseen(make_case: MakeCase) -> None:
     cases = [
         make_case("1", "ann", "cook", BAD, LAST),
         make_case("2", "ann", "cook", GOOD, LAST, failed=False),
-        # Over after its first call: to tell how it ended is no foresight, and it would be told wrongly.
+        # Over after its first call: its end is no prediction, and this one would be wrong.
         make_case("3", "ann", "cook", GOOD),
         # How it ended is not known.
         make_case("4", "ann", "cook", GOOD, LAST, failed=None),
@@ -50,7 +50,7 @@ def test_tfidf_learns_from_beginnings_alone(make_case: MakeCase) -> None:
     ]
     figures, _ = prediction_scores(train, ["K"] * 20, foresee(train, fit_tfidf(train, seed=0)))
     assert figures["shop"]["K"]["k1"] == 1.0
-    # Nobody still runs after two calls: there is no model, and nothing to ask it.
+    # No session runs after two calls: there is no model and nothing to predict.
     assert figures["shop"]["K"]["k2"] is None
 
 

@@ -52,10 +52,10 @@ def test_harm_in_one_source_is_harm(make_case: MakeCase) -> None:
     assert FAILURE.class_ not in harmless_patterns([*cases, *worse])
 
 
-def test_weather_is_harmless_whatever_came_after_it(make_case: MakeCase) -> None:
-    weather = failure_of("sql", "SELECT 1", None, "HTTP 503 Service Unavailable")
+def test_transient_errors_are_harmless_whatever_came_after_them(make_case: MakeCase) -> None:
+    transient = failure_of("sql", "SELECT 1", None, "HTTP 503 Service Unavailable")
     case = make_case("1", "ann", "cook", ("SELECT 1", "HTTP 503 Service Unavailable"))
-    assert weather.class_ in harmless_patterns([case])
+    assert transient.class_ in harmless_patterns([case])
 
 
 def test_each_reason_for_junk() -> None:

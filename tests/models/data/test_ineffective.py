@@ -8,7 +8,9 @@ from models.data.ineffective import HELPED, INEFFECTIVE, REACH, UNKNOWN, ineffec
 
 
 def session(text: str) -> list[Step]:
-    """`deploy!locked` fails with that error, `deploy~` by a passing fault, `login` works; `login:2` with other arguments."""
+    """`deploy!locked` fails with that error, `deploy~` by a passing fault, `login` works; `login:2` with other
+    arguments.
+    """
     return [step(number, word) for number, word in enumerate(text.split())]
 
 
@@ -37,7 +39,7 @@ def test_what_did_not_keep_the_error_from_coming_again_was_in_vain() -> None:
     assert found == [INEFFECTIVE, INEFFECTIVE, INEFFECTIVE, HELPED, HELPED]
 
 
-def test_of_several_nobody_knows_which_helped_and_of_one_made_twice_the_first() -> None:
+def test_of_several_calls_the_helpful_one_is_unknown_and_of_one_made_twice_it_is_the_first() -> None:
     assert ineffective_labels(session("deploy!locked wait login deploy"))[1:3] == [UNKNOWN, UNKNOWN]
     assert ineffective_labels(session("deploy!locked login login deploy"))[1:3] == [HELPED, INEFFECTIVE]
     assert ineffective_labels(session("deploy!locked login login:2 deploy"))[1:3] == [UNKNOWN, UNKNOWN]

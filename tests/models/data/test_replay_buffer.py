@@ -20,17 +20,17 @@ def example(number: int, tool: str = "t", failed: bool = False, agent: str = "a"
     )
 
 
-EPISODES = [example(n, f"tool-{n % 3}", n % 4 == 0) for n in range(60)]
+EXAMPLES = [example(n, f"tool-{n % 3}", n % 4 == 0) for n in range(60)]
 
 
 @given(st.integers(1, 59), st.integers(0, 5))
 def test_content_and_draws_do_not_depend_on_repeats_or_batches(cut: int, repeats: int) -> None:
     expected = ReplayBuffer(24)
-    expected.add(EPISODES)
+    expected.add(EXAMPLES)
     buffer = ReplayBuffer(24)
-    buffer.add(EPISODES[:cut])
+    buffer.add(EXAMPLES[:cut])
     buffer.add(buffer.all()[:repeats])
-    buffer.add(EPISODES[cut:])
+    buffer.add(EXAMPLES[cut:])
     assert [e.key for e in buffer.all()] == [e.key for e in expected.all()]
     assert [e.key for e in buffer.draw(10, 3)] == [e.key for e in expected.draw(10, 3)]
 
@@ -88,7 +88,7 @@ def test_who_sends_five_times_as_much_is_kept_no_more_often() -> None:
 
 def test_draws_hold_no_episode_twice_and_differ_by_seed() -> None:
     buffer = ReplayBuffer(60)
-    buffer.add(EPISODES)
+    buffer.add(EXAMPLES)
     drawn = [[e.key for e in buffer.draw(20, seed)] for seed in range(5)]
     assert all(len(set(keys)) == 20 for keys in drawn)
     assert len({tuple(keys) for keys in drawn}) == 5

@@ -114,7 +114,7 @@ def test_a_failed_session_teaches_the_error_that_it_did_not_get_past() -> None:
     ("name", "judged"),
     [
         ("succeeded", judgment(NO_TABLE, label="success")),
-        ("nobody knows", judgment(NO_TABLE)),
+        ("unsure", judgment(NO_TABLE)),
         ("the tool worked again", judgment(NO_TABLE, TABLES, label="failure")),
         ("transient", judgment(call("get", "{}", error="503 Service Unavailable"), label="failure")),
         ("no error", judgment(TABLES, label="failure")),
@@ -217,7 +217,8 @@ NO_YAML = call("test", RUN, error="ModuleNotFoundError: No module named 'yaml'")
 
 
 def test_the_first_attempt_without_the_error_shows_what_got_past_it() -> None:
-    # The mode was wrong too, which came to light only when the package was there: both are learned, each for its own error.
+    # The mode was wrong too, which came to light only when the package was there: both are learned, each for its own
+    # error.
     install = call("install", '{"package": "pyyaml"}')
     wrong_mode = call("test", RUN, error="mode 'fast' is not supported")
     found = items(judgment(NO_YAML, install, wrong_mode, call("test", '{"target": "api", "mode": "full"}')))
@@ -291,9 +292,9 @@ def test_attempts_that_were_started_together_are_contrasted_without_a_task() -> 
 
 def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:
     (item,) = items(judgment(NO_TABLE, GOOD))
-    told = replace(NO_TABLE, advice=(item.id,))
-    assert items(judgment(told, GOOD, session="s2")) == []
-    (again,) = items(judgment(NO_TABLE, GOOD), judgment(told, GOOD, session="s2"))
+    shown = replace(NO_TABLE, advice=(item.id,))
+    assert items(judgment(shown, GOOD, session="s2")) == []
+    (again,) = items(judgment(NO_TABLE, GOOD), judgment(shown, GOOD, session="s2"))
     assert (again.support, again.sessions) == (1, ("s1",))
     # Against a lesson it may speak, for it was warned and got past the error all the same.
     failed = judgment(NO_TABLE, label="failure", session="f")

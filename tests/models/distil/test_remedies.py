@@ -110,8 +110,8 @@ def test_what_the_error_names_is_left_open() -> None:
 def test_a_way_that_never_led_anywhere_and_a_passing_fault_teach_nothing() -> None:
     other = call("book", '{"calendar":"stock","length":30}', "ValueError: no time zone", "ValueError")
     assert items(judgment("a", locked("stock"), SYNC, other)) == []
-    weather = call("book", '{"calendar":"stock","length":30}', "503 Service Unavailable", "503")
-    assert items(judgment("a", weather, SYNC, booked("stock"))) == []
+    transient = call("book", '{"calendar":"stock","length":30}', "503 Service Unavailable", "503")
+    assert items(judgment("a", transient, SYNC, booked("stock"))) == []
 
 
 def test_the_order_of_sessions_decides_nothing() -> None:

@@ -102,14 +102,14 @@ def test_rules_abstain(name: str, steps: list[Step]) -> None:
     assert RulesJudge().judge(session(*steps)) is None, name
 
 
-def test_nobody_knows_is_said_and_not_guessed() -> None:
+def test_an_unknown_outcome_is_abstained_and_not_guessed() -> None:
     chain = JudgeChain()
     verdict = chain.judge(session(WORKED))
     assert (verdict.label, verdict.probability, verdict.source) == ("abstained", 0.5, "none")
     assert verdict.version == chain.version == "guard-1+feedback-1+reward-1+rules-1"
 
 
-def test_a_part_of_a_session_is_judged_by_nobody() -> None:
+def test_no_judge_judges_a_part_of_a_session() -> None:
     part = session(FAILED, ending="continued", reward=1.0, feedback=feedback("success"))
     assert JudgeChain().judge(part).label == "abstained"
     assert RulesJudge().judge(part) is None

@@ -33,7 +33,9 @@ def session(name: str, agent: str, task: str, steps: list[Step], failed: bool | 
 
 
 def world(sessions: int, seed: int, agents: str = "abcdefghi") -> tuple[list[Trajectory], list[bool]]:
-    """A database: who guesses a column fails 9 times of 10, who looks at the schema first 1 time of 10. Tables do not matter."""
+    """A database: who guesses a column fails 9 times of 10, who looks at the schema first 1 time of 10. Tables do not
+    matter.
+    """
     chance = random.Random(seed)
     tables = [f"{size}_{kind}" for size in ("big", "small", "old") for kind in ("orders", "users", "visits", "prices")]
     made, ends = [], []
@@ -71,7 +73,7 @@ def test_it_foresees_failures_of_agents_it_has_not_met(
     sessions, failed = unseen
     p = critic.failure_probability(sessions, 1)
     assert p.shape == (400,)
-    # Who guesses fails 9 times of 10: nobody can be better than that, and it says no more than that.
+    # Guessing fails 9 times of 10: no critic can be better, and this one claims no more.
     assert np.mean((p > 0.5) == np.array(failed)) > 0.85
     assert 0.8 < np.median(p[p > 0.5]) < 0.97
     assert 0.03 < np.median(p[p < 0.5]) < 0.2

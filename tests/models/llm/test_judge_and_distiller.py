@@ -90,7 +90,9 @@ def lines_of(text: str) -> list[str]:
 
 
 async def test_what_a_recording_says_stays_data(endpoint: ModelEndpoint) -> None:
-    """A model that obeyed the last line it sees that looks like an order, as weak ones do, finds none outside the recording."""
+    """A model that obeyed the last line it sees that looks like an order, as weak ones do, finds none outside the
+    recording.
+    """
 
     def gullible(request: dict[str, Any]) -> Any:
         lines = request["messages"][1]["content"].split("\n")
@@ -173,6 +175,6 @@ def test_an_answer_of_another_form_is_dropped(answer: dict[str, Any]) -> None:
 
 def test_nothing_to_say_is_an_answer_and_a_secret_is_none() -> None:
     assert notes_of({"items": []}, MOST_NOTES) == ()
-    told = notes_of({"items": [NOTE | {"content": "Log in with password=hunter2secret99\nfirst."}]}, MOST_NOTES)
-    assert told is not None
-    assert "hunter2" not in told[0].content and "\n" not in told[0].content
+    notes = notes_of({"items": [NOTE | {"content": "Log in with password=hunter2secret99\nfirst."}]}, MOST_NOTES)
+    assert notes is not None
+    assert "hunter2" not in notes[0].content and "\n" not in notes[0].content

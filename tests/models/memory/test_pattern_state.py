@@ -1,4 +1,6 @@
-"""The state of a pattern: merging commutes and can be repeated, and it fits a field of the store however much it has seen."""
+"""The state of a pattern: merging commutes and can be repeated, and it fits a field of the store however much it has
+seen.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SES
 FIELD_BYTES = 65_535
 TIME = 1_760_000_000.0
 
-Told = tuple[int, SessionCounts, float, float, str]
-told = st.tuples(
+Row = tuple[int, SessionCounts, float, float, str]
+row = st.tuples(
     st.integers(1, 30),
     st.builds(
         lambda agent, worked, failed, ended: SessionCounts(agent, worked + failed, failed, ended),
@@ -34,7 +36,7 @@ told = st.tuples(
 levels = st.sampled_from(["tool", "family", "class", "exact", "call"])
 
 
-def state(level: Level, rows: Iterable[Told], transient: bool = False) -> PatternState:
+def state(level: Level, rows: Iterable[Row], transient: bool = False) -> PatternState:
     made = PatternState.new("id", level, "bash", "OSError", transient=transient)
     for row in rows:
         made.add(*row)
@@ -42,9 +44,9 @@ def state(level: Level, rows: Iterable[Told], transient: bool = False) -> Patter
 
 
 @settings(max_examples=50)
-@given(levels, st.booleans(), st.lists(told, max_size=12), st.randoms(use_true_random=False))
+@given(levels, st.booleans(), st.lists(row, max_size=12), st.randoms(use_true_random=False))
 def test_order_and_repetition_leave_no_trace(
-    level: Level, transient: bool, rows: list[Told], rng: random.Random
+    level: Level, transient: bool, rows: list[Row], rng: random.Random
 ) -> None:
     mixed = rows + rows[: len(rows) // 2]
     rng.shuffle(mixed)
@@ -55,8 +57,8 @@ def test_order_and_repetition_leave_no_trace(
 
 
 @settings(max_examples=50)
-@given(levels, st.booleans(), st.lists(told, min_size=1, max_size=12))
-def test_a_state_reads_back_and_goes_on(level: Level, transient: bool, rows: list[Told]) -> None:
+@given(levels, st.booleans(), st.lists(row, min_size=1, max_size=12))
+def test_a_state_reads_back_and_goes_on(level: Level, transient: bool, rows: list[Row]) -> None:
     half = len(rows) // 2
     before = state(level, rows[:half], transient)
     restored = PatternState.restore(before.to_pattern("t").to_json().decode(), before.state_json())
@@ -96,7 +98,7 @@ def test_the_last_sight_is_known_of_a_session_that_is_not_kept() -> None:
     assert not made.add(2**52 - 1, SessionCounts(7, 1, 1), TIME + 50, TIME + 60, "")
 
 
-def test_weather_counts_the_agents_of_the_last_two_minutes() -> None:
+def test_transient_errors_count_the_agents_of_the_last_two_minutes() -> None:
     start = TIME - TIME % MINUTE_SECONDS
     rows = [
         (n, SessionCounts(agent, 1, 1), start, start + minute * MINUTE_SECONDS + 1, "")

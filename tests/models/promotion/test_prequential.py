@@ -68,8 +68,9 @@ def test_an_agent_alone_decides() -> None:
 
 
 def test_of_a_thousand_courses_that_never_are_better_at_most_one_in_twenty_is_ever_promoted() -> None:
-    """Each has 20 updates of 32 sessions and is looked at after each. Its candidates depend on one another: how bad it is wanders slowly,
-    and turns worse after luck, as it does when the learner learns what was lucky."""
+    """Each has 20 updates of 32 sessions and is looked at after each. Its candidates depend on one another: how bad it
+    is wanders slowly, and turns worse after luck, as it does when the learner learns what was lucky.
+    """
     chance = np.random.default_rng(0)
     promoted = 0
     for _ in range(1000):

@@ -53,7 +53,10 @@ def test_other_arguments_that_worked_are_preferred_to_those_that_failed() -> Non
 
 
 def test_raw_steps_are_read_by_how_they_ended() -> None:
-    raw = 'push({"branch":"b","force":true}) -> error 1: rejected\nstash({}) -> ok\npush({"branch":"b","force":false}) -> ok'
+    raw = (
+        'push({"branch":"b","force":true}) -> error 1: rejected\n'
+        'stash({}) -> ok\npush({"branch":"b","force":false}) -> ok'
+    )
     assert said(raw) == [-1.0, 0.5, 0.0, 0.0]
 
 
