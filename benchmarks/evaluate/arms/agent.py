@@ -71,7 +71,7 @@ async def attend(
     mind = mind or Mind(agent, luck, memory.keeps_log)
     lived: list[tuple[Call, Reply]] = []
     spent = 0.0
-    watch = _Watch(environment)
+    watch = _Timed(environment)
     await memory.begin(situation)
     while not environment.done:
         proposals = environment.proposals()
@@ -213,8 +213,8 @@ def _gumbel(*parts: str) -> float:
     return -math.log(-math.log(min(max(_draw(*parts), 1e-12), 1 - 1e-12)))
 
 
-class _Watch:
-    """Performs calls on a session and knows how much CPU time that took: what a world costs is not a memory's overhead."""
+class _Timed:
+    """Performs calls on a session and measures their CPU time: the cost of the world is not overhead of a memory."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
