@@ -14,9 +14,9 @@ from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of, failure_of, kind_of
 from fleetlore.recall.advice import MAX_ITEMS, Advice, Caution, Situation, advise
 from fleetlore.recall.hints import hint_text
-from fleetlore.recall.provenance import AdviceLedger, unfenced
+from fleetlore.recall.provenance import AdviceLedger, redact_fenced
 from fleetlore.recall.remedies import PreconditionTracker
-from fleetlore.recall.render import told_lines
+from fleetlore.recall.render import shown_lines
 from fleetlore.watch.credit import blame
 from fleetlore.watch.episode import RecentStep, RecentSteps
 from fleetlore.watch.safety import SafetyWatch
@@ -91,7 +91,7 @@ class Session:
         self._attempt = attempt
 
     async def __aenter__(self) -> Self:
-        data: dict[str, Any] = {names.GOAL: unfenced(self.goal), names.TASK: self.task}
+        data: dict[str, Any] = {names.GOAL: redact_fenced(self.goal), names.TASK: self.task}
         if self._attempt is not None:
             data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = self._attempt
         self._emit("session.started", data)
@@ -149,7 +149,7 @@ class Session:
         cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
         if cautions:
             advice = advice._replace(cautions=cautions)
-        lines = [line for item in advice.items for line in told_lines(item.title, item.content)]
+        lines = [line for item in advice.items for line in shown_lines(item.title, item.content)]
         self._recalled.show(advice.call, advice.ids, advice.withheld, lines)
         return advice
 
@@ -193,7 +193,7 @@ class Session:
         self._episode.said(role, text)
         if role != "user":
             self._recalled.cite_all(text)
-        self._emit("message", {names.ROLE: role, names.CONTENT: self._recalled.marked(text)})
+        self._emit("message", {names.ROLE: role, names.CONTENT: self._recalled.redact_shown(text)})
 
     def succeed(self, reward: float | None = None) -> None:
         """Say that the goal was reached; `reward` where the environment gave one."""
@@ -312,7 +312,7 @@ class Action:
         adapter = fleet.action_opens()
         self._text = arguments_text(self.arguments)
         told = session._recalled.take(call_id(self.tool, self._text))
-        self._recorded = session._recalled.marked(self.arguments)
+        self._recorded = session._recalled.redact_shown(self.arguments)
         session._emit("action", {names.TOOL: self.tool, names.ARGUMENTS: self._recorded})
         for name, value in zip(
             (names.ADVICE, names.WITHHELD, names.CITED, names.ADAPTER), (*told, adapter), strict=True
@@ -339,10 +339,10 @@ class Action:
         failure = None
         if self._error is not None:
             error_type, message = self._error
-            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, unfenced(message)
+            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, redact_fenced(message)
             failure = failure_of(self.tool, self._recorded, error_type, data[names.ERROR_MESSAGE])
         elif self.result is not None:
-            data[names.RESULT] = unfenced(self.result)
+            data[names.RESULT] = redact_fenced(self.result)
         data |= self._told
         news = failure is not None and session._is_news(failure)
         session._took_place(self, failure)

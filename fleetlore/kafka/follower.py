@@ -1,6 +1,6 @@
 """Follow topics from their beginning, through outages, and say when all that they hold has been read.
 
-No consumer group: whoever follows reads all of it, so who joins late knows what the others know.
+No consumer group: each follower reads all of it, so one that joins late knows what the others know.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ __all__ = ["Advice", "Situation", "advise"]
 
 MAX_ITEMS = 3
 MAX_PATTERNS = 3
-# A call is warned of where it surely (lower bound of the 95 % interval) fails at least this often: one failure of one call
-# is enough (0.21), one of twenty is not (0.009).
+# A call is warned of where it surely (lower bound of the 95 % interval) fails at least this often: one failure of one
+# call is enough (0.21), one of twenty is not (0.009).
 WARN_RATE = 0.05
 # Sessions: what one session did not get past, or repeated, may have been its own fault.
 LESSON_SUPPORT = 2
@@ -63,6 +63,8 @@ class Advice(NamedTuple):
         health: calls and failures of this kind of call, transient errors included; None where it was never made.
         risk: chance that the call fails for a lasting reason, 0..1, as seen by the fleet (Jeffreys' estimate, transient
             errors left out); None where such a call was never made or no call was asked about.
+        withheld: ids of the items that the holdout withheld.
+        withheld_about: patterns of those items, of which nothing may be hinted.
         call: id of the kind of call that was asked about.
     """
 
@@ -72,7 +74,7 @@ class Advice(NamedTuple):
     health: Pattern | None = None
     risk: float | None = None
     withheld: tuple[str, ...] = ()
-    unsaid: frozenset[str | None] = frozenset()
+    withheld_about: frozenset[str | None] = frozenset()
     cautions: tuple[Caution, ...] = ()
     now: float = 0.0
     call: str | None = None
@@ -88,7 +90,7 @@ class Advice(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For a model's context: marked as data, because its words come from other sessions; empty if there is nothing."""
+        """Text for a model's context, marked as data: its words come from other sessions. Empty if there is nothing."""
         return advice_text(self)
 
 
@@ -259,7 +261,7 @@ def _is_usual(loop: Pattern, health: Pattern | None) -> bool:
 def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], transient: tuple[Pattern, ...]) -> tuple[int, int]:
     """Failures for a lasting reason and calls, both without transient errors.
 
-    A new pattern comes at once, the health row of a call that was known before up to seconds later, or not at all: until
+    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all. Until
     then the pattern speaks for itself.
     """
     met = sum(pattern.failures for pattern in patterns)

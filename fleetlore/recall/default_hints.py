@@ -1,7 +1,7 @@
-"""What is known of common failures before the fleet has met any: a rule each, the first that fits counts.
+"""Give hints on common failures before the fleet has met any: the first rule that fits counts.
 
-A rule says how to find out what is wrong or what usually helps, for a kind of failure that many tools share. As soon as the
-fleet has got past a failure, what worked there is said instead (`fleetlore.recall.hints`).
+A rule says how to find out what is wrong or what usually helps, for a kind of failure that many tools share. Once the
+fleet has got past a failure, the hint is what worked there (`fleetlore.recall.hints`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from functools import lru_cache
 
 from fleetlore.wire.lore import LOOP, Pattern
 
-# Groups named in a pattern fill the braces of its advice. What is matched is `error class: template`, both in lower case.
+# Groups named in a pattern fill the braces of its advice. It is matched with `error class: template` in lower case.
 _RULES: tuple[tuple[str, str], ...] = (
-    # going in circles (`fleetlore.fingerprint.loops`)
+    # loops (`fleetlore.fingerprint.loops`)
     (
         r"^loop: the same call",
-        "The answer is known by now: use it, or ask something else. Where something has to change first, make it change, or "
-        "wait longer between the calls.",
+        "The answer is known by now: use it, or ask something else. Where something has to change first, make it "
+        "change, or wait longer between the calls.",
     ),
     (
         r"^loop: \d+ calls in turn",
@@ -97,8 +97,8 @@ _RULES: tuple[tuple[str, str], ...] = (
         "Define or import the name first; nothing is kept from an earlier call.",
     ),
     (
-        r"undeclared|cannot find (?:symbol|name|value|function|type)|undefined(?:: | reference)|unresolved|in scope|in this scope|"
-        r"does not exist in the current context|undefvar|object '[^']*' not found",
+        r"undeclared|cannot find (?:symbol|name|value|function|type)|undefined(?:: | reference)|unresolved|in scope|"
+        r"in this scope|does not exist in the current context|undefvar|object '[^']*' not found",
         "It is misspelled, or not declared or imported in this file.",
     ),
     (r"keyerror", "Print the keys that are there before you take one."),
@@ -136,9 +136,10 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"duplicate (?:entry|key)|unique constraint", "The row is there already: update it, or choose another key."),
     (r"foreign key", "The row referred to is missing, or still referred to: see to that one first."),
     (r"deadlock", "Run the whole transaction again."),
-    # HTTP, and who one is
+    # HTTP and authentication
     (
-        r"http_401|unauthori[sz]ed|invalid (?:api key|token|credentials)|authentication failed|access denied for user|password authentication",
+        r"http_401|unauthori[sz]ed|invalid (?:api key|token|credentials)|authentication failed|"
+        r"access denied for user|password authentication",
         "The credentials are missing, wrong or expired: renew them; trying again does not help.",
     ),
     (r"publickey|host key verification", "Check key, user and known hosts (`ssh -v` says which key it offers)."),
@@ -193,7 +194,8 @@ _RULES: tuple[tuple[str, str], ...] = (
         "Nothing listens there: check host and port, and whether the service runs.",
     ),
     (
-        r"unrecognized (?:option|argument)|(?:unknown|invalid|illegal|no such) (?:option|flag|command|subcommand|switch)",
+        r"unrecognized (?:option|argument)|"
+        r"(?:unknown|invalid|illegal|no such) (?:option|flag|command|subcommand|switch)",
         "Look up what it takes with `--help`.",
     ),
     (r"not found|does not exist|unknown", "Look up what there is first; the name or id may be wrong."),
@@ -201,19 +203,19 @@ _RULES: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((re.compile(pattern), advice) for pattern, advice in _RULES)
 
 
-def first_aid(pattern: Pattern) -> str | None:
-    """What usually helps against such a failure; None where no rule fits, and for a fault that passes by itself."""
-    return None if pattern.transient else _first_aid(f"{pattern.error_class}: {pattern.template}".casefold())
+def default_hint(pattern: Pattern) -> str | None:
+    """What usually helps against such a failure; None where no rule fits, and for a transient error."""
+    return None if pattern.transient else _default_hint(f"{pattern.error_class}: {pattern.template}".casefold())
 
 
-def first_aid_in_loop(template: str) -> str:
+def default_loop_hint(template: str) -> str:
     """What usually helps out of a loop of that kind (`fleetlore.fingerprint.loops.LoopPattern.template`)."""
-    return _first_aid(f"{LOOP}: {template}") or "Do something else."
+    return _default_hint(f"{LOOP}: {template}") or "Do something else."
 
 
 @lru_cache(maxsize=4096)
-def _first_aid(said: str) -> str | None:
+def _default_hint(error: str) -> str | None:
     for pattern, advice in _COMPILED:
-        if match := pattern.search(said):
+        if match := pattern.search(error):
             return advice.format(**match.groupdict())
     return None

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetlore.recall.default_hints import first_aid
+from fleetlore.recall.default_hints import default_hint
 from fleetlore.stats.intervals import newcombe, wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 # A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
 TRIED_SESSIONS = 8
 SURE = 1.28
-# A transient error counts its agents, halved with every minute; below this it has passed: one agent's after two minutes.
+# A transient error counts its agents, halved every minute. Below this it has passed: one agent's after two minutes.
 TRANSIENT_HALF_LIFE_SECONDS = 60.0
 TRANSIENT_PASSED = 0.25
 TRANSIENT_SECONDS = 300.0
@@ -25,9 +25,9 @@ TRANSIENT_SECONDS = 300.0
 def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern | None = None) -> bool:
     """Whether an agent should be warned of the pattern before it makes such a call.
 
-    Not of a harmless one, after which sessions fail no more often than the tool's other sessions. Few sessions prove nothing,
-    so a pattern is shown until `TRIED_SESSIONS` of its sessions have ended; from then on it takes a difference that is not
-    chance (lower end of Newcombe's 80 % interval: nine in ten sure).
+    Not of a harmless one, after which sessions fail no more often than the tool's other sessions. Few sessions prove
+    nothing, so a pattern is shown until `TRIED_SESSIONS` of its sessions have ended. From then on it takes a difference
+    that is not chance (lower end of Newcombe's 80 % interval: nine in ten sure).
 
     Args:
         tool: health row of the pattern's tool, for how its sessions end; None where it is not known.
@@ -41,13 +41,13 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern
     ended, failed = tried.sessions_ended, tried.sessions_failed
     others = tool.sessions_ended - ended if tool is not None else 0
     if tool is None or others < TRIED_SESSIONS:
-        return failed > 0  # nearly every session meets it: there is nobody to compare them with
+        return failed > 0  # nearly every session meets it: there are no others to compare with
     others_failed = min(max(tool.sessions_failed - failed, 0), others)
     return newcombe((ended, failed), (others, others_failed), SURE)[0] > 0
 
 
 def transient_weight(pattern: Pattern, now: float) -> float:
-    """How much a transient pattern still matters: the agents that met it lately, halved every minute; 0 once it has passed."""
+    """Weight of a transient pattern: the agents that met it lately, halved every minute; 0 once it has passed."""
     age = max(0.0, now - pattern.last_seen)
     if not pattern.transient or age > TRANSIENT_SECONDS:
         return 0.0
@@ -68,7 +68,7 @@ def hint_text(pattern: Pattern, now: float, recoveries: Sequence[MemoryItem] = (
         return _transient(pattern, now) if transient_weight(pattern, now) else None
     if recoveries:
         return _recovered(pattern, recoveries[0], now)
-    advice = pattern.hint or first_aid(pattern)
+    advice = pattern.hint or default_hint(pattern)
     if advice is None:
         return None
     return f"{advice} (A rule of thumb: nobody is known to have got past it here. {_met(pattern, now)}.)"
@@ -89,13 +89,14 @@ def _transient(pattern: Pattern, now: float) -> str:
     what = pattern.template if any(map(str.isalpha, pattern.template)) else pattern.error_class
     agents = max(pattern.agents_lately, 1)
     return (
-        f"{_count(agents, 'agent')} met “{what}” within two minutes, the last {_ago(now - pattern.last_seen)}: it passes by "
-        "itself, wait and try again."
+        f"{_count(agents, 'agent')} met “{what}” within two minutes, the last {_ago(now - pattern.last_seen)}: "
+        "it passes by itself, wait and try again."
     )
 
 
 def _met(pattern: Pattern, now: float) -> str:
-    met = f"Met by {_count(pattern.agents, 'agent')} in {_count(pattern.sessions, 'session')}, last {_ago(now - pattern.last_seen)}"
+    by = f"{_count(pattern.agents, 'agent')} in {_count(pattern.sessions, 'session')}"
+    met = f"Met by {by}, last {_ago(now - pattern.last_seen)}"
     if not pattern.sessions_ended:
         return met
     low, high = wilson(pattern.sessions_failed, pattern.sessions_ended)

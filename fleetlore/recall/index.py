@@ -149,15 +149,15 @@ class LoreIndex:
         return self.patterns.get(id)
 
     def failures_of_call(self, call: str) -> tuple[Pattern, ...]:
-        """Exact patterns that this kind of call met, the most frequent first; those that pass by themselves left out."""
+        """Exact patterns that this kind of call met, the most frequent first; without transient ones."""
         return self._best("failures of call", call)
 
     def transient_of_call(self, call: str) -> tuple[Pattern, ...]:
-        """Exact patterns of this kind of call that pass by themselves."""
+        """Transient exact patterns of this kind of call."""
         return self._best("transient of call", call)
 
     def transient_of_tool(self, tool: str) -> tuple[Pattern, ...]:
-        """Class-level patterns of this tool that pass by themselves, the latest first."""
+        """Transient class-level patterns of this tool, the latest first."""
         return self._best("transient of tool", tool)
 
     def loops_of_call(self, call: str) -> tuple[Pattern, ...]:
@@ -165,11 +165,11 @@ class LoreIndex:
         return self._best("loops of call", call)
 
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
-        """What helped against a class-level pattern or a loop, or where a kind of call had failed; the best backed first."""
+        """What helped against a class-level pattern or a loop, or after a kind of call failed; best backed first."""
         return self._best("recoveries", key)
 
     def remedies(self, key: str) -> tuple[MemoryItem, ...]:
-        """Recoveries that are counted over names: by cause, or by tool. Those that helped in more sessions come first."""
+        """Recoveries that are counted over names, by cause or by tool; those that helped in more sessions first."""
         return self._best("remedies", key)
 
     def ineffective(self, tool: str) -> tuple[MemoryItem, ...]:
@@ -197,7 +197,7 @@ class LoreIndex:
         return tuple(same[:KEPT])
 
     def strategies_like(self, goal: str, threshold: float) -> tuple[MemoryItem, ...]:
-        """What tells success from failure at tasks whose goals are like this one in words (cosine), the likest first."""
+        """What tells success from failure at tasks with a goal like this one in words (cosine), the likest first."""
         return self._found(self._goals.like(_goal_text(goal), threshold, KEPT))
 
     def has_facts(self, tool: str) -> bool:
@@ -213,7 +213,7 @@ class LoreIndex:
         return tuple([self.items[id] for id, _ in ids])
 
     def derived(self, work: Callable[..., Derived], about: str, *key: str) -> Derived:
-        """`work(self, about, *key)`, done once and remembered until the lore changes. Two thirds of an advice are in it.
+        """Do `work(self, about, *key)` once and remember it until the lore changes. Two thirds of an advice are in it.
 
         Args:
             about: a tool, where the work looks at patterns, and then at those of this tool only. In a busy fleet

@@ -1,15 +1,14 @@
-"""What a session was told, so that its outcomes can name it and its words are known when they come back.
+"""Remember the advice that a session was shown, and redact it where the agent quotes it.
 
-Text that was recalled must never become evidence: an agent that writes what it was told into a note, reads the note and is
-judged by it would teach the fleet its own words again, and memories of language models fill up that way. So before an event
-leaves the process, recalled text in it is replaced by `MARK`:
+Recalled text must never become evidence. An agent that writes advice into a note, reads the note and is judged by it
+would teach the fleet its own words again; memories of language models fill up that way. So before an event leaves the
+process, recalled text in it is replaced by `MARK`, by which the stream recognises it:
 
 - everything between the fence that advice is shown in, in any text of the event;
 - in goals, messages and arguments also whole lines of what this session was shown.
 
-The mark is how the stream recognises it. A call that follows a remedy is not marked, for it is what was done: there the ids
-of the advice that stand beside it say that it is no independent evidence. What an agent tells in words of its own is not
-recognised.
+A call that follows a remedy is not redacted, for it is what was done: the ids of the advice beside it say that it is
+not independent evidence. Advice in the agent's own words is not recognised.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-__all__ = ["FENCE", "MARK", "OPENING", "AdviceLedger", "handle", "unfenced"]
+__all__ = ["FENCE", "MARK", "OPENING", "AdviceLedger", "handle", "redact_fenced"]
 
 FENCE = "fleet-memory"
 MARK = "[fleet-memory]"
@@ -32,35 +31,40 @@ _STRANGE = re.compile(r"[^0-9A-Za-z_-]")
 # A shorter line may come about by itself ("SELECT 1"); what is taken for an echo is lost as evidence.
 _MIN_LINE = 24
 _MAX_LINES = 64
-_MAX_TEXT = 8192  # no stage reads further into a text
+# No stage reads further into a text.
+_MAX_TEXT = 8192
 _MAX_DEPTH = 16
 
 
 @lru_cache(maxsize=4096)  # the same few are shown again and again
 def handle(id: str) -> str:
-    """The id as a model can cite it, `[#1a2b3c4d]`: its last eight characters, of an id from elsewhere only letters and digits."""
+    """The id as a model can cite it, `[#1a2b3c4d]`: its last eight characters, letters and digits only."""
     return _STRANGE.sub("", id)[-8:]
 
 
-def unfenced(value: Any) -> Any:
+def redact_fenced(value: Any) -> Any:
     """A JSON value with each quotation of advice replaced by the mark. Needs to know nothing of the session."""
-    return _mapped(value, _unfenced_text)
+    return _mapped(value, _redact_fenced_text)
 
 
 class AdviceLedger:
-    """What one session was told, which of it was withheld, and which of it the agent says it used."""
+    """Advice of one session: what was shown, what was withheld, and what the agent says it used."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, tuple[str, ...]] = {}  # since the last action, by kind of call
+        # Since the last action, by kind of call.
+        self._shown: dict[str, tuple[str, ...]] = {}
         self._withheld: dict[str, tuple[str, ...]] = {}
         self._for_all: tuple[str, ...] = ()
         self._withheld_for_all: tuple[str, ...] = ()
-        self._ids: dict[str, str] = {}  # by handle: all that was ever shown
-        self._cited: dict[str, None] = {}  # since the last action
-        self._lines: dict[str, None] = {}  # the last ones shown, newest last
+        # By handle: all that was ever shown.
+        self._ids: dict[str, str] = {}
+        # Since the last action.
+        self._cited: dict[str, None] = {}
+        # The last ones shown, newest last.
+        self._lines: dict[str, None] = {}
 
     def show(self, call: str | None, ids: tuple[str, ...], withheld: tuple[str, ...], lines: Iterable[str]) -> None:
-        """Note what was told: about one kind of call, or (None) about the session as a whole."""
+        """Note what was shown: about one kind of call, or (None) about the session as a whole."""
         if call is None:
             self._for_all, self._withheld_for_all = ids, withheld
         else:
@@ -78,8 +82,8 @@ class AdviceLedger:
     def take(self, call: str) -> tuple[list[str], list[str], list[str]]:
         """Ids of what was shown and withheld since the last call, that about this one first, and of what was cited.
 
-        What was asked about other calls counts too: who is warned of a call and makes another has heeded the warning, and if
-        only what was not heeded were recorded, nothing would ever seem to help. The next call starts afresh.
+        What was asked about other calls counts too. An agent that is warned of a call and makes another has heeded the
+        warning; if only unheeded advice were recorded, nothing would ever seem to help. The next call starts afresh.
         """
         shown = _taken(self._shown, call, self._for_all)
         withheld = _taken(self._withheld, call, self._withheld_for_all)
@@ -101,12 +105,12 @@ class AdviceLedger:
             for cited in _CITED.findall(text):
                 self.cite(cited)
 
-    def marked(self, value: Any) -> Any:
+    def redact_shown(self, value: Any) -> Any:
         """A message or arguments with what was recalled replaced by the mark; itself where there is none of it."""
-        return _mapped(value, self._marked_text if self._lines else _unfenced_text)
+        return _mapped(value, self._redact_shown_text if self._lines else _redact_fenced_text)
 
-    def _marked_text(self, text: str) -> str:
-        marked = _unfenced_text(text)
+    def _redact_shown_text(self, text: str) -> str:
+        marked = _redact_fenced_text(text)
         head = marked[:_MAX_TEXT]
         found = [line for line in self._lines if line in head]
         for line in sorted(found, key=len, reverse=True):  # the longer first: a part of it may be a line of its own
@@ -123,7 +127,7 @@ def _taken(by_call: dict[str, tuple[str, ...]], call: str, for_all: tuple[str, .
     return list(dict.fromkeys(ids))
 
 
-def _unfenced_text(text: str) -> str:
+def _redact_fenced_text(text: str) -> str:
     return _FENCED.sub(MARK, text) if OPENING in text else text
 
 

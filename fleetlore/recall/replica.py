@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 # Records decoded between two turns of the event loop: 5 ms.
 _BATCH = 100
 
-# Agents of one process read the same bytes: each record is decoded once for all of them. What comes out is immutable and
-# is shared; as many are remembered as an agent that lags or joins late may be behind the others.
+# Agents of one process read the same bytes: each record is decoded once for all of them. The result is immutable and
+# shared; as many are remembered as an agent that lags or joins late may be behind the others.
 _DECODED = 4096
 _pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
 _item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)

@@ -1,4 +1,4 @@
-"""Find which of many short texts are like a query: cosine of their words, weighted by rarity (tf-idf, binary tf). No model.
+"""Find texts like a query: cosine of their words, weighted by rarity (tf-idf, binary tf). No model.
 
 An agent has numpy at most, so likeness by words is what it can have without a network. The search is exact: a text
 below the threshold is never given, one above it is never missed. Words are taken rarest first. As soon as the rest of

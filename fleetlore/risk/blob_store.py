@@ -1,8 +1,8 @@
-"""Weights that are too large for a record: a shared folder or an object store holds them, the topic says where.
+"""Keep weights that are too large for a record in a shared folder or an object store; the topic says where.
 
-A reference is not signed and need not be: the manifest is, and it names the weights by their hash. What a reference could still do
-is to have an agent open something else on its host or in its network, so only what lies under the agent's own setting is
-opened, and no more of it is read than an adapter can have.
+A reference need not be signed: the manifest is, and it names the weights by their hash. A reference could still make an
+agent open something else on its host or in its network. So only what lies under the agent's own setting is opened, and
+no more of it is read than an adapter can have.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WeightsReference:
 
 
 def parse_reference(value: bytes) -> WeightsReference | None:
-    """The reference that a value is; None where it is none, as weights are. Raises AdapterRefused (`malformed`, `schema`)."""
+    """Parse a reference; None where the value is weights. Raises AdapterRefused (`malformed`, `schema`)."""
     if value[:1] != b"{" or len(value) > 10_000:
         return None
     try:
@@ -61,7 +61,7 @@ def sha256_of(weights: bytes) -> str:
 
 
 class BlobStore:
-    """The folder or the store that `root` names, as `file:///mnt/adapters` or `s3://bucket/adapters`; none where it is empty.
+    """The folder or object store at `root`: `file:///mnt/adapters`, `s3://bucket/adapters`; none where it is empty.
 
     Files are `ROOT/TENANT/SHA256.safetensors`. Methods wait for a disk or a network: call them on a thread.
     Raises ConfigError when there is no such kind of storage, or its package is not installed.
@@ -76,7 +76,7 @@ class BlobStore:
         try:
             from fsspec.core import url_to_fs
 
-            # A shared folder wants folders of tenants. A store has none, and would make a bucket where its name is misspelt.
+            # A shared folder needs a folder for each tenant. A store would make a bucket where its name is misspelt.
             options = {"auto_mkdir": True} if root.startswith("file:") else {}
             self._files, self._folder = url_to_fs(self._root, **options)
         except (ImportError, ValueError) as error:
@@ -126,7 +126,7 @@ class BlobStore:
         return weights
 
     def drop(self, tenant: str, version: str) -> None:
-        """Forget weights, if they are there and the storage answers: what is left behind costs room and nothing else."""
+        """Delete weights, if they are there and the storage answers; what is left behind only costs room."""
         if self._root:
             with contextlib.suppress(Exception):
                 self._files.rm_file(f"{self._folder}/{tenant}/{version}.safetensors")

@@ -1,4 +1,4 @@
-"""The static text encoder that agents and the trainer share.
+"""Encode texts as static vectors, the same for agents and the trainer.
 
 WordLlama (MIT) keeps its 256-d token table inside the wheel, so encoding needs no download, no torch and ~0.02 ms
 a text. The files are read directly: importing `wordllama` configures the root logger, and its loader looks for the
@@ -25,9 +25,10 @@ from fleetlore.errors import ModelUnavailable
 MAX_CHARACTERS = 1000
 CACHED_TEXTS = 8192
 CACHED_WORDS = 8192
-TEXTS_AT_ONCE = 16  # their words always fit: one that is no digit has two characters at least, what parts it included
-# No token of the vocabulary has a space after a letter or a digit beside anything, so words that each begin with their spaces,
-# and digits by themselves, split as the text does; and a number or an id that was never seen is made of what is known.
+# Their words always fit: one that is no digit has two characters at least, its separator included.
+TEXTS_AT_ONCE = 16
+# No token of the vocabulary has a space after a letter, or a digit beside anything. So words that begin with their
+# spaces, and single digits, split as the text does; and a number or an id that was never seen is made of known tokens.
 _WORDS = re.compile("▁*[^▁0-9]+|[0-9]|▁+")
 
 Vectors = npt.NDArray[np.float32]

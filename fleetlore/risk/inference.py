@@ -1,8 +1,8 @@
-"""The procedural memory as an agent runs it: in numpy, a few tokens at a time, after a session of which the rest is kept.
+"""Run the risk network in numpy, a few tokens at a time, with a KV cache of the session so far.
 
-The same numbers as `fleetlore.risk.network`, which learns. In a session that goes on, all tokens but the last were read before:
-their keys and values are kept, and candidates for the next action are read as so many last tokens of which none sees
-another. For so few rows torch's own cost of an operation is larger than the operation.
+The numbers are those of `fleetlore.risk.network`, which learns. In a running session all tokens but the last were read
+before: their keys and values are kept. Candidates for the next action are read as so many last tokens, none of which
+sees another. For so few rows torch's own cost of an operation is larger than the operation.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ class InferenceEngine:
     def read(
         self, prefix: KVCache, vectors: Vectors, candidates: int
     ) -> tuple[KVCache, list[float], list[float], Vectors]:
-        """Read on in one pass: vectors (n + k, 256) are the n texts that came after `prefix` and k candidates for what comes next.
+        """Read on in one pass: vectors (n + k, 256) of the n texts after `prefix` and of k next calls.
 
-        The session with those n texts, at most 33 in all, and P(fails), P(ineffective) and signature (k, 64) of each candidate.
+        Returns the cache with those n texts (at most 33 in all), and P(fails), P(ineffective) and signature (k, 64) of
+        each candidate.
         """
         fresh = len(vectors) - candidates
         upto = len(prefix) + fresh
@@ -168,8 +169,9 @@ def _product(x: Vectors, weight: Vectors) -> Vectors:
 def _pieces(m: int, k: int, n: int) -> int:
     """Into how many pieces of its columns a product (m, k) @ (k, n) is cut.
 
-    OpenBLAS, which numpy's wheels bring, gives a product of two matrices to all cores from 2^19 multiplications on, and one
-    with a single row from 9,216: beside a core that is busy each then waits for a thread that does not run, 0.04 ms become 15.
+    OpenBLAS, which numpy's wheels bring, gives a product of two matrices to all cores from 2^19 multiplications on, and
+    one with a single row from 9,216. Beside a busy core each then waits for a thread that does not run: 0.04 ms become
+    15.
     """
     largest = (9_216 if m == 1 else 2**19) - 1
     divisors = (pieces for pieces in range(1, n + 1) if n % pieces == 0)

@@ -1,4 +1,4 @@
-"""What the adapter topics say now: versions, which of them each channel runs, and which agents have loaded them.
+"""List what the adapter topics hold now: versions, which of them each channel runs, which agents have loaded them.
 
 For people and scripts: plain dicts as they were published, nothing verified, no torch and no cryptography needed.
 """

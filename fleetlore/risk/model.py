@@ -1,4 +1,4 @@
-"""What an agent asks before it acts: how likely is each candidate to fail, given this session so far?
+"""Estimate how likely each candidate action is to fail, given the session so far.
 
 The answer comes from the network of the adapter version in use. A version is prepared on the side (checked, merged into
 a copy of the base, probed) and then swapped by reference, so that no call ever mixes two versions. Loading in place
@@ -80,7 +80,8 @@ class PrefixCache:
 class LoadedAdapter:
     """A version that passed every check, ready to be swapped in.
 
-    signatures: float32 (n, 64), of the manifest's signatures; centres: float32 (m, 256), of the goals it has learned from.
+    signatures: float32 (n, 64), of the manifest's signatures.
+    prototypes: float32 (m, 256), of the goals it has learned from.
     """
 
     manifest: AdapterManifest
@@ -95,8 +96,8 @@ class Outlook(NamedTuple):
 
     Attributes:
         fails: P(the call fails).
-        ineffective: P(the call is ineffective: it fails, or works and helps nothing past the error that stands in the way); None where the version
-            has not shown that it can tell this of that tool.
+        ineffective: P(the call fails, or works and does not help past the error that blocks the session); None where
+            the version has not shown that it can tell this of that tool.
     """
 
     fails: float
@@ -109,7 +110,7 @@ class Risk:
 
     Attributes:
         probability: that it fails.
-        pattern: id of the failure pattern (`fleetlore.wire.lore.Pattern`) that it lies nearest to; None where none is near.
+        pattern: id of the nearest failure pattern (`fleetlore.wire.lore.Pattern`); None where none is near.
         similarity: cosine to that pattern's signature.
         hint: what the fleet says about the pattern.
     """
@@ -151,15 +152,15 @@ class RiskModel:
     ) -> list[float | None]:
         """P(fails) of each candidate (tool, arguments) as the next step after `steps`.
 
-        None where the risk model abstains: the version in use has not learned that tool (on the bare base: any tool), or no goal
-        of this kind. Never blocks on a network; ~1 ms for 8 candidates.
+        None where the risk model abstains: the version in use has not learned that tool (on the bare base: any tool),
+        or no goal of this kind. Never blocks on a network; ~1 ms for 8 candidates.
         """
         return [None if found is None else found.fails for found in self.outlook(steps, goal, candidates)]
 
     def outlook(
         self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
     ) -> list[Outlook | None]:
-        """As `failure_probabilities`, and whether the call would be ineffective. A choice is best made by ln(1 - fails) + ln(1 - ineffective)."""
+        """As `failure_probabilities`, with P(ineffective). Choose best by ln(1 - fails) + ln(1 - ineffective)."""
         return [None if found is None else found[0] for found in self._read(self._current, steps, goal, candidates)]
 
     def risk(
@@ -170,7 +171,7 @@ class RiskModel:
         arguments: Any,
         hint: Callable[[str], str | None] = no_hint,
     ) -> Risk | None:
-        """A warning if this call is more likely to fail than not; None where it is not, or where the risk model abstains.
+        """Warn if this call is more likely to fail than not; None where it is not, or where the risk model abstains.
 
         hint: what to say about a failure pattern, by its id.
         """
@@ -258,7 +259,7 @@ class RiskModel:
 
     def _merged(self, weights: bytes, manifest: AdapterManifest) -> InferenceEngine:
         key = self._key(manifest)
-        # Before the lock: who is on an event loop must not wait for another version to be merged.
+        # Before the lock: an event loop must not wait for another version to be merged.
         engine = _engines.get(key)
         if engine is not None:
             return engine

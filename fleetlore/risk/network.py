@@ -1,8 +1,8 @@
-"""The procedural memory: a small causal transformer over a session's goal, actions and outcomes.
+"""Define the risk network: a small causal transformer over a session's goal, actions and outcomes.
 
 Tokens are text vectors in the order `goal, action 1, outcome 1, action 2, …`. At every action token the network gives
-the chance that this step fails and a signature of how, and, once an adapter has learned it, the chance that it is ineffective; at
-every outcome token the chance that the session fails.
+P(the step fails) and a signature of how, and, once an adapter has learned it, P(the step is ineffective). At every
+outcome token it gives P(the session fails).
 
 The projections are plain `nn.Linear` modules and the blocks are our own: in `nn.TransformerEncoder`, eval mode takes a
 fused path that reads raw weights, so a LoRA adapter on it silently does nothing.
@@ -50,8 +50,8 @@ class Reading:
     """What the network says at each of n tokens of b sessions.
 
     step: logits (b, n) that the step fails, meaningful at action tokens.
-    session: logits (b, n): at outcome tokens that the session fails, at action tokens that this step is ineffective. One head, because
-        a base without adapter knows only the first, and no new tensor makes the adapters over it foreign.
+    session: logits (b, n): at outcome tokens that the session fails, at action tokens that this step is ineffective.
+        One head for both: a new tensor would make the adapters of older bases foreign.
     signature: (b, n, 64), rows of length 1, meaningful at action tokens.
     """
 

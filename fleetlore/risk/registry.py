@@ -1,7 +1,7 @@
-"""What has arrived on the three adapter topics, in whatever order, and which version that makes the one to run.
+"""Keep what has arrived on the three adapter topics, and say which version is to be run.
 
-The topics are read without any order between them: a pointer may come before its manifest, a manifest before its weights.
-So arrivals are only kept here, each checked on its own, and `complete()` says when a complete set is there.
+The topics are read without any order between them: a pointer may come before its manifest, a manifest before its
+weights. So records are only kept here, each checked on its own, and `complete()` says when a complete set is there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RegistryView:
         return max((pointer.epoch for pointer in self._pointers.values()), default=0)
 
     def revoked(self, version: str) -> bool:
-        """Whether nobody may run this version any more."""
+        """Whether no agent may run this version any more."""
         return version in self._revoked or version in self._disowned
 
     @property

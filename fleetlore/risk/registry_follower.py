@@ -1,8 +1,8 @@
-"""One reader of a tenant's adapter topics for all agents of an event loop.
+"""Follow a tenant's adapter topics once for all agents of an event loop.
 
-A connection of its own for each agent would cost each of them two wake-ups a second for a version that comes a few times a day, and
-a version would be sent, parsed and kept once an agent: a thousand agents on two cores did nothing else. No consumer
-group: the compacted topics are read from the beginning, and who joins late is given what was read.
+A connection for each agent would cost each two wake-ups a second for a version that comes a few times a day, and a
+version would be sent, parsed and kept once an agent: a thousand agents on two cores did nothing else. An agent that
+joins late is given what was read.
 """
 
 from __future__ import annotations
@@ -132,9 +132,8 @@ class RegistryFollower:
         kept.pop(key, None)
         if value is not None:
             kept[key] = value
-            if (
-                len(kept) > KEPT_VERSIONS and name != "adapters.pointers"
-            ):  # revocations are among those, and hold for ever
+            # Revocations are among the pointers, and hold for ever.
+            if len(kept) > KEPT_VERSIONS and name != "adapters.pointers":
                 del kept[next(iter(kept))]
         for number, subscriber in enumerate(list(self._subscribers), 1):
             await subscriber.take(name, key, value)

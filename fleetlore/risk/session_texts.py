@@ -1,4 +1,4 @@
-"""What the encoder is shown of a session: a text for its goal, one for each action and one for each outcome."""
+"""Turn a session into texts for the encoder: one for its goal, one for each action, one for each outcome."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Follows the adapter topics and keeps an agent's risk model on the version its channel points to.
+"""Keep an agent's risk model on the version that its channel points to.
 
-A version is verified, merged and probed on the side; it is applied between two actions. Whatever is wrong with it is
-counted by reason and the version in use stays.
+A version is verified, merged and probed on the side; it is applied between two actions. A version that is refused is
+counted by reason, and the version in use stays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from fleetlore.wire.adapter_manifest import PublicKeys
 
 log = logging.getLogger(__name__)
 
-REFETCH_SECONDS = 10.0  # before weights that could not be fetched are asked for again
+# Before weights that could not be fetched are asked for again.
+REFETCH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +121,13 @@ class AdapterSubscriber:
         except AdapterRefused as refusal:
             what = key.decode(errors="replace")[:100]
             self._refuse(refusal, what)
-            # Once a reason: who forges a thousand records must not make each agent write as many.
+            # Once a reason: a thousand forged records must not make each agent write as many.
             if self.refused[refusal.reason] == 1:
                 self._ack(what, refusal.reason, 0.0, key=f"{self._agent}/refused")
         await self._stage()
 
     async def turn(self) -> None:
-        """Weights that could not be fetched are asked for again."""
+        """Ask again for weights that could not be fetched."""
         await self._stage()
 
     async def _stage(self) -> None:
@@ -167,7 +168,7 @@ class AdapterSubscriber:
             self.apply_pending()
 
     def _fetch_later(self) -> None:
-        """Beside the records that go on coming: a rollback must not wait for a storage that is slow."""
+        """Fetch weights as a task: a rollback must not wait for a slow store."""
         reference = self._registry.elsewhere()
         if reference is None or (self._fetch is not None and not self._fetch.done()):
             return
@@ -187,7 +188,7 @@ class AdapterSubscriber:
         await self._stage()
 
     def _leave_revoked(self) -> None:
-        """What is revoked is not run until something better comes: without a version the risk model abstains."""
+        """Stop running a revoked version; without a version the risk model abstains."""
         if self._pending is not None and self._registry.revoked(self._pending.version):
             self._pending = None
         version = self.version
@@ -201,7 +202,7 @@ class AdapterSubscriber:
         log.warning("adapter refused, %s stays: %s (%s)", self.version or "the base", refusal, what)
 
     def _ack(self, version: str, result: str, load_seconds: float, key: str | None = None) -> None:
-        """Under a `key` of its own what is said does not take the place of which version the agent runs."""
+        """Report a result. Under a `key` of its own it does not replace the version that the agent runs."""
         if self._follower is None:
             return
         pointer = self._registry.pointer

@@ -12,7 +12,7 @@ from math import inf
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.loops import Loop, LoopDetector
 from fleetlore.recall.advice import Caution
-from fleetlore.recall.default_hints import first_aid_in_loop
+from fleetlore.recall.default_hints import default_loop_hint
 
 __all__ = ["Budget", "Watchdog"]
 
@@ -111,7 +111,7 @@ class Watchdog:
             if limit is not None and (caution := _of_budget(name, used, limit, unit)) is not None
         ]
         if self.loop is not None:
-            helps = first_aid_in_loop(self.loop.pattern.template)
+            helps = default_loop_hint(self.loop.pattern.template)
             found.insert(0, Caution("guard:loop", f"This session goes in circles: {self.loop} {helps}"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.recall.provenance import OPENING, unfenced
+from fleetlore.recall.provenance import OPENING, redact_fenced
 from fleetlore.redact.redact import redact, suspects
 from streams.stages.s1_sessions.parse import OUTCOME, Incoming
 
@@ -30,7 +30,7 @@ def clean(events: Sequence[Incoming]) -> None:
             texts += (data.content or "", data.goal or "", data.task or "")
     for place, text in enumerate(texts):
         if OPENING in text:
-            texts[place] = unfenced(text)
+            texts[place] = redact_fenced(text)
             _put(events, place, texts[place])
     for place in suspects(texts):
         _put(events, place, redact(texts[place]))

@@ -113,7 +113,7 @@ async def follow(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
 async def test_who_is_closed_while_a_failed_client_is_being_stopped_does_not_go_on(
     broker: EmbeddedBroker, tenant: str, monkeypatch: pytest.MonkeyPatch, begin: Begin
 ) -> None:
-    """`AIOKafkaClient.close` waits for a task that it has cancelled, and takes whichever cancellation comes then for that task's."""
+    """`AIOKafkaClient.close` waits for a task that it has cancelled, and takes any cancellation for that task's."""
     stopping = asyncio.Event()
     synchronize = AIOKafkaClient._md_synchronizer
 

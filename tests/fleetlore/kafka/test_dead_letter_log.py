@@ -25,8 +25,8 @@ async def test_all_letters_and_marks_are_read_in_order_and_nothing_else(
     async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
         for number in range(30):
             posted = dead_letter(
-                to=name, topic=topic(tenant, "events"), partition=number % 2, offset=number, key=None, value=b"%d" % number,
-                headers={}, whole=True, stage="sessions", reason="not_json", detail="",
+                to=name, topic=topic(tenant, "events"), partition=number % 2, offset=number, key=None,
+                value=b"%d" % number, headers={}, whole=True, stage="sessions", reason="not_json", detail="",
             )  # fmt: skip
             await producer.send_and_wait(name, posted.value, partition=number % 2, headers=posted.headers)
         await producer.send_and_wait(name, b"somebody else's", partition=0)

@@ -188,7 +188,8 @@ def test_a_new_task_is_helped_by_one_with_a_like_goal_and_by_none_without() -> N
     for number, thing in enumerate(("flight", "room", "table", "car", "boat")):
         put(index, f"far{number}", "strategy", task=thing, title=f"How to: book a {thing}")
     asked = {"now": NOW, "task": "new"}
-    assert [item.id for item in advise(index, Situation(goal="refund the order", **asked)).items] == ["near"]  # type: ignore[arg-type]
+    found = advise(index, Situation(goal="refund the order", **asked))  # type: ignore[arg-type]
+    assert [item.id for item in found.items] == ["near"]
     assert not advise(index, Situation(goal="count the cars", **asked))  # type: ignore[arg-type]
     index.forget_item("near")
     assert not advise(index, Situation(goal="refund the order", **asked))  # type: ignore[arg-type]

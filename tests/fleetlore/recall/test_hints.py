@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.recall.default_hints import first_aid
+from fleetlore.recall.default_hints import default_hint
 from fleetlore.recall.hints import TRANSIENT_SECONDS, hint_text, transient_weight, worth_showing
 from fleetlore.testing.lore import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -62,15 +62,15 @@ def item(**fields: Any) -> MemoryItem:
     ],
 )
 def test_the_cold_start_is_specific(error: str, said: str | None) -> None:
-    hint = first_aid(pattern(error=error))
+    hint = default_hint(pattern(error=error))
     assert hint is None if said is None else (hint is not None and said in hint), hint
 
 
 def test_what_worked_for_others_is_said_with_who_they_were_and_how_sure_that_is() -> None:
     said = hint_text(pattern(error="exit code 1", sessions=8), NOW, [item(), item(description="another")])
     assert said == (
-        "pip got past this error once `-m` was added. (Worked for 5 agents in 6 sessions, last 1 minute ago; of 8 that met it, "
-        "so for 41% to 93%.)"
+        "pip got past this error once `-m` was added. (Worked for 5 agents in 6 sessions, last 1 minute ago; "
+        "of 8 that met it, so for 41% to 93%.)"
     )
     assert "how many met it is not known" in str(hint_text(pattern(error="x", sessions=2), NOW, [item()]))
 
@@ -78,8 +78,9 @@ def test_what_worked_for_others_is_said_with_who_they_were_and_how_sure_that_is(
 def test_a_rule_of_thumb_is_called_one() -> None:
     said = str(hint_text(pattern(error="bash: jq: command not found", sessions_ended=4, sessions_failed=3), NOW))
     assert said == (
-        "Check with `command -v jq`; install it, or call it by its full path. (A rule of thumb: nobody is known to have got past it "
-        "here. Met by 3 agents in 4 sessions, last 2 minutes ago; 3 of 4 ended badly, so 30% to 95%.)"
+        "Check with `command -v jq`; install it, or call it by its full path. "
+        "(A rule of thumb: nobody is known to have got past it here. "
+        "Met by 3 agents in 4 sessions, last 2 minutes ago; 3 of 4 ended badly, so 30% to 95%.)"
     )
     assert hint_text(pattern(error="wholly new"), NOW) is None
     assert str(hint_text(pattern(error="wholly new", hint="use `dog`"), NOW)).startswith("use `dog` (A rule")

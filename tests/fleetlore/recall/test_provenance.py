@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.recall.provenance import MARK, AdviceLedger, handle, unfenced
+from fleetlore.recall.provenance import MARK, AdviceLedger, handle, redact_fenced
 
 LINE = "Change: query cars_data where cars was meant"
 ADVICE = f"<fleet-memory>\n- [#r] recovery: {LINE}\n</fleet-memory>"
@@ -30,16 +30,16 @@ def told() -> AdviceLedger:
     ],
 )
 def test_a_quotation_of_advice_is_marked_wherever_it_stands(value: Any, marked: Any) -> None:
-    assert unfenced(value) == marked
-    assert AdviceLedger().marked(value) == marked
+    assert redact_fenced(value) == marked
+    assert AdviceLedger().redact_shown(value) == marked
 
 
 def test_lines_that_were_shown_are_marked_and_a_call_that_follows_them_is_not(told: AdviceLedger) -> None:
-    assert told.marked(f"The memory says: {LINE}. So I do.") == f"The memory says: {MARK}. So I do."
-    assert told.marked({"note": [LINE, LINE]}) == {"note": [MARK, MARK]}
+    assert told.redact_shown(f"The memory says: {LINE}. So I do.") == f"The memory says: {MARK}. So I do."
+    assert told.redact_shown({"note": [LINE, LINE]}) == {"note": [MARK, MARK]}
     for harmless in ("SELECT 2", {"query": "SELECT 2"}, {"query": "SELECT * FROM cars_data WHERE id = 4"}, 7, None):
-        assert told.marked(harmless) is harmless
-    assert AdviceLedger().marked(LINE) == LINE  # to a session that was never told it, it is news
+        assert told.redact_shown(harmless) is harmless
+    assert AdviceLedger().redact_shown(LINE) == LINE  # to a session that was never told it, it is news
 
 
 json_values = st.recursive(
@@ -54,13 +54,13 @@ def test_what_holds_nothing_recalled_goes_through_untouched(value: Any) -> None:
     recalled = AdviceLedger()
     recalled.show("call", ("item",), (), [LINE])
     if LINE not in repr(value):
-        assert recalled.marked(value) is value
+        assert recalled.redact_shown(value) is value
 
 
 def test_a_cycle_or_endless_depth_does_no_harm(told: AdviceLedger) -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
-    assert told.marked(cycle)
+    assert told.redact_shown(cycle)
 
 
 def test_an_outcome_gets_what_came_before_it_once(told: AdviceLedger) -> None:
@@ -91,8 +91,8 @@ def test_what_is_remembered_is_bounded() -> None:
     lines = [f"line number {number:04} of very many" for number in range(500)]
     for line in lines:
         recalled.show("call", ("item",), (), [line])
-    assert recalled.marked(lines[-1]) == MARK
-    assert recalled.marked(lines[0]) == lines[0]
+    assert recalled.redact_shown(lines[-1]) == MARK
+    assert recalled.redact_shown(lines[0]) == lines[0]
 
 
 @given(st.text(max_size=60))

@@ -69,7 +69,10 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_it_needs_neither_torch_nor_wordllamas_side_effects() -> None:
-    code = "import sys, fleetlore.risk.encoder as e; e.StaticEncoder().encode(['x']); print({'torch', 'wordllama'} & set(sys.modules))"
+    code = (
+        "import sys, fleetlore.risk.encoder as e; e.StaticEncoder().encode(['x']); "
+        "print({'torch', 'wordllama'} & set(sys.modules))"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
 

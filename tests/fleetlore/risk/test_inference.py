@@ -131,7 +131,7 @@ print((time.process_time() - everybody) / (time.thread_time() - asking))
 
 
 def test_only_the_thread_that_asks_works() -> None:
-    """With as many BLAS threads as it likes: on a busy machine a call would otherwise wait for the others, 10 ms each time."""
+    """With any number of BLAS threads: on a busy machine a call would otherwise wait for the others, 10 ms each."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
     ran = subprocess.run(
         [sys.executable, "-c", _READING],

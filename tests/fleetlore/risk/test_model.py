@@ -74,7 +74,7 @@ def test_a_score_does_not_depend_on_its_neighbours() -> None:
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_what_is_kept_of_sessions_changes_no_score(data: st.DataObject) -> None:
-    """Sessions that go on in turns, branch, slide out of the window and are forgotten: each score is as if asked alone."""
+    """Sessions go on in turns, branch, slide out of the window and are forgotten: each score is as if asked alone."""
     risk_model = GOING_ON
     for _ in range(data.draw(st.integers(1, 6))):
         steps = data.draw(st.lists(st.sampled_from(STEPS + OTHERS), max_size=20))

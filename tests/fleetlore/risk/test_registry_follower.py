@@ -1,4 +1,4 @@
-"""What a registry follower gives to its subscribers, without a broker. With one: tests/sinks/test_adapter_publisher.py."""
+"""What a registry follower gives to its subscribers. With a broker: tests/sinks/test_adapter_publisher.py."""
 
 from __future__ import annotations
 

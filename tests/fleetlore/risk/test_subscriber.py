@@ -1,4 +1,4 @@
-"""The subscriber without a broker: what it stages, when it applies, what it counts. With one: tests/sinks/test_adapters.py."""
+"""What the subscriber stages, applies and counts. With a broker: tests/sinks/test_adapter_publisher.py."""
 
 from __future__ import annotations
 
