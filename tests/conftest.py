@@ -116,7 +116,7 @@ def own_milvus(tmp_path: Path) -> Iterator[str]:
 def _milvus(folder: Path) -> Iterator[str]:
     pytest.importorskip("milvus_lite", reason="Milvus Lite is in the extra [embedded]")
     port = embedded.free_port()
-    # The guard ends it with the test run, however that ends.
+    # The supervisor ends it with the test run, however that ends.
     start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
     options = ["server", "--data-dir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Two memories for a scripted agent: a private journal, and the fleet's."""
+"""Give a scripted agent one of two memories: a private journal, or the fleet's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """An agent's own memory: how often each tool failed it, and what it changed between an error and its end."""
+    """An agent's own memory: how often each tool failed, and what the agent changed between an error and its end."""
 
+    # Remedies remembered per tool, the newest first.
     KEPT = 8
-    """Remedies remembered per tool, the newest first."""
 
     def __init__(self) -> None:
         self._calls: dict[str, int] = defaultdict(int)
@@ -60,7 +60,7 @@ class Journal:
 
 
 class FleetAdviser:
-    """The fleet's memory: one session of a :class:`fleetlore.agent.fleet.Fleet`. Every call is recorded there, and advised from there."""
+    """The fleet's memory: a session of a :class:`fleetlore.agent.fleet.Fleet`, which records and advises every call."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -92,7 +92,7 @@ class FleetAdviser:
 
 
 def _remedy(remedy: dict[str, Any] | None) -> Call | None:
-    """An item's remedy as a call; None where its arguments are no JSON object (cut, or free text)."""
+    """Return an item's remedy as a call; None if its arguments are no JSON object (cut, or free text)."""
     if remedy is None:
         return None
     arguments = remedy.get("arguments")

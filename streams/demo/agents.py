@@ -1,8 +1,8 @@
-"""Scripted agents for the tool world: habits, recovery after an error, and advice taken from a memory.
+"""Script agents for the tool world: habits, recovery after an error, and advice from a memory.
 
 An agent prefers some calls over others by its seed, and does not know the world's rules. What it knows comes from its
-:class:`Adviser`: its own journal, or the fleet's memory (:mod:`streams.demo.advisers`). Apart from that every agent is the
-same, so a difference between two runs is the memory's.
+:class:`Adviser`: its own journal, or the fleet's memory (:mod:`streams.demo.advisers`). Apart from that every agent is
+the same, so a difference between two runs is the memory's.
 """
 
 from __future__ import annotations
@@ -15,38 +15,39 @@ from typing import Protocol
 
 from streams.demo.world import NETWORK, Call, Environment, Reply, Step
 
+# Transient errors: every agent makes the same call again.
 RETRIED = frozenset({"502", "503", "504", "TimeoutError", "ConnectionResetError"})
-"""Errors that any agent takes for weather: it makes the same call again and thinks no more of it."""
 
+# How much lower the risk of another call must be before an agent leaves its habit. A critic of mediocre skill that is
+# always obeyed costs success ("Accurate Failure Prediction in Agents Does Not Imply Effective Failure Prevention",
+# 2026).
 CAUTION = 0.2
-"""How much lower the risk of another call must be before an agent leaves its habit: a critic of mediocre skill that is always
-obeyed costs success ("Accurate Failure Prediction in Agents Does Not Imply Effective Failure Prevention", 2026)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """Advice on one call: how risky it seems (0..1), and calls that helped where such a call had failed, the best first."""
+    """Advice on one call: its risk (0..1), and calls that helped after such a call had failed, best first."""
 
     risk: float = 0.0
     remedies: tuple[Call, ...] = ()
 
 
 class Adviser(Protocol):
-    """What an agent remembers with."""
+    """Memory of an agent."""
 
     def advise(self, call: Call) -> Tip:
-        """What is known of `call` before it is made."""
+        """Return what is known of `call` before it is made."""
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
-        """The chance that each call fails, by a learned risk model; None where there is none, or where it abstains."""
+        """Return the probability that each call fails, by a learned risk model; None without one, or if it abstains."""
 
     async def perform(self, call: Call, environment: Environment) -> Reply:
-        """Perform `call` and take note of what came of it."""
+        """Perform `call` and record its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one session came to. `faults` names the rules that were broken, in order, the network's weather left out."""
+    """Result of one session. `faults` names the broken rules in order, without network errors."""
 
     succeeded: bool
     calls: int
@@ -69,7 +70,7 @@ async def attend(
     pause: Callable[[], Awaitable[None]] = no_pause,
     watch: Callable[[Call, Reply], None] = look_away,
 ) -> Run:
-    """Let `agent` work on a session until it is done. `pause` is awaited before every call, `watch` told of it after."""
+    """Let `agent` work on a session until it is done. Await `pause` before every call, and call `watch` after it."""
     mind = Mind(agent, adviser)
     faults = []
     while not environment.done:
@@ -85,13 +86,13 @@ async def attend(
 
 
 def repeated(faults: Iterable[str]) -> int:
-    """How many faults of a whole run had been met before in it, by whichever agent: all but the first of each kind."""
+    """Count the faults that any agent of the run had met before: all but the first of each kind."""
     met = list(faults)
     return len(met) - len(set(met))
 
 
 class Mind:
-    """How an agent decides within one session: advice first, then habit; after an error whatever else it can think of."""
+    """Decisions of an agent within one session: advice first, then habit; after an error any other call."""
 
     def __init__(self, agent: str, adviser: Adviser) -> None:
         self.agent = agent
@@ -103,7 +104,7 @@ class Mind:
         self._again: Call | None = None  # what to call next without further thought
 
     def choose(self, step: Step) -> Call:
-        """The next call."""
+        """Return the next call."""
         if self._again is not None:
             return self._again
         attempts = self._by_habit(step.attempts)
@@ -120,7 +121,7 @@ class Mind:
         return self._least_risky(fresh or attempts)
 
     def take_in(self, step: Step, call: Call, reply: Reply, *, progress: bool) -> None:
-        """Remember, for the rest of the session, what came of `call`; `progress`: it reached the subgoal."""
+        """Remember the result of `call` for the rest of the session; `progress`: it reached the subgoal."""
         self._again = call if reply.error_type in RETRIED else None
         if self._again is not None:
             return
@@ -151,11 +152,11 @@ class Mind:
 
     def _least_risky(self, calls: Sequence[Call]) -> Call:
         safest = _clearly_least([self.adviser.advise(call).risk for call in calls])
-        # What memory cannot tell apart the risk model may.
+        # The risk model may tell apart calls that the memory cannot.
         return calls[safest or _clearly_least(self.adviser.predict(calls))]
 
     def _by_habit(self, calls: Sequence[Call]) -> list[Call]:
-        """The calls in this agent's order of preference, which looks only at what sets them apart from each other."""
+        """Sort the calls by this agent's preference, which depends only on the arguments that differ between them."""
         values: dict[tuple[str, str], set[str]] = defaultdict(set)
         for call in calls:
             for name, value in call.arguments.items():
@@ -169,7 +170,7 @@ class Mind:
 
 
 def closest(remedy: Call, calls: Sequence[Call]) -> Call | None:
-    """The call most like a remedy that helped elsewhere, where names and numbers were others; None where none is like it."""
+    """Return the call most like a remedy from another session, with other names and numbers; None if none is alike."""
     alike = [call for call in calls if call.tool == remedy.tool and call.arguments.keys() == remedy.arguments.keys()]
     if not alike:
         return None
@@ -182,7 +183,7 @@ def closest(remedy: Call, calls: Sequence[Call]) -> Call | None:
 
 
 def _clearly_least(risks: Sequence[float | None]) -> int:
-    """Index of the least risk where it is clearly below the first one's; else 0, the agent's own habit."""
+    """Return the index of the least risk if it is clearly below the first one; else 0, the agent's own habit."""
     own = risks[0]
     if own is None:
         return 0
@@ -191,5 +192,5 @@ def _clearly_least(risks: Sequence[float | None]) -> int:
 
 
 def _draw(*parts: str) -> float:
-    """A number in [0, 1) that depends on nothing but `parts`."""
+    """Draw a number in [0, 1) that depends on `parts` alone."""
     return int.from_bytes(blake2b("\x1f".join(parts).encode(), digest_size=8).digest()) / 2**64

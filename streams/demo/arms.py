@@ -1,7 +1,7 @@
-"""The two arms of the demo: the same agents on the same tasks, each with its own memory, then with the fleet's.
+"""Run the two arms of the demo: the same agents on the same tasks, each with its own memory, then with the fleet's.
 
-World, tasks, sessions and habits come from one seed, so both arms see the same world. The fleet's agents start one after
-the other and think before each call, as agents do: what the first ones meet, the others can know.
+World, tasks, sessions and habits come from one seed, so both arms see the same world. The fleet's agents start one
+after the other and think before each call, as agents do: what the first ones meet, the others can know.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from streams.demo.world import Call, Reply, Task, World
 
 READY_SECONDS = 5.0
 FLUSH_SECONDS = 20.0
-# Many agents on one small broker: asking it 20 times a second each would take a core from it.
+# Many agents on one small broker: 20 fetches a second of each would take a core of it.
 FETCH_WAIT_MS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Who does what in the demo.
+    """Agents and sessions of the demo.
 
     Attributes:
-        sessions: of each agent.
-        stagger_seconds: between the starts of two agents.
+        sessions: number of sessions of each agent.
+        stagger_seconds: pause between the starts of two agents.
         thinking_seconds: mean time an agent takes before a call.
     """
 
@@ -53,14 +53,14 @@ class Plan:
         return [f"agent-{number:02d}" for number in range(self.agents)]
 
     def work(self, world: World, agent: str) -> Iterator[tuple[Task, str]]:
-        """Task and session seed of each of an agent's sessions."""
+        """Yield task and session seed of each session of an agent."""
         rng = Random(f"plan/{self.seed}/{agent}")
         for number in range(self.sessions):
             yield rng.choice(world.tasks), f"{agent}/{number}"
 
 
 async def isolated_arm(plan: Plan, progress: Callable[[], None]) -> list[Run]:
-    """Every agent with a journal of its own; `progress` is called after each session."""
+    """Run every agent with its own journal; `progress` is called after each session."""
     world, runs = plan.world, []
     for agent in plan.names:
         journal = Journal()
@@ -72,7 +72,7 @@ async def isolated_arm(plan: Plan, progress: Callable[[], None]) -> list[Run]:
 
 @dataclass(slots=True)
 class Member:
-    """One agent of the fleet: since when it can be advised (seconds since the Unix epoch), and what its sessions came to."""
+    """One agent of the fleet: the time it joined, in seconds since the Unix epoch, and the results of its sessions."""
 
     name: str
     fleet: Fleet
@@ -80,7 +80,7 @@ class Member:
     runs: list[Run] = field(default_factory=list)
 
     def learned_at(self, pattern: str) -> float | None:
-        """When this agent could first look the pattern up, in seconds since the Unix epoch; None where it cannot yet."""
+        """Return when this agent could first look up the pattern, in Unix seconds; None if it cannot yet."""
         return self.fleet.replica.learned_at(pattern)
 
 
@@ -107,14 +107,14 @@ class FleetArm:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Every agent stays connected until here: what is learned late must still reach all."""
+        """Disconnect all agents. They stay connected until here, so that late lessons reach all of them."""
         await asyncio.gather(*(member.fleet.close() for member in self.members))
 
     async def work(self) -> None:
-        """Let all agents join and do their sessions, and deliver what they saw.
+        """Let all agents join and do their sessions, and deliver their events.
 
         Raises:
-            BrokerUnavailable: some of it could not be delivered.
+            BrokerUnavailable: some events could not be delivered.
         """
         world = self._plan.world
         async with asyncio.TaskGroup() as group:
@@ -126,7 +126,7 @@ class FleetArm:
             raise BrokerUnavailable(f"{lost} events of the fleet could not be delivered within {FLUSH_SECONDS:.0f} s")
 
     def first_learned(self) -> float:
-        """When the first agent learned the first pattern, in seconds since the Unix epoch. Raises ValueError where none did."""
+        """Return when the first agent learned the first pattern, in Unix seconds. Raises ValueError if none did."""
         times = [member.learned_at(pattern) for pattern in self.first_met for member in self.members]
         return min(seconds for seconds in times if seconds is not None)
 

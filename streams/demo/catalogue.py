@@ -19,7 +19,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Remedy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A call that may establish a precondition; in a world where it does not, it does nothing, or fails with ``fault``."""
+    """A call that establishes a precondition in some worlds; in others it does nothing, or fails with ``fault``."""
 
     tool: str
     arguments: dict[str, Any]
@@ -30,8 +30,8 @@ class Remedy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Precondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that must hold before a job works.
 
-    ``held``: successful uses it is good for at the start of a session; ``lasts``: uses one remedy buys (None: for good).
-    ``about``: the entity it is bound to, so that one installed package does not stand for another.
+    ``held``: successful uses it is good for at the start of a session; ``lasts``: uses one remedy buys (None: for
+    good). ``about``: the entity it is bound to, so that one installed package does not stand for another.
     """
 
     fault: Fault

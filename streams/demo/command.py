@@ -1,6 +1,6 @@
-"""The command `fleetlore demo`: the same agents in the same world, first each on its own, then as a fleet.
+"""Add `fleetlore demo`: the same agents in the same world, first each on its own, then as a fleet.
 
-What is heavy is imported inside the command, because this module is loaded at every start of `fleetlore`.
+Heavy imports stand inside the command, because this module is loaded at every start of `fleetlore`.
 """
 
 from __future__ import annotations

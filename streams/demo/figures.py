@@ -1,4 +1,4 @@
-"""What the demo measures, from what happened at the agents themselves."""
+"""Compute the figures of the demo from what happened at the agents."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ class Figures:
 
     Attributes:
         events: sent by the agents and acknowledged by the broker.
-        events_per_second: from the first agent's start until the pipeline had drained. The agents' own pace sets it: they
-            think before each call; `fleetlore replay` shows what the pipeline can take.
+        events_per_second: from the first agent's start until the pipeline had drained. The agents' own pace sets it:
+            they think before each call; `fleetlore replay` shows what the pipeline can take.
         patterns: failure patterns stored, of all three levels.
         adapter_versions: versions published by the trainer.
         agents_on_latest_adapter: agents whose risk model runs the version the channel points to.
-        time_to_advice_seconds: from the first time a failure pattern was met, by whichever agent, until another agent that was
-            there at the time could look it up without a network; over all (pattern, other agent) pairs.
-        repeat_failures: failures by a rule of the world that some agent of the same arm had broken before; the network's
-            weather is left out.
+        time_to_advice_seconds: from the first time a failure pattern was met, by whichever agent, until another agent
+            that had joined by then could look it up without a network; over all (pattern, other agent) pairs.
+        repeat_failures: failures by a rule of the world that an agent of the same arm had broken before, without
+            network errors.
         success_rate: share of sessions whose goal was reached, as the environment checks it.
-        time_to_first_event_seconds: from the start of the stack's processes until an agent could look up what came of an event.
+        time_to_first_event_seconds: from the start of the stack's processes until an agent could look up the first
+            lesson.
     """
 
     agents: int
@@ -71,7 +72,7 @@ class Figures:
         return asdict(self)
 
     def table(self) -> list[tuple[str, str, str]]:
-        """Rows (figure, isolated agents, fleet); the first column of numbers is empty where the arm has no such figure."""
+        """Return rows (figure, isolated agents, fleet); a column is empty if its arm has no such figure."""
         advice = self.time_to_advice_seconds
         return [
             ("agents × sessions", "", f"{self.agents} × {self.sessions // self.agents}"),
@@ -89,7 +90,7 @@ class Figures:
 
 
 class Learner(Protocol):
-    """What advice times need to know of an agent."""
+    """What advice times need of an agent."""
 
     @property
     def name(self) -> str: ...
@@ -101,7 +102,7 @@ class Learner(Protocol):
 
 
 def advice_times(first_met: dict[str, tuple[float, str]], learners: Sequence[Learner]) -> list[float]:
-    """Seconds from each pattern's first failure until each other agent that was there knew of it.
+    """Return the seconds from each pattern's first failure until each other agent that had joined knew it.
 
     An agent that never learned of a pattern counts as infinitely late, so that a lost lesson cannot improve the figure.
     """
@@ -114,10 +115,10 @@ def advice_times(first_met: dict[str, tuple[float, str]], learners: Sequence[Lea
 
 
 def compare_repeats(isolated: Sequence[Run], fleet: Sequence[Run]) -> Comparison:
-    """Repeated failures of both arms, counted alike."""
+    """Compare the repeated failures of both arms."""
     return Comparison(*(repeated(fault for run in runs for fault in run.faults) for runs in (isolated, fleet)))
 
 
 def compare_success(isolated: Sequence[Run], fleet: Sequence[Run]) -> Comparison:
-    """Share of succeeded sessions of both arms."""
+    """Compare the share of succeeded sessions of both arms."""
     return Comparison(*(round(sum(run.succeeded for run in runs) / len(runs), 3) for runs in (isolated, fleet)))

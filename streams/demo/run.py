@@ -1,4 +1,4 @@
-"""One run of the demo from start to figures."""
+"""Run the demo from start to figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def run_demo(plan: Plan, data: Path, progress: Progress) -> Figures:
     """Run both arms, the second one on an embedded stack in the folder `data`.
 
     Raises:
-        StackError: the stack died, or a figure could not be had in time; the text says which.
+        StackError: the stack died, or a figure was not available in time; the text says which.
     """
     # Several torch threads would spin against the stack's processes on the same cores.
     torch.set_num_threads(1)
@@ -89,10 +89,11 @@ async def _work(arm: FleetArm, plan: Plan) -> None:
 
 
 async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Callable[[int], None]) -> int:
-    """Wait until every agent runs the newest version, and for a while until there are several; return how many there are.
+    """Wait until every agent runs the newest version, and for a while until there are several; return how many there
+    are.
 
     Raises:
-        StackError: the time is up, and there is none or not everybody runs it.
+        StackError: the time is up, and there is none or some agent does not run it.
     """
     deadline = time.monotonic() + ADAPTER_SECONDS
     while True:
@@ -108,8 +109,8 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
                 # The gate asks for evidence of a gain, and so few sessions do not always hold it.
                 return versions
             raise StackError(
-                f"after {ADAPTER_SECONDS:.0f} s there are {versions} adapter versions (of {VERSIONS_WANTED} wanted), and "
-                f"{current} of {plan.agents} agents run the newest"
+                f"after {ADAPTER_SECONDS:.0f} s there are {versions} adapter versions (of {VERSIONS_WANTED} wanted), "
+                f"and {current} of {plan.agents} agents run the newest"
             )
         await asyncio.sleep(POLL_SECONDS)
 
@@ -131,7 +132,7 @@ def _advice_percentiles(arm: FleetArm) -> Percentiles:
 
 
 async def _while_running(stack: Stack, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`. Raises what ended the stack, if that comes first."""
+    """Return the result of `work`. Raises the error that ended the stack, if that comes first."""
     task = asyncio.ensure_future(work)
     death = asyncio.ensure_future(stack.failed())
     try:

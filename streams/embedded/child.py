@@ -1,4 +1,4 @@
-"""One child process of the embedded stack: under a guard, with a log file, restarted when its role may be."""
+"""Run one process of the embedded stack under a supervisor, with a log file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,31 @@ LOG_LINES = 5
 class Child:
     """A process that lives as long as the stack does.
 
+    Args:
+        stop_seconds: longest wait for its end after SIGTERM.
+
     Attributes:
-        name: of the role; its output goes to `<name>.log`.
+        name: name of the role; its output goes to `<name>.log`.
     """
 
-    def __init__(self, name: str, command: Sequence[str], logs: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        logs: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        stop_seconds: float = STOP_SECONDS,
+    ) -> None:
         self.name = name
         self._command = tuple(command)
+        self._stop_seconds = stop_seconds
         self._log_file = logs / f"{name}.log"
         self._environ = {**os.environ, **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
+        """Start the process, or start it again after its end."""
         with self._log_file.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -43,36 +56,36 @@ class Child:
                 stdout=output,
                 stderr=output,
                 env=self._environ,
-                # Ctrl-C reaches the whole group of the terminal; the stack wants to end its children in order.
+                # Ctrl-C reaches the whole group of the terminal, but the stack stops its children in order.
                 start_new_session=True,
             )
 
     @property
     def pid(self) -> int:
-        """Of the guard; it passes signals on."""
+        """Process id of the supervisor, which passes signals on."""
         return self._running().pid
 
     async def ended(self) -> int:
-        """Wait for its end; return its exit code."""
+        """Wait for the end of the process; return its exit code."""
         return await self._running().wait()
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL when its time is up."""
+        """Send SIGTERM, and SIGKILL when the time is up."""
         process = self._process
         if process is None or process.returncode is not None:
             return
         process.terminate()
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(self._stop_seconds):
                 await process.wait()
         except TimeoutError:
-            log.warning("%s did not end within %.0f s and is killed", self.name, STOP_SECONDS)
-            # Its session has no other members than the guard and the role, which would outlive a guard that is killed alone.
+            log.warning("%s did not end within %.0f s and is killed", self.name, self._stop_seconds)
+            # The session has two members: the supervisor and the role, which would outlive a supervisor killed alone.
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     def failure(self, code: int) -> StackError:
-        """What its end means to whoever started the stack."""
+        """Return the error to report for its end."""
         return StackError(f"{self.name} ended with exit code {code}; {self._log_file} says: {self._last_words()}")
 
     def _last_words(self) -> str:

@@ -1,7 +1,7 @@
-"""The embedded stack: broker, Milvus Lite, workers and trainer as child processes on one folder.
+"""Run the embedded stack: broker, Milvus Lite, workers and trainer as child processes on one folder.
 
-The broker keeps its topics in memory, so a restart fills those that must last (patterns, items, adapters) again from the
-folder. Everything else of the log has been worked in by then: the stack stops its workers first and the broker last.
+The broker keeps its topics in memory, so a restart fills the durable ones (patterns, items, adapters) again from the
+folder. The rest of the log has been processed by then: the stack stops its workers first and the broker last.
 """
 
 from __future__ import annotations
@@ -43,13 +43,15 @@ class Stack:
     """A running stack; an async context manager.
 
     Args:
-        data: folder for everything that lasts, created if missing. One stack at a time.
-        tenants: whom it serves.
-        workers: how many worker processes.
-        trainer: whether to learn adapters.
-        partitions: of each topic; by default as many as there are workers, since more would only cost: the embedded broker
-            looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller records.
-        broker_port: the port that the broker takes if it is free, so that agents find it again after a restart; else any.
+        data: folder for all durable data, created if missing. One stack at a time.
+        tenants: tenants to serve.
+        workers: number of worker processes.
+        trainer: whether to train adapters.
+        partitions: of each topic; by default as many as there are workers, since more would only cost: the embedded
+            broker looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller
+            records.
+        broker_port: the port that the broker takes if it is free, so that agents find it again after a restart; else
+            any.
 
     Attributes:
         settings: what an agent or a command needs to use the stack; the same as in `stack.json`.
@@ -101,7 +103,7 @@ class Stack:
         await self.stop()
 
     async def failed(self) -> FleetloreError:
-        """Wait until something died that the stack cannot do without."""
+        """Wait until a process that the stack needs has died; return the error."""
         if self._failed is None:
             raise StackError("the stack has not been started")
         return await asyncio.shield(self._failed)
@@ -116,10 +118,10 @@ class Stack:
         for child in (broker, milvus):
             await self._launch(child, restarts=0)
         await self._answering(broker)
-        # Before anybody asks for one of them: a topic that a request creates has other partitions and is not compacted.
+        # Created before any request: a topic that a request creates has other partitions and is not compacted.
         await ensure_topics(self.settings)
-        # Workers start while Milvus does, for each takes seconds to import what it needs; the trainer, whose imports are the
-        # heaviest and which has nothing to do before the first judgments, starts when they are ready.
+        # Workers start together with Milvus, because each imports for seconds. The trainer has the heaviest imports and
+        # nothing to do before the first judgments, so it starts when they are ready.
         workers = [f"worker-{number}" for number in range(self._workers)]
         for name in workers:
             await self._launch_role("worker", name, logs)
@@ -131,7 +133,7 @@ class Stack:
         self._write_stack_file()
 
     async def stop(self) -> None:
-        """End the children, those first that still have something to write. Safe to call twice."""
+        """Stop the children, first those that still write. Safe to call twice."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
@@ -157,7 +159,7 @@ class Stack:
         self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
 
     async def _watch(self, child: Child, restarts: int) -> None:
-        """Start a role again when it dies; without broker or Milvus the stack cannot go on."""
+        """Restart a role when it dies. Without broker or Milvus the stack fails."""
         while True:
             code = await child.ended()
             if restarts == 0:
@@ -165,8 +167,8 @@ class Stack:
                     self._failed.set_result(child.failure(code))
                 return
             restarts -= 1
-            log.warning("%s ended with exit code %d and is started again", child.name, code)
-            # What dies at its start would otherwise use up its restarts before whatever it lacks is back.
+            log.warning("%s ended with exit code %d and is restarted", child.name, code)
+            # A role that dies at its start would otherwise use up its restarts before what it needs is back.
             await asyncio.sleep(RESTART_SECONDS)
             await child.start()
 
@@ -190,10 +192,10 @@ class Stack:
         )
 
     async def _until(self, check: Callable[[], Awaitable[bool]], otherwise: str) -> None:
-        """Poll until it is so.
+        """Poll until the check succeeds.
 
         Raises:
-            StackError: a process died meanwhile, or the time was up.
+            StackError: a process died meanwhile, or the time is up.
         """
         try:
             async with asyncio.timeout(READY_SECONDS):
@@ -227,7 +229,7 @@ class Stack:
         self._lock = lock
 
     def _write_stack_file(self) -> None:
-        """Written at once and whole, because agents may be reading."""
+        """Write the file atomically, because agents may be reading it."""
         content = {
             "broker": self.settings.broker,
             "milvus": self.settings.milvus,

@@ -1,7 +1,8 @@
-"""Runs one command and ends it when the parent is gone: `python -m streams.embedded.supervisor COMMAND…`.
+"""Run one command and stop it when the parent is gone: `python -m streams.embedded.supervisor COMMAND…`.
 
-The parent holds the other end of the guard's standard input. A pipe closes however its holder dies, `kill -9` included, so
-no broker or worker outlives the stack that started it. Standard library only: it starts in a few milliseconds.
+The parent holds the other end of the supervisor's standard input. That pipe closes however the parent dies, `kill -9`
+included, so no broker or worker outlives the stack that started it. Standard library only: it starts in a few
+milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ GRACE_SECONDS = 30.0
 
 
 def main(command: list[str]) -> int:
-    """Run `command`; return its exit code (128 + signal where a signal ended it)."""
+    """Run `command`; return its exit code (128 + signal if a signal ended it)."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -27,7 +28,7 @@ def main(command: list[str]) -> int:
         else:
             child.send_signal(number)
 
-    # Before there is a child: a guard that dies of a signal while it starts one leaves it behind, and nobody ends that any more.
+    # Set before there is a child: a supervisor that dies of a signal while it starts one would leave it behind.
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, pass_on)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)

@@ -13,7 +13,7 @@ two writers write one row:
    already changes nothing.
 4. The compacted topics are brought to what the new collections hold.
 
-Whatever dies in between: the same command does what is left.
+If a process dies in between, the same command does the rest.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillReport:
-    """What a run did.
+    """Result of a run.
 
     Attributes:
         event_seconds: from the oldest event to the newest, by their own time.
@@ -101,8 +101,8 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
     """Make collection version `name` the live one, as the module describes. Call it again after an error to finish.
 
     Raises:
-        ConfigError: there is no such version, or the switch loses lore (`Backfill.check_loss`) and `allow_loss` is not set.
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
+        ConfigError: there is no such version, or the switch loses lore (`Backfill.check_loss`) and `allow_loss` is not
+        set. StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
     """
     async with Backfill(settings, name) as backfill:
         if name not in await backfill.store.on_client(list_versions):
@@ -199,7 +199,7 @@ class Backfill:
             self._reader.seek(partition, offset or 0)
 
     async def fill(self) -> BackfillReport:
-        """Work in all events up to the end that the topics have now."""
+        """Process all events up to the current end of the topics."""
         clock = SystemClock()
         started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
         done: Offsets = {}
@@ -222,7 +222,7 @@ class Backfill:
         )
 
     async def take_facts(self) -> None:
-        """Copy what came from documents and not from events, as late as can be: what is loaded after it is lost."""
+        """Copy the facts, which come from documents and not from events. Call it late: facts loaded later are lost."""
         live = MilvusStore.from_settings(self._settings, Metrics("backfill"))
         try:
             await carry_over(live, self.store, {*self.tenants, *self._settings.tenants})
@@ -244,7 +244,7 @@ class Backfill:
             )
 
     async def hand_over(self) -> None:
-        """Let the live workers merge what the events since the last commit say."""
+        """Let the live workers merge the events since the last commit."""
         producer = BatchProducer(self._settings.broker)
         await producer.start()
         try:
@@ -256,7 +256,7 @@ class Backfill:
             await producer.stop()
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
-        """The records before the end that the topics have now, and an empty batch if a session still waits for more."""
+        """Yield the records up to the current end of the topics, and an empty batch if a session is still open."""
         ends = await end_offsets(self._watcher, self._partitions)
         async for records in read_until(self._reader, ends, most=BATCH_RECORDS):
             yield [
@@ -282,7 +282,7 @@ class Backfill:
         return first
 
     async def _committable(self) -> Offsets:
-        """How far each partition may be committed: never past the first event of an open session."""
+        """Return the offsets that may be committed: never past the first event of an open session."""
         return {each: self._sessions.committable(each, await self._reader.position(each)) for each in self._partitions}
 
     async def _commit(self, offsets: Offsets) -> None:
@@ -299,6 +299,6 @@ def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Itera
 
 
 def _tenants(topics: Iterable[str]) -> tuple[str, ...]:
-    """Whose events there are."""
+    """Return the tenants that have events."""
     parts = (name.split(".") for name in topics)
     return tuple(sorted(each[1] for each in parts if len(each) == 3 and (each[0], each[2]) == (PREFIX, "events")))

@@ -1,7 +1,7 @@
-"""The factual store: facts in Milvus and on the topic `items`, beside what is learned and untouched by it.
+"""Store facts in Milvus and on the topic `items`, beside the learned items and apart from them.
 
-Facts come from documents and not from events, so working the events in again does not give them back: a backfill carries them
-over to the collections that it makes.
+Facts come from documents and not from events, so processing the events again does not restore them: a backfill copies
+them to the collections that it fills.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLLECTION = "items"
 
 
 async def load_facts(settings: Settings, tenant: str, facts: Sequence[MemoryItem]) -> tuple[int, int]:
-    """Make `facts` all that is known from their documents; return how many are new, and how many were forgotten.
+    """Replace all facts of their documents by `facts`; return how many are new and how many were deleted.
 
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; load them again.
@@ -39,7 +39,7 @@ async def load_facts(settings: Settings, tenant: str, facts: Sequence[MemoryItem
 
 
 async def forget_facts(settings: Settings, tenant: str, ids: Collection[str], source: str = "") -> list[MemoryItem]:
-    """Forget facts by id, or all of a document; return those that were known.
+    """Delete facts by id, or all of a document; return the deleted ones.
 
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; forget them again.
@@ -57,7 +57,7 @@ async def forget_facts(settings: Settings, tenant: str, ids: Collection[str], so
 
 
 async def known_facts(store: Store, tenant: str) -> list[MemoryItem]:
-    """All facts of a tenant, by id.
+    """Return all facts of a tenant, sorted by id.
 
     Raises:
         StoreUnavailable: Milvus does not answer.
@@ -69,7 +69,7 @@ async def known_facts(store: Store, tenant: str) -> list[MemoryItem]:
 async def write_facts(
     settings: Settings, store: Store, tenant: str, facts: Iterable[MemoryItem], gone: Iterable[MemoryItem]
 ) -> None:
-    """Write some facts and forget others, in the store and then on the topic."""
+    """Write some facts and delete others, in the store and then on the topic."""
     facts, gone = list(facts), list(gone)
     await store.resolve(COLLECTION)
     await store.upsert(COLLECTION, [*map(_row, facts), *({**_row(fact), "body": "", "text": ""} for fact in gone)])
@@ -87,7 +87,7 @@ async def write_facts(
 
 
 async def carry_over(live: Store, other: Store, tenants: Iterable[str]) -> None:
-    """Copy the facts of all tenants from the live collections to another version's.
+    """Copy the facts of all tenants from the live collections to those of another version.
 
     Raises:
         StoreUnavailable: Milvus does not answer.

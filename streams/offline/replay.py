@@ -1,4 +1,4 @@
-"""Replaying logged runs through the pipeline: as a fleet would have sent them, agents interleaved under a seed."""
+"""Replay logged sessions through the pipeline as a fleet would send them, agents interleaved by a seed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from streams.offline.logs import LoggedSession
 from streams.offline.state_hash import read_knowledge
 from streams.runtime.dead_letters import count_dead_letters
 
-# How many agents are at work at the same time, and how far apart their events lie on the replay's own clock.
+# Number of concurrent agents, and the time between two events on the replay's own clock.
 CONCURRENT_SESSIONS = 64
 TICK_SECONDS = 0.001
-# Emitted at one go before the broker's side gets a turn.
+# Events emitted before the emitter's task gets a turn.
 BURST_EVENTS = 256
 BUFFER_EVENTS = 20_000
 
@@ -34,12 +34,12 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """What a replay did.
+    """Result of a replay.
 
     Attributes:
         events_processed: events behind the stored judgments of the replayed sessions.
         judgments: of the replayed sessions, by label.
-        patterns, memory_items: all that the tenant has now.
+        patterns, memory_items: totals of the tenant after the replay.
     """
 
     events_in: int
@@ -59,10 +59,11 @@ class ReplayReport:
 
 
 def interleave(sessions: list[LoggedSession], tenant: str, seed: int, end_time: float) -> Iterator[Event]:
-    """The events of all sessions, each session in order, agents taking turns by chance.
+    """Yield the events of all sessions, each session in order, agents interleaved at random.
 
     Args:
-        end_time: of the last event, in seconds since the Unix epoch; the others lie `TICK_SECONDS` apart before it.
+        end_time: time of the last event, in seconds since the Unix epoch; the others lie `TICK_SECONDS` apart before
+            it.
     """
     rng = Random(seed)
     waiting = list(sessions)
@@ -95,19 +96,19 @@ async def replay(
     adapter_seconds: float,
     progress: Progress,
 ) -> ReplayReport:
-    """Send the sessions, wait until all of it has been worked in, and report what is known now.
+    """Send the sessions, wait until the pipeline has processed them, and report the result.
 
     Args:
-        adapter_seconds: how long to wait besides for a first adapter version; learning takes longer than the pipeline and
-            does not count in the rate.
+        adapter_seconds: longest wait for a first adapter version; training takes longer than the pipeline and does
+            not count in the rate.
 
     Raises:
-        BrokerUnavailable: events were not taken in time.
+        BrokerUnavailable: the broker did not take the events in time.
         StoreUnavailable: Milvus does not answer.
         StackError: the pipeline did not keep up with `timeout_seconds`.
     """
     clock = SystemClock()
-    buried_before = await count_dead_letters(settings, tenant)
+    dead_before = await count_dead_letters(settings, tenant)
     started = clock.monotonic()
     sent = await _send(interleave(sessions, tenant, seed, clock.now()), settings, tenant, timeout_seconds, progress)
     await wait_drained(settings, tenant, timeout_seconds)
@@ -123,7 +124,7 @@ async def replay(
     return ReplayReport(
         events_in=sent,
         events_processed=sum(events for *_, events in judgments),
-        dead_letters=await count_dead_letters(settings, tenant) - buried_before,
+        dead_letters=await count_dead_letters(settings, tenant) - dead_before,
         sessions=len(sessions),
         judgments={label: labels[label] for label in ("success", "failure", "abstained")},
         patterns={level: knowledge.patterns[level] for level in ("family", "class", "exact")},
@@ -136,7 +137,7 @@ async def replay(
 
 
 async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float) -> str | None:
-    """The version that the channel runs, as soon as there is one."""
+    """Return the version of the channel, as soon as there is one."""
     clock = SystemClock()
     deadline = clock.monotonic() + wait_seconds
     while True:

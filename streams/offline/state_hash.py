@@ -1,7 +1,8 @@
-"""What the pipeline has come to know, as figures and as one hash.
+"""Summarize the stored knowledge of a tenant as counts and as one hash.
 
-Two runs over the same events must give the same hash, whatever died in between and in whatever order agents were
-interleaved. So the hash covers ids and contents and leaves out all times: those tell when a thing was seen, not what is known.
+Two runs over the same events must give the same hash, whatever process died in between and however agents were
+interleaved. So the hash covers ids and contents and leaves out all times, which say when something was seen and not
+what is known.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ TIMES = frozenset({"first_seen", "last_seen", "agents_lately", "hours", "days", 
 
 @dataclass(slots=True)
 class Knowledge:
-    """Everything one tenant's collections hold.
+    """Contents of one tenant's collections.
 
     Attributes:
-        patterns: by level, health rows (`tool`, `call`) included.
-        items: by kind.
+        patterns: counts by level, health rows (`tool`, `call`) included.
+        items: counts by kind.
         judgments: (session, label, number of events behind it) of each.
         state_hash: 32 hex digits.
     """
@@ -46,7 +47,7 @@ async def read_knowledge(store: MilvusStore, tenant: str) -> Knowledge:
     for collection in COLLECTIONS:
         async for row in store.rows(collection.name, tenant, "body"):
             if not row["body"]:
-                continue  # not yet known: an item that lacks a side, feedback to a session that has not ended
+                continue  # incomplete: an item that lacks a side, or feedback on a session that has not ended
             body = orjson.loads(row["body"])
             _count(knowledge, collection.name, body)
             content = {name: value for name, value in body.items() if name not in TIMES}

@@ -1,4 +1,4 @@
-"""The scripted agents: habit without advice, remedies with it, and a journal that is honest about what it lived through."""
+"""The scripted agents: habit without advice, remedies with it, and a journal that records what happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child that does not end when it is told to is ended all the same, and not only its guard."""
+"""A child that ignores SIGTERM is killed together with its supervisor."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
-from streams.embedded import child as child_module
 from streams.embedded.child import Child
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
 
 
-async def test_a_role_that_ignores_the_signal_does_not_outlive_its_guard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child_module, "STOP_SECONDS", 0.2)
-    child = Child("deaf", (sys.executable, "-c", DEAF), tmp_path)
+async def test_a_role_that_ignores_the_signal_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
+    child = Child("deaf", (sys.executable, "-c", DEAF), tmp_path, stop_seconds=0.2)
     await child.start()
     while not (tmp_path / "deaf.log").read_text():
         await asyncio.sleep(0.01)
@@ -45,11 +40,13 @@ sys.exit(supervisor.main([sys.executable, "-c", "import time; time.sleep(60)"]))
 """
 
 
-def test_a_guard_that_is_ended_while_it_starts_its_command_takes_it_along() -> None:
-    with subprocess.Popen([sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as guard:
-        assert guard.stdout is not None
-        role = psutil.Process(int(guard.stdout.readline()))
-        code = guard.wait(40)
+def test_a_supervisor_that_is_ended_while_it_starts_its_command_takes_it_along() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        role = psutil.Process(int(supervisor.stdout.readline()))
+        code = supervisor.wait(40)
     _, alive = psutil.wait_procs([role], timeout=30)
     for each in alive:
         each.kill()

@@ -53,9 +53,9 @@ async def run(stack: Stack, sessions: list[LoggedSession], seed: int) -> ReplayR
 
 
 def worker_pid(stack: Stack) -> int:
-    """The worker itself; the stack knows its guard."""
-    guard = next(child for child in stack._children if child.name == "worker-0").pid
-    return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+    """Process id of the worker itself; the stack knows its supervisor."""
+    supervisor = next(child for child in stack._children if child.name == "worker-0").pid
+    return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
 
 
 def descendants(pid: int) -> set[int]:
@@ -133,7 +133,7 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
         assert f'agents join with Fleet("my-agent", data="{data}")\n' in said
         assert Settings.from_data_dir(data).broker
         children = descendants(stack.pid)
-        assert len(running(children)) == 6  # broker, Milvus and worker, each under a guard
+        assert len(running(children)) == 6  # broker, Milvus and worker, each under a supervisor
         stack.send_signal(number)
         code = stack.wait(40)
     assert code == (0 if number == signal.SIGINT else -signal.SIGKILL)
