@@ -1,8 +1,8 @@
-"""A worker's own work without broker and Milvus, in a process of its own: `python -m benchmarks.pipeline FILE MODE`.
+"""Measure a worker's own work without broker and Milvus: `python -m benchmarks.pipeline FILE MODE`.
 
-FILE is a pickled list of `Sent`. Prints one JSON line: the CPU and wall seconds of one pass, `verdicts` from record
-bytes to verdicts, `whole` to judgments and what they teach as well, `sampled` the same with where a sample of the CPU
-time went. A pass has a process to itself, because the next one over the same texts would find all of them in the
+FILE is a pickled list of `Sent`. Prints one JSON line with the CPU and wall seconds of one pass. MODE is `verdicts`
+(from record bytes to verdicts), `whole` (to judgments and what they teach) or `sampled` (the same, with a sample of
+where the CPU time went). Each pass takes a process of its own: a second pass over the same texts would find them in the
 caches.
 """
 
@@ -110,7 +110,7 @@ class Pipeline:
 
 
 def batches(records: Sequence[Sent]) -> Iterator[list[Record]]:
-    """As they would come from the broker."""
+    """Yield batches as they would come from the broker."""
     offsets: dict[int, int] = {}
     for start in range(0, len(records), BATCH_RECORDS):
         batch = []
@@ -121,7 +121,7 @@ def batches(records: Sequence[Sent]) -> Iterator[list[Record]]:
 
 
 async def run_once(records: Sequence[Sent], whole: bool) -> dict[str, float]:
-    """One pass with a new worker's stages; batches are made before the clocks start."""
+    """Run one pass with a new worker's stages; batches are made before the clocks start."""
     pipeline, made = Pipeline(whole), list(batches(records))
     gc.collect()
     gc.freeze()  # as the worker does
@@ -138,7 +138,7 @@ async def run_once(records: Sequence[Sent], whole: bool) -> dict[str, float]:
 
 
 def decode_once(records: Sequence[Sent]) -> float:
-    """CPU seconds of `orjson.loads` alone over the same bytes: nothing that reads JSON can be cheaper."""
+    """Return the CPU seconds of `orjson.loads` over the same bytes: reading JSON cannot be cheaper."""
     gc.collect()
     cpu = time.process_time()
     for record in records:

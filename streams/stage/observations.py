@@ -58,10 +58,10 @@ def how_it_ended(ending: str | None, reward: float | None) -> int:
     Corrections are left out: one may arrive before its session, and the same events must always give the same state.
     """
     rewarded = None if reward is None or 0 < reward < 1 else "success" if reward >= 1 else "failure"
-    said = ending if ending in ("success", "failure") else None
-    if said is not None and rewarded is not None and said != rewarded:
+    ended = ending if ending in ("success", "failure") else None
+    if ended is not None and rewarded is not None and ended != rewarded:
         return 0
-    return {"success": WELL, "failure": BADLY}.get(said or rewarded or "", 0)
+    return {"success": WELL, "failure": BADLY}.get(ended or rewarded or "", 0)
 
 
 def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
