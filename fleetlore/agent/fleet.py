@@ -97,6 +97,7 @@ class Fleet:
         self._follows_adapters = adapters
         self._subscriber: AdapterSubscriber | None = None
         self._open_actions = 0
+        self._feedback = 0
 
     async def start(self) -> None:
         """Connect and wait for the lore, as entering the context does; where it does not come in time, say so and go on."""
@@ -205,11 +206,14 @@ class Fleet:
         data: dict[str, Any] = {names.OUTCOME: outcome}
         if reward is not None:
             data[names.REWARD] = float(reward)
-        # Feedback stands outside the session's own sequence, which only the session itself knows; the upper half of the
-        # range gives each second's feedback an id of its own.
+        # Only the session itself knows its own sequence. Feedback takes the upper half of the range: one number a
+        # millisecond, and the next free one if there are several in it.
         half = names.MAX_SEQUENCE // 2
+        self._feedback = max(self._feedback + 1, int(now * 1000))
         session = checked_name("session_id", session_id)
-        return self.emitter.emit(Event("feedback", self.tenant, self.agent, session, half + int(now) % half, now, data))
+        return self.emitter.emit(
+            Event("feedback", self.tenant, self.agent, session, half + self._feedback % half, now, data)
+        )
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything sent so far has been acknowledged; False when the time is up."""

@@ -1,4 +1,4 @@
-"""Sessions for tests of whatever reads them (a judge, a critic, a distiller): a call, a session or its judgment in one line.
+"""Make calls, sessions, judgments and memory items for tests, each in one line.
 
 Not in `fleetlore.testing` itself: a trajectory needs msgspec, of the extra `[server]`, and an agent's tests do without.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
 
 PROBABILITIES: dict[Label, float] = {"success": 1.0, "failure": 0.0, "abstained": 0.5}
@@ -77,3 +78,10 @@ def verdict(label: Label, probability: float | None = None, source: Source = "re
     """As sure as can be, unless a probability is given."""
     sure = PROBABILITIES[label] if probability is None else probability
     return Verdict(label=label, probability=sure, source=source, version="1")
+
+
+def memory_item(id: str, **fields: Any) -> MemoryItem:
+    """Make a recovery that one session backs. `fields` are those of `MemoryItem`."""
+    values: dict[str, Any] = {"tenant": "default", "kind": "recovery", "title": id, "support": 1}
+    texts = {"description": "description", "content": "content", "when": "when"}
+    return MemoryItem(id=id, **(values | texts | fields))

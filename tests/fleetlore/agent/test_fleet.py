@@ -16,7 +16,7 @@ from fleetlore import Budget, ConfigError, Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.provenance import MARK
 from fleetlore.testing import FakeClock
-from fleetlore.testing.lore import memory_item
+from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Pattern
@@ -305,6 +305,13 @@ async def test_feedback_comes_later_and_from_outside(fleet: Fleet, recorder: Rec
         "feedback", "s1", {events.OUTCOME: "failure", events.REWARD: 0.0}
     )  # fmt: skip
     assert 500_000 <= event.sequence <= events.MAX_SEQUENCE
+
+
+async def test_each_correction_is_an_event_of_its_own(fleet: Fleet, recorder: Recorder) -> None:
+    for seconds in (0.0, 0.0, 0.001, 0.5, 500_000.5):
+        fleet.clock.advance(seconds)  # type: ignore[attr-defined]
+        assert fleet.feedback("s1", "failure")
+    assert len({event.sequence for event in recorder.events}) == 5
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 257, "\ud800"])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from fleetlore.cli import app as cli_app
 from fleetlore.cli import lore as cli_lore
 from fleetlore.stats.health import health
-from fleetlore.testing.lore import memory_item
+from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker, free_port

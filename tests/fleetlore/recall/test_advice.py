@@ -12,7 +12,7 @@ from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.advice import MAX_ITEMS, Advice, Situation, advise
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
-from fleetlore.testing.lore import memory_item
+from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import Pattern
 
 NOW = 1_767_225_600.0

@@ -9,7 +9,7 @@ from fleetlore.fingerprint.fingerprint import call_id, failure_of, tool_id
 from fleetlore.recall.advice import Situation, advise
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker
-from fleetlore.testing.lore import memory_item
+from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 BOOK = {"calendar": "stock", "length": 30}

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.testing import FakeClock
-from fleetlore.testing.lore import memory_item
+from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker

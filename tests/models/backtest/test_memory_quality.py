@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.testing.lore import memory_item
+from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.cases import Case
 from models.backtest.memory_quality import (

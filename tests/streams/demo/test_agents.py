@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fleetlore.recall.advice import Advice
 from fleetlore.risk.model import Outlook
-from fleetlore.testing.lore import memory_item
+from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem
 from streams.demo.advisers import FleetAdviser, Journal, _remedy
 from streams.demo.agents import Mind, Tip, attend, closest, repeated
