@@ -1,0 +1,43 @@
+"""Reading topics to their end, on the embedded broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.read import observer, partitions_of, read_to_end
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker
+
+
+async def test_all_records_are_read_in_order_within_a_partition(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events", "patterns", partitions=2)
+    names = [topic(tenant, name) for name in ("events", "patterns")]
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+        # Several records in one batch: tansu names an end that is too small there.
+        for number in range(40):
+            await producer.send(names[number % 2], b"%d" % number, partition=number // 2 % 2)
+    records = await read_to_end(broker.address, names, 30.0)
+    assert sorted(int(record.value) for record in records) == list(range(40))
+    for place in {(record.topic, record.partition) for record in records}:
+        offsets = [record.offset for record in records if (record.topic, record.partition) == place]
+        assert offsets == sorted(offsets)
+
+
+async def test_a_topic_that_does_not_exist_holds_nothing_and_is_not_created(
+    broker: EmbeddedBroker, tenant: str
+) -> None:
+    name = topic(tenant, "events")
+    assert await read_to_end(broker.address, [name], 30.0) == []
+    async with observer(broker.address) as consumer:
+        assert await partitions_of(consumer, name) == []
+
+
+async def test_a_broker_that_is_away_is_said(unused_address: str) -> None:
+    with pytest.raises(BrokerUnavailable, match=f"no Kafka broker at {unused_address}"):
+        await read_to_end(unused_address, ["any"], 5.0)
