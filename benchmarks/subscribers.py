@@ -26,9 +26,10 @@ from benchmarks.report import Report, Row
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.risk.model import LoadedAdapter, RiskModel
+from fleetlore.risk.signatures import public_keys
 from fleetlore.risk.subscriber import AdapterSubscriber
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.wire.adapter_manifest import AdapterPointer, public_keys
+from fleetlore.wire.adapter_manifest import AdapterPointer
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics

@@ -24,6 +24,7 @@ from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
 from fleetlore.risk.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.risk.registry import RegistryView
+from fleetlore.risk.signatures import SigningKey, public_keys, verify_pointer, verify_revocation
 from fleetlore.wire.adapter_manifest import (
     ADAPTER,
     CANARY,
@@ -32,10 +33,6 @@ from fleetlore.wire.adapter_manifest import (
     AdapterManifest,
     AdapterPointer,
     Revocation,
-    SigningKey,
-    public_keys,
-    verify_pointer,
-    verify_revocation,
 )
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror

@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fleetlore.errors import ConfigError
-from fleetlore.wire.adapter_manifest import SigningKey
+from fleetlore.risk.signatures import SigningKey
 
 
 def load_signing_key(file: str | Path) -> SigningKey:

@@ -248,8 +248,8 @@ class Fleet:
         from fleetlore.risk.blob_store import BlobStore
         from fleetlore.risk.model import RiskModel
         from fleetlore.risk.network import load_base
+        from fleetlore.risk.signatures import public_keys
         from fleetlore.risk.subscriber import AdapterSubscriber
-        from fleetlore.wire.adapter_manifest import public_keys
 
         return AdapterSubscriber(
             self.settings.broker,

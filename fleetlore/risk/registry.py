@@ -10,6 +10,7 @@ import orjson
 
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.blob_store import MAX_INLINE_BYTES, WeightsReference, parse_reference, sha256_of
+from fleetlore.risk.signatures import PublicKeys, signed_by, verify_manifest, verify_pointer, verify_revocation
 from fleetlore.wire.adapter_manifest import (
     ADAPTER,
     CANARY,
@@ -17,12 +18,7 @@ from fleetlore.wire.adapter_manifest import (
     REVOKED,
     AdapterManifest,
     AdapterPointer,
-    PublicKeys,
     in_cohort,
-    signed_by,
-    verify_manifest,
-    verify_pointer,
-    verify_revocation,
 )
 
 KEPT_VERSIONS = 64

@@ -18,7 +18,7 @@ from fleetlore.risk.blob_store import BlobStore, WeightsReference
 from fleetlore.risk.model import LoadedAdapter, RiskModel
 from fleetlore.risk.registry import RegistryView
 from fleetlore.risk.registry_follower import STOP_SECONDS, RegistryFollower, shared_follower
-from fleetlore.wire.adapter_manifest import PublicKeys
+from fleetlore.risk.signatures import PublicKeys
 
 log = logging.getLogger(__name__)
 

@@ -79,7 +79,7 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
     from fleetlore.risk.encoder import shared_encoder
     from fleetlore.risk.network import load_base
     from fleetlore.risk.registry import RegistryView
-    from fleetlore.wire.adapter_manifest import public_keys
+    from fleetlore.risk.signatures import public_keys
     from models.adapter.reproduce import reproduce
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash

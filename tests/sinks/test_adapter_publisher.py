@@ -17,9 +17,10 @@ from fleetlore.risk.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.risk.listing import read_adapters, read_to_end
 from fleetlore.risk.model import RiskModel
 from fleetlore.risk.registry import RegistryView
+from fleetlore.risk.signatures import public_keys
 from fleetlore.risk.subscriber import AdapterSubscriber
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.wire.adapter_manifest import AdapterManifest, in_cohort, public_keys
+from fleetlore.wire.adapter_manifest import AdapterManifest, in_cohort
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher

@@ -9,8 +9,8 @@ from fleetlore.errors import AdapterRefused
 from fleetlore.risk import registry as module
 from fleetlore.risk.blob_store import WeightsReference
 from fleetlore.risk.registry import RegistryView
+from fleetlore.risk.signatures import SigningKey, public_keys
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
-from fleetlore.wire.adapter_manifest import SigningKey, public_keys
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))

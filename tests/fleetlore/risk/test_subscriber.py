@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fleetlore.risk.blob_store import BlobStore
 from fleetlore.risk.model import LoadedAdapter, RiskModel
 from fleetlore.risk.registry_follower import RegistryFollower
+from fleetlore.risk.signatures import SigningKey, public_keys
 from fleetlore.risk.subscriber import AdapterSubscriber
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
-from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, Revocation, SigningKey, public_keys
+from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, Revocation
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)

@@ -9,8 +9,9 @@ from benchmarks.pretrain import world_episodes, world_judgments
 from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base, read_adapter
+from fleetlore.risk.signatures import SigningKey, public_keys, verify_manifest
 from fleetlore.testing.adapters import manifest_for
-from fleetlore.wire.adapter_manifest import Place, PrivateSteps, SigningKey, public_keys, verify_manifest
+from fleetlore.wire.adapter_manifest import Place, PrivateSteps
 from models.adapter.admission import Cadence
 from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig

@@ -11,15 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.risk.signatures import SigningKey, public_keys, verify_manifest, verify_pointer
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
-from fleetlore.wire.adapter_manifest import (
-    AdapterManifest,
-    DataRange,
-    SigningKey,
-    public_keys,
-    verify_manifest,
-    verify_pointer,
-)
+from fleetlore.wire.adapter_manifest import AdapterManifest, DataRange
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))

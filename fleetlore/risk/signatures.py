@@ -1,0 +1,168 @@
+"""Sign and verify what is said about adapters.
+
+The signature is checked over the parsed object as it came, so a field that this release does not know yet is covered.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+
+from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
+from fleetlore.wire.adapter_manifest import SCHEMA, AdapterManifest, AdapterPointer, Revocation
+
+try:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+except ImportError as error:
+    raise ModelUnavailable("adapters need: pip install 'fleetlore[adapters]'") from error
+
+Document = TypeVar("Document", AdapterManifest, AdapterPointer, Revocation)
+PublicKeys = Mapping[str, Ed25519PublicKey]
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """The trainer's Ed25519 key. `key_id` names it in what it signs, so that keys can be rotated."""
+
+    private: Ed25519PrivateKey = field(repr=False)
+
+    @classmethod
+    def from_pem(cls, data: bytes) -> SigningKey:
+        """From an unencrypted PKCS #8 PEM, as `openssl genpkey -algorithm ed25519` writes it. Raises ConfigError."""
+        try:
+            key = serialization.load_pem_private_key(data, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise ConfigError("the signing key is not an unencrypted PEM") from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ConfigError("the signing key is not an Ed25519 key")
+        return cls(key)
+
+    def to_pem(self) -> bytes:
+        return self.private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    @property
+    def public_base64(self) -> str:
+        return base64.b64encode(self.private.public_key().public_bytes_raw()).decode()
+
+    @property
+    def key_id(self) -> str:
+        return key_id_of(self.private.public_key())
+
+    def sign(self, document: AdapterManifest | AdapterPointer | Revocation) -> bytes:
+        """Canonical JSON of the document with `key_id` and `signature` added."""
+        body = asdict(document) | {"key_id": self.key_id}
+        signature = self.private.sign(_canonical(body))
+        return _canonical(body | {"signature": base64.b64encode(signature).decode()})
+
+
+def key_id_of(key: Ed25519PublicKey) -> str:
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
+
+
+def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
+    """Trusted keys by id, from raw public keys in base64, several by comma. Raises ConfigError."""
+    keys = {}
+    for text in (key for several in texts for key in several.split(",") if key.strip()):
+        try:
+            key = Ed25519PublicKey.from_public_bytes(base64.b64decode(text.strip(), validate=True))
+        except ValueError as error:
+            raise ConfigError("a public key is 32 bytes in base64") from error
+        keys[key_id_of(key)] = key
+    if not keys:
+        raise ConfigError("FLEETLORE_PUBLIC_KEY is empty: whose adapters are to be believed?")
+    return keys
+
+
+def verify_manifest(data: bytes, trusted: PublicKeys) -> AdapterManifest:
+    """The manifest in `data` if a trusted key signed it. Raises AdapterRefused."""
+    _verify(data, trusted)
+    return _manifest(data)
+
+
+def verify_pointer(data: bytes, trusted: PublicKeys) -> AdapterPointer:
+    """The pointer in `data` if a trusted key signed it. Raises AdapterRefused."""
+    _verify(data, trusted)
+    return _pointer(data)
+
+
+def verify_revocation(data: bytes, trusted: PublicKeys) -> Revocation:
+    """The revocation in `data` if a trusted key signed it, and not the one that it revokes. Raises AdapterRefused."""
+    _verify(data, trusted)
+    revocation = _document(data, Revocation)
+    if revocation.kind not in ("version", "key"):
+        raise AdapterRefused("malformed", f"revocation of a {revocation.kind[:20]!r}")
+    if revocation.kind == "key" and revocation.what == signed_by(data):
+        raise AdapterRefused("malformed", "a key cannot revoke itself")
+    return revocation
+
+
+def signed_by(data: bytes) -> str:
+    """Id of the key that a document names, whether or not the signature is that key's."""
+    return _heading(data)[0]
+
+
+# All agents of a process get the same documents, and need one copy of each.
+@lru_cache(maxsize=64)
+def _manifest(data: bytes) -> AdapterManifest:
+    return _document(data, AdapterManifest)
+
+
+@lru_cache(maxsize=64)
+def _pointer(data: bytes) -> AdapterPointer:
+    return _document(data, AdapterPointer)
+
+
+def _document(data: bytes, kind: type[Document]) -> Document:
+    """A field that came later has its default in what was signed before."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise AdapterRefused("malformed", f"{kind.__name__}: {error}") from error
+
+
+def _verify(data: bytes, trusted: PublicKeys) -> None:
+    key_id, schema = _heading(data)
+    key = trusted.get(key_id)
+    if key is None:
+        raise AdapterRefused("unknown_key", key_id[:64])
+    if not _signed(data, key.public_bytes_raw()):
+        raise AdapterRefused("tampered", "the signature does not match")
+    if schema != SCHEMA:
+        raise AdapterRefused("schema", f"schema {schema}, this release reads {SCHEMA}")
+
+
+@lru_cache(maxsize=256)
+def _heading(data: bytes) -> tuple[str, Any]:
+    """Key id and schema of a document that has a signature."""
+    try:
+        body = orjson.loads(data)
+        base64.b64decode(body["signature"], validate=True)
+        return str(body["key_id"]), body["schema"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AdapterRefused("malformed", repr(error)) from error
+
+
+@lru_cache(maxsize=256)
+def _signed(data: bytes, key: bytes) -> bool:
+    body = orjson.loads(data)
+    signature = base64.b64decode(body.pop("signature"))
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, _canonical(body))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _canonical(body: dict[str, Any]) -> bytes:
+    return orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
