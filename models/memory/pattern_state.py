@@ -32,7 +32,7 @@ SHOWN_AGENTS = 12
 MAX_NAME = 32
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class PatternState:
     """Single writer per id. The samples and times merge; all else follows from the id and never changes.
 
@@ -47,51 +47,27 @@ class PatternState:
     id: str
     level: Level
     tool: str
-    error_class: str
-    template: str
-    shape: str
-    parent: str | None
-    call: str | None
-    transient: bool
-    sample: CountSample
-    first: float = 0.0
-    last: float = 0.0
-    hours: Timeline | None = None
-    days: Timeline | None = None
-    minutes: Timeline | None = None
-    names: dict[int, str] = field(default_factory=dict)
+    error_class: str = ""
+    template: str = ""
+    shape: str = ""
+    parent: str | None = None
+    call: str | None = None
+    transient: bool = False
+    sample: CountSample = field(init=False)
+    first: float = field(default=0.0, init=False)
+    last: float = field(default=0.0, init=False)
+    hours: Timeline | None = field(default=None, init=False)
+    days: Timeline | None = field(default=None, init=False)
+    minutes: Timeline | None = field(default=None, init=False)
+    names: dict[int, str] = field(default_factory=dict, init=False)
 
-    @classmethod
-    def new(
-        cls,
-        id: str,
-        level: Level,
-        tool: str,
-        error_class: str = "",
-        template: str = "",
-        shape: str = "",
-        parent: str | None = None,
-        call: str | None = None,
-        transient: bool = False,
-    ) -> PatternState:
-        state = cls(
-            id=id,
-            level=level,
-            tool=tool,
-            error_class=error_class,
-            template=template,
-            shape=shape,
-            parent=parent,
-            call=call,
-            transient=transient,
-            sample=CountSample(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS),
-        )
-        if level in ("tool", "family"):
-            state.hours = Timeline(HOUR_SECONDS, HOURS, HOUR_SESSIONS)
-            state.days = Timeline(DAY_SECONDS, DAYS, DAY_SESSIONS)
-        if level == "class" and transient:
-            state.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTE_SESSIONS)
-        return state
+    def __post_init__(self) -> None:
+        self.sample = CountSample(CALL_SESSIONS if self.level == "call" else PATTERN_SESSIONS)
+        if self.level in ("tool", "family"):
+            self.hours = Timeline(HOUR_SECONDS, HOURS, HOUR_SESSIONS)
+            self.days = Timeline(DAY_SECONDS, DAYS, DAY_SESSIONS)
+        if self.level == "class" and self.transient:
+            self.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTE_SESSIONS)
 
     def add(self, session: int, seen: SessionCounts, first: float, last: float, agent_name: str = "") -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
@@ -169,7 +145,7 @@ class PatternState:
     def restore(cls, body: str, state: str) -> PatternState:
         """From the stored public form and samples."""
         pattern = Pattern.from_json(body.encode())
-        restored = cls.new(
+        restored = cls(
             pattern.id,
             pattern.level,
             pattern.tool,

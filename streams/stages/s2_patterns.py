@@ -46,7 +46,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
     ) -> tuple[PatternState, bool, bool]:
         new = state is None
         if state is None:
-            state = PatternState.new(*astuple(values[0].subject))
+            state = PatternState(*astuple(values[0].subject))
         changed = False
         for seen in values:
             counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended)

@@ -37,7 +37,7 @@ levels = st.sampled_from(["tool", "family", "class", "exact", "call"])
 
 
 def state(level: Level, rows: Iterable[Row], transient: bool = False) -> PatternState:
-    made = PatternState.new("id", level, "bash", "OSError", transient=transient)
+    made = PatternState("id", level, "bash", "OSError", transient=transient)
     for row in rows:
         made.add(*row)
     return made
