@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME | all]`: run, print the table, write `benchmarks/results/NAME.csv`, end with one JSON line."""
+"""Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line."""
 
 from __future__ import annotations
 

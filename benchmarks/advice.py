@@ -1,10 +1,10 @@
-"""How long `advise()` takes before a call when the fleet knows 10,000 failure patterns: in memory, no network.
+"""Time `advise()` before a call when the fleet knows 10,000 failure patterns: in memory, no network.
 
-The patterns are those of the real runs' failed calls (each with the health of its kind of call, a recovery and a lesson), and
-the questions are the real runs' calls, in the order in which a fleet would make them: so most are asked about a kind of call that
-is known, with arguments that were never seen. Timed one by one with the wall clock, garbage collector on; the figure is the
-99th percentile. Questions with arguments that were asked before are cheaper; what an agent pays beside it for a text to put into its prompt is in
-its own row.
+The patterns are those of the real runs' failed calls (each with the health of its kind of call, a recovery and a
+lesson), and the questions are the real runs' calls, in the order in which a fleet would make them: so most are asked
+about a kind of call that is known, with arguments that were never seen. Timed one by one with the wall clock, garbage
+collector on; the figure is the 99th percentile. Questions with arguments that were asked before are cheaper; what an
+agent pays beside it for a text to put into its prompt is in its own row.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def asked(count: int) -> tuple[str, list[Call]]:
 
 
 def learned(calls: list[Call]) -> tuple[LoreIndex, int]:
-    """An index that knows `PATTERNS` failures: those of the real runs first, then the same of tools with other names."""
+    """Build an index of `PATTERNS` failures: those of the real runs, then the same with other tool names."""
     index = LoreIndex()
     runs = sessions()[1]
     failed = [

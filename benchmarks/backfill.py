@@ -1,8 +1,8 @@
-"""A backfill of logged runs: events/s, and how many times faster than the fleet lived through them; then the switch of the names.
+"""Measure a backfill of logged runs, in events/s and against the time of the fleet, and the switch of the names.
 
-The events lie on an embedded broker and the rows go to new collections on Milvus Lite, both child processes. The clock of the
-events is that of 64 agents at work at the same time that take a second for a step each, which is fast for agents that ask a model
-before each. After the switch the live names are read: they hold what the backfill made.
+The events lie on an embedded broker and the rows go to new collections on Milvus Lite, both child processes. The clock
+of the events is that of 64 agents at work at the same time that take a second for a step each, which is fast for agents
+that ask a model before each. After the switch the live names are read: they hold what the backfill made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CPU seconds of the processes that a benchmark has started, by what they are."""
+"""Read the CPU seconds of the processes that a benchmark has started, by role."""
 
 from __future__ import annotations
 

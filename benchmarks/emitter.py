@@ -1,12 +1,12 @@
-"""Events that one process hands to the broker a second, secrets masked: from an agent's event to the broker's acknowledgement.
+"""Count the events that one process hands to the broker a second, masked and acknowledged.
 
-One process, one thread, one event loop; the embedded broker runs beside it in another. The events are those of real runs. The
-figure counts what was acknowledged, by the wall clock from the first event to the last acknowledgement; the CPU time of an event
-(user and system) is in a row of its own and says what a core of its own would reach.
+One process, one thread, one event loop; the embedded broker runs beside it in another. The events are those of real
+runs. The figure counts what was acknowledged, by the wall clock from the first event to the last acknowledgement; the
+CPU time of an event (user and system) is in a row of its own and says what a core of its own would reach.
 
-*Peers* send the same bytes to the same broker, a record an event, each in a process of its own: aiokafka by `send` and by
-`create_batch`, and confluent-kafka, which is C and has threads of its own. They are given the bytes ready made; encoding and
-masking an event is ours alone, and what it costs is in the rows, each part timed by itself.
+*Peers* send the same bytes to the same broker, a record an event, each in a process of its own: aiokafka by `send` and
+by `create_batch`, and confluent-kafka, which is C and has threads of its own. They are given the bytes ready made;
+encoding and masking an event is ours alone, and what it costs is in the rows, each part timed by itself.
 """
 
 from __future__ import annotations

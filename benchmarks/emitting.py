@@ -1,7 +1,8 @@
-"""One sender of events, alone in a process: `WHO BROKER EVENTS`. Says how long the broker took to acknowledge all of them.
+"""Run one sender of events alone in a process: `WHO BROKER EVENTS`. Print how long the acknowledgements took.
 
-`emitter` is given events as an agent's code makes them; the others are given the bytes that `emitter` sends for each, encoded
-and masked before the clock starts. A sender that has room left goes on at once; one that is full waits for the broker.
+`emitter` is given events as an agent's code makes them; the others are given the bytes that `emitter` sends for each,
+encoded and masked before the clock starts. A sender that has room left goes on at once; one that is full waits for the
+broker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Sends events as a fleet's emitters would, as fast as they are worked in: `python -m benchmarks.feeder BROKER GROUP SECONDS`.
+"""Send events as fast as they are processed: `python -m benchmarks.feeder BROKER GROUP SECONDS`.
 
-Waits while more than `BACKLOG_RECORDS` lie on the topic that `GROUP` has not committed; so the pipeline is never idle, and what
-is measured is the pipeline and not a queue that grows. Ends with one JSON line when the broker has acknowledged everything.
+Waits while more than `BACKLOG_RECORDS` lie on the topic that `GROUP` has not committed; so the pipeline is never idle,
+and what is measured is the pipeline and not a queue that grows. Ends with one JSON line when the broker has
+acknowledged everything.
 """
 
 from __future__ import annotations

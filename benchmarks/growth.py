@@ -1,9 +1,9 @@
-"""What an event costs when there have been many, or many sessions are open: `python -m benchmarks.growth events|sessions N…`.
+"""Measure the cost of an event as events or sessions grow: `python -m benchmarks.growth events|sessions N…`.
 
-Stage-level, one process, no broker (see `benchmarks.pipeline`). `events`: the same sessions under new names again and again until
-N events have passed, N growing. `sessions`: N sessions open at the same time, whose events come in turn, so that each event meets
-another session than the one before it; one process for each N. Prints a JSON line: for each N the CPU microseconds per event over the
-last part, and the memory of the process.
+Stage-level, one process, no broker (see `benchmarks.pipeline`). `events`: the same sessions under new names again and
+again until N events have passed, N growing. `sessions`: N sessions open at the same time, whose events come in turn, so
+that each event meets another session than the one before it; one process for each N. Prints a JSON line: for each N the
+CPU microseconds per event over the last part, and the memory of the process.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Immunity: the time from a first failure to a usable hint at another agent.
+"""Measure the time from a first failure to a usable hint at another agent.
 
-1,000 agents in two processes produce 5,000 events a second, as `benchmarks.immunity_load` says, on the embedded stack: broker,
-Milvus Lite and one worker, all on this machine, beside the agents. No trainer runs: it takes no part in this. The clock starts
-when the new failure has happened, before the agent records it, and stops when `advise()` of an agent in the other process holds
-its pattern. A failure that nobody learns of counts as infinitely late.
+1,000 agents in two processes produce 5,000 events a second, as `benchmarks.immunity_load` says, on the embedded stack:
+broker, Milvus Lite and one worker, all on this machine, beside the agents. No trainer runs: it takes no part in this.
+The clock starts when the new failure has happened, before the agent records it, and stops when `advise()` of an agent
+in the other process holds its pattern. A failure that nobody learns of counts as infinitely late.
 
-A rate is sustained if the agents kept to it, lost nothing and the pipeline had worked in everything two seconds after the
-last event. Where 5,000 events a second are not, its time is that of a queue that grows, and the highest lower rate that is
-sustained is measured beside it.
+A rate is sustained if the agents kept to it, lost nothing and the pipeline had worked in everything two seconds after
+the last event. Where 5,000 events a second are not, its time is that of a queue that grows, and the highest lower rate
+that is sustained is measured beside it.
 
-*Peers* run the same loop with the same agents: a SQLite journal that all processes share and poll, every second and every
-100 ms; and mem0, at a rate that it sustains, since each search and each write costs it milliseconds.
+*Peers* run the same loop with the same agents: a SQLite journal that all processes share and poll, every second and
+every 100 ms; and mem0, at a rate that it sustains, since each search and each write costs it milliseconds.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ async def _times(broker: str, name: str, since_ms: float) -> dict[str, float]:
 def _names(record: Any) -> Iterable[str]:
     if record.key is not None:
         yield record.key.decode()
-    # In quotes only in the failure itself; the event before it, of the call that is about to be made, has it as an argument.
+    # In quotes only in the failure itself; the event before it, of the call that is about to be made, has it as an
+    # argument.
     yield from {name.decode() for name in re.findall(rb"'flaw_\d+_\d+_'", record.value or b"")}
 
 

@@ -1,14 +1,16 @@
-"""The loop that every memory is measured with: a fleet of agents at work, among them some that meet a failure nobody has met.
+"""Load every memory with the same fleet of agents, some of which meet a failure that no agent has met.
 
-One process hosts many agents, as tasks of one event loop, and the fleet is spread over several such processes. An agent works
-through sessions of ten events: a start, four calls (each asked about first, then two events), an end. It keeps to a
-timetable, whatever the memory does (an open loop), so a memory that falls behind shows it as waiting time, not as less load.
+One process hosts many agents, as tasks of one event loop, and the fleet is spread over several such processes. An agent
+works through sessions of ten events: a start, four calls (each asked about first, then two events), an end. It keeps to
+a timetable, whatever the memory does (an open loop), so a memory that falls behind shows it as waiting time, not as
+less load.
 
-Nine calls of ten are of 200 known kinds, a tenth of which fails in known ways. Every `novelty_seconds` one agent makes a call
-that fails as no call before; from then on an agent of another process asks about the same call, again and again, until its
-memory holds that failure. Where there is one process only, it is another agent of that process.
+Nine calls of ten are of 200 known kinds, a tenth of which fails in known ways. Every `novelty_seconds` one agent makes
+a call that fails as no call before; from then on an agent of another process asks about the same call, again and again,
+until its memory holds that failure. Where there is one process only, it is another agent of that process.
 
-    python -m benchmarks.immunity_load PLAN      one such process; PLAN as JSON. Says "ready", reads the start time, works.
+    python -m benchmarks.immunity_load PLAN      one such process; PLAN as JSON. Says "ready", reads the start time,
+    works.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ EVENTS = 2 + 2 * CALLS  # of a session
 KINDS = 200
 TOOLS = 20
 FAILING_KINDS = 20
-# An ask costs time of the process that asks, so who waits long asks less often: never finer than a twentieth of the wait.
+# An ask costs time of the process that asks, so who waits long asks less often: never finer than a twentieth of the
+# wait.
 ASK_SHARE = 0.05
 
 

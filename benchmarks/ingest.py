@@ -1,15 +1,18 @@
-"""What one worker process does with an event, and how fast: from the bytes of a record to a verdict.
+"""Measure what one worker process does with an event, and how fast: from the bytes of a record to a verdict.
 
-*A worker's own work.* Records of logged runs, up to 64 events each as the emitter fills them, go through one process on one
-thread: decode, validate, redact, recognise patterns, put sessions together, count and encode observations, close, encode
-trajectories, decode them again as the next stage does, and judge. No broker, and a store that is empty. The figure is events per
-second of CPU (user and system), the median of several passes, each in a new process. Beside it: the same by the clock; the same with what follows from a
-verdict (digest, judgment, distilling, rows), which is the rest of the two stages; and `orjson.loads` over the same bytes, below
-which nothing that reads JSON can come. The steps and functions are those of the longer run.
+*A worker's own work.* Records of logged runs, up to 64 events each as the emitter fills them, go through one process on
+one
+thread: decode, validate, redact, recognise patterns, put sessions together, count and encode observations, close,
+encode trajectories, decode them again as the next stage does, and judge. No broker, and a store that is empty. The
+figure is events per second of CPU (user and system), the median of several passes, each in a new process. Beside it:
+the same by the clock; the same with what follows from a verdict (digest, judgment, distilling, rows), which is the rest
+of the two stages; and `orjson.loads` over the same bytes, below which nothing that reads JSON can come. The steps and
+functions are those of the longer run.
 
-*Peers.* The same records on a topic of the embedded broker, read by a bare aiokafka loop, Quix Streams, Bytewax and FastStream,
-which do nothing but `orjson.loads`; and by our own worker, which does everything, with Milvus left out. Each runs alone in a
-process of its own; its clocks run from its first record to its last. The broker has the other core.
+*Peers.* The same records on a topic of the embedded broker, read by a bare aiokafka loop, Quix Streams, Bytewax and
+FastStream, which do nothing but `orjson.loads`; and by our own worker, which does everything, with Milvus left out.
+Each runs alone in a process of its own; its clocks run from its first record to its last. The broker has the other
+core.
 
 *The whole stack* is `benchmarks.stack`.
 """
@@ -108,7 +111,7 @@ def _rates(name: str, said: Any) -> tuple[Row, Row]:
 
 
 def _steps(own: Any, cost: float, events: int) -> list[Row]:
-    """Where the microseconds of an event go: shares of a sampled pass of the figure that was measured without sampling."""
+    """Split the figure, measured without sampling, by the shares of a sampled pass."""
     unit = "µs of CPU per event"
     return [
         Row(

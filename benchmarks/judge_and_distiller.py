@@ -2,8 +2,9 @@
 
     python benchmarks/judge_and_distiller.py FOLDER [--show KIND [--count 10] [--seed 0]]
 
-Prints, for each source, how often the rules fire with the rewards hidden and how often the environment agrees that the session
-failed; then how many memory items come out of the judged runs. `--show` prints a random sample of items, to be read by a person.
+Prints, for each source, how often the rules fire with the rewards hidden and how often the environment agrees that the
+session failed; then how many memory items come out of the judged runs. `--show` prints a random sample of items, to be
+read by a person.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ RULES: tuple[Callable[[Trajectory], bool], ...] = (
 
 
 def read_trajectories(folder: Path) -> Iterator[Trajectory]:
-    """Sessions of one source (a folder with `steps.jsonl.gz` and `trajectories.jsonl.gz`), with the ending the environment gave."""
+    """Read the sessions of a source (`steps.jsonl.gz`, `trajectories.jsonl.gz`), with the environment's ending."""
     steps: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in _rows(folder / "steps.jsonl.gz"):
         steps[row["session"]].append(row)

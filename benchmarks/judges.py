@@ -2,10 +2,11 @@
 
     python -m benchmarks.judges FOLDER [--critic FILE | --fit-critic] [--llm N [--seed 0]]
 
-Every judge of the chain is asked about every session by itself, whether or not one before it would have decided: the rules; the
-learned critic in a file, or with `--fit-critic` one that is fitted here on half of the agents and half of the tasks and asked
-about sessions of the other agents on the other tasks only; and with `--llm` the model that FLEETLORE_LLM_URL and its settings
-name, about N sessions of each source, drawn at random. What is true is the environment's reward.
+Every judge of the chain is asked about every session by itself, whether or not one before it would have decided: the
+rules; the learned critic in a file, or with `--fit-critic` one that is fitted here on half of the agents and half of
+the tasks and asked about sessions of the other agents on the other tasks only; and with `--llm` the model that
+FLEETLORE_LLM_URL and its settings name, about N sessions of each source, drawn at random. What is true is the
+environment's reward.
 """
 
 from __future__ import annotations

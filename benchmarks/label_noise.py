@@ -1,21 +1,24 @@
-"""How much worse is what the fleet recalls when the verdicts on its sessions are wrong? Up to 40 % of the labels flipped.
+"""Measure how much worse the recalled items are when up to 40 % of the verdicts are flipped.
 
     python -m benchmarks label_noise [--logs FOLDER]
 
-Logged runs of real agents with the outcome that their environment gave. Each label is flipped with a chance of 0 to 40 %, under
-three seeds; the distiller and the merging are the real ones. A fifth of the agents is held out: their sessions ask, and the
-sessions of the others are the memory. A session asks with its goal, and where it met an error that says something, with that
-error; of all items the three nearest are recalled (cosine of the encoder that the store uses, over the text it uses).
+Logged runs of real agents with the outcome that their environment gave. Each label is flipped with a chance of 0 to 40
+%, under three seeds; the distiller and the merging are the real ones. A fifth of the agents is held out: their sessions
+ask, and the sessions of the others are the memory. A session asks with its goal, and where it met an error that says
+something, with that error; of all items the three nearest are recalled (cosine of the encoder that the store uses, over
+the text it uses).
 
-An item is *about* a question where it quotes a session of the same task, or is about the same failure pattern. It is *supported*
-where a session that it quotes did end as the item says, and *right* where all did: the way that worked comes from a session
-that succeeded, and the one that did not from one that failed. (A recovery says only what the environment showed: it is right.)
+An item is *about* a question where it quotes a session of the same task, or is about the same failure pattern. It is
+*supported* where a session that it quotes did end as the item says, and *right* where all did: the way that worked
+comes from a session that succeeded, and the one that did not from one that failed. (A recovery says only what the
+environment showed: it is right.)
 
 hit@3         share of the questions with a supported item about them among the three
 hit@3 strict  the same with a right one, which is what the bar is about
 right         of the recalled items that are about their question, the share that is right
 
-The peer appends an item a session, titled with its goal and labelled with its verdict, as a memory without merging does.
+The peer appends an item a session, titled with its goal and labelled with its verdict, as a memory without merging
+does.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Rows written to Milvus: `MilvusStore.upsert` against bare pymilvus with the same rows in the same batches.
+"""Compare rows written to Milvus: `MilvusStore.upsert` against bare pymilvus with the same rows in the same batches.
 
-The rows are those that the pipeline makes of logged runs: patterns, judgments and items with their real sizes. Both write them to
-collections of one schema on one Milvus Lite server, a child process, in turns. Ours gets the rows as the stages make them and
-computes the vectors; bare is `MilvusClient.upsert` with rows that are ready, vectors included. A figure is the median of the
-rounds; every round writes rows of new ids. CPU is that of this process (client) and of the server, by row.
+The rows are those that the pipeline makes of logged runs: patterns, judgments and items with their real sizes. Both
+write them to collections of one schema on one Milvus Lite server, a child process, in turns. Ours gets the rows as the
+stages make them and computes the vectors; bare is `MilvusClient.upsert` with rows that are ready, vectors included. A
+figure is the median of the rounds; every round writes rows of new ids. CPU is that of this process (client) and of the
+server, by row.
 """
 
 from __future__ import annotations

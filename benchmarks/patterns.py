@@ -1,10 +1,11 @@
 """Do two texts of the same failure get the same class-level pattern, and two different failures different ones?
 
-Pairwise precision and recall against labels written by hand, of every pair of texts: how many of the pairs that a pattern joins
-belong together, and how many of those that belong together it joins. The texts are `benchmarks/data/error_texts.txt`, of common
-tools, and those of the logged runs whose labels are in `benchmarks/data/logged_errors.csv` (by reference: the runs are not part
-of this repository). A third of the labels of the logged runs was put aside before the masks were written and never looked at;
-how each part of the texts of common tools fared before it was looked at is said in their file.
+Pairwise precision and recall against labels written by hand, of every pair of texts: how many of the pairs that a
+pattern joins belong together, and how many of those that belong together it joins. The texts are
+`benchmarks/data/error_texts.txt`, of common tools, and those of the logged runs whose labels are in
+`benchmarks/data/logged_errors.csv` (by reference: the runs are not part of this repository). A third of the labels of
+the logged runs was put aside before the masks were written and never looked at; how each part of the texts of common
+tools fared before it was looked at is said in their file.
 
 Drain3 runs beside it with its defaults and the masks of its example, over the same head lines, a miner a tool.
 """
@@ -122,7 +123,7 @@ def drain3(texts: list[Labelled]) -> list[str]:
 
 
 def mistakes(texts: list[Labelled], clusters: list[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """(texts joined that do not belong together, texts that belong together and are apart), an example for each pair of labels."""
+    """Return (texts wrongly joined, texts wrongly apart), an example for each pair of labels."""
     joined, apart = {}, {}
     for place, one in enumerate(texts):
         for other_place in range(place):

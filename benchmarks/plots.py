@@ -1,4 +1,4 @@
-"""Draw what `evaluate --json` and `backtest --curve --json` printed: `python -m benchmarks.plots REPORT… --out DIR`."""
+"""Draw the reports of `evaluate --json` and `backtest --curve --json`: `python -m benchmarks.plots REPORT… --out DIR`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def plots(
     form: Annotated[Form, typer.Option("--format", help="Kind of file.")] = Form.SVG,
     as_json: Json = False,
 ) -> None:
-    """Draw reports of `benchmarks.evaluate` (AdMem's table, learning curves, forgetting) and of `fleetlore backtest --curve`.
+    """Draw reports of `benchmarks.evaluate` (AdMem's table, learning curves, forgetting) and of `fleetlore backtest
+    --curve`.
 
     The same reports give the same files. Needs matplotlib.
     """

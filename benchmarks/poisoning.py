@@ -1,13 +1,14 @@
-"""What lying agents cost, and whether honest news is still believed.
+"""Measure what lying agents cost, and whether honest changes are still believed.
 
-A fleet of 20 agents in the scripted tool world. First all are honest. Then 6 of them call every failure of two tools a success and
-send five times as much as the others, so that 68 % of all sessions are theirs. The figure is how far the recall of failures of
-these two tools (P(fails) > .5 on unseen honest sessions) falls, in percentage points, with the learner as it is: influence by
-agent, distrust, gate. Beside it, in the same run: the plain pooling of whatever comes, and the honest agents alone.
+A fleet of 20 agents in the scripted tool world. First all are honest. Then 6 of them call every failure of two tools a
+success and send five times as much as the others, so that 68 % of all sessions are theirs. The figure is how far the
+recall of failures of these two tools (P(fails) > .5 on unseen honest sessions) falls, in percentage points, with the
+learner as it is: influence by agent, distrust, gate. Beside it, in the same run: the plain pooling of whatever comes,
+and the honest agents alone.
 
-The other way round: the rules of the two tools are turned around and all agents say so. What all agree on must be learned, so the
-AUROC on the new rules is held against a plain learner that fine-tunes on whatever comes, and the price is what is forgotten of
-the other tools.
+The other way round: the rules of the two tools are turned around and all agents say so. What all agree on must be
+learned, so the AUROC on the new rules is held against a plain learner that fine-tunes on whatever comes, and the price
+is what is forgotten of the other tools.
 """
 
 from __future__ import annotations

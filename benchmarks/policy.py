@@ -1,9 +1,10 @@
-"""What `risk_model.failure_probabilities` and `risk_model.risk` cost an agent before its next call, by the public API, on one core.
+"""Time `risk_model.failure_probabilities` and `risk_model.risk` before a call, by the public API, on one core.
 
-Sessions of the scripted world, step after step as they went, with up to 15 steps behind a call; each is timed by the thread's CPU
-clock, and what that clock costs itself is taken off. The figure is for 8 candidates of which no text was met before in that form
-(new arguments every time), so all are embedded. The other rows: candidates that were weighed before; sessions that the
-risk model meets in the middle, all of whose steps it has to read first; and the risk of one new call.
+Sessions of the scripted world, step after step as they went, with up to 15 steps behind a call; each is timed by the
+thread's CPU clock, and what that clock costs itself is taken off. The figure is for 8 candidates of which no text was
+met before in that form (new arguments every time), so all are embedded. The other rows: candidates that were weighed
+before; sessions that the risk model meets in the middle, all of whose steps it has to read first; and the risk of one
+new call.
 """
 
 from __future__ import annotations

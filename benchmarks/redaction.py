@@ -1,8 +1,9 @@
 """How many planted secrets does redaction mask, and how much harmless text?
 
-Planted: texts of `benchmarks.secrets`, each with one secret in a place where agents meet them; a secret counts as masked
-when no twelve characters of it in a row are left. Harmless: goals, arguments, results and errors of the logged runs where their
-folder is there, and else of the scripted world; one that is changed counts as masked, though some do hold a secret.
+Planted: texts of `benchmarks.secrets`, each with one secret in a place where agents meet them; a secret counts as
+masked when no twelve characters of it in a row are left. Harmless: goals, arguments, results and errors of the logged
+runs where their folder is there, and else of the scripted world; one that is changed counts as masked, though some do
+hold a secret.
 
 detect-secrets (Yelp) runs beside it over the same texts with its default plug-ins and filters.
 """

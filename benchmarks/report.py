@@ -1,4 +1,4 @@
-"""What a benchmark gives: one figure against its bar, the peers of the same run, and the rows behind them."""
+"""Hold the result of a benchmark: one figure against its bar, the peers of the same run, and the rows behind them."""
 
 from __future__ import annotations
 

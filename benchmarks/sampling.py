@@ -1,7 +1,7 @@
 """Where CPU time goes, by a timer that interrupts the process and looks at its stack.
 
-A tracing profiler makes small functions look expensive, and the hot path is made of them; a sample every millisecond of CPU
-costs nothing that can be measured. What a C function takes is counted where it was called.
+A tracing profiler makes small functions look expensive, and the hot path is made of them; a sample every millisecond of
+CPU costs nothing that can be measured. What a C function takes is counted where it was called.
 """
 
 from __future__ import annotations

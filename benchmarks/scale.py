@@ -1,12 +1,13 @@
 """Does it scale: a second worker, a hundred times the events, a thousand times the open sessions.
 
-*Workers.* One worker, then two, on the same topic of the embedded broker, all stages, Milvus left out. The workers wait with their
-partitions assigned; then the topic is filled at once, and the clock runs until everything is committed. Where broker and workers share the
-cores, no more can come of the second worker than the cores have left: what they allow is computed from the CPU seconds of the run
-with one worker, and stands beside the figure.
+*Workers.* One worker, then two, on the same topic of the embedded broker, all stages, Milvus left out. The workers wait
+with their partitions assigned; then the topic is filled at once, and the clock runs until everything is committed.
+Where broker and workers share the cores, no more can come of the second worker than the cores have left: what they
+allow is computed from the CPU seconds of the run with one worker, and stands beside the figure.
 
-*Events and sessions.* What an event costs in one process without a broker (`benchmarks.growth`): after 10^5, 10^6 and 10^7 events, and
-with 10^3 to 10^6 sessions open at the same time. Flat means: at most a quarter more at the far end than at the near one.
+*Events and sessions.* What an event costs in one process without a broker (`benchmarks.growth`): after 10^5, 10^6 and
+10^7 events, and with 10^3 to 10^6 sessions open at the same time. Flat means: at most a quarter more at the far end
+than at the near one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Records of one event each, as clients of other makes send them: our worker against a bare Faust agent that does nothing.
+"""Compare our worker with a bare Faust agent on records of one event each, as clients of other makers send them.
 
-Both read the same topic of the embedded broker, filled beforehand, each alone in a process of its own. The worker does all of its
-work on an event (decode to judgment; the stages `sessions` and `judgments`), with delivery, producer and commits, and Milvus left out;
-the agent counts. The figure is our records per second of CPU as a share of the agent's: on two cores the broker shares the clock with
-whoever reads, and CPU is what a fleet pays for. The same by the clock is beside it, and so is the worker with all of its stages.
+Both read the same topic of the embedded broker, filled beforehand, each alone in a process of its own. The worker does
+all of its work on an event (decode to judgment; the stages `sessions` and `judgments`), with delivery, producer and
+commits, and Milvus left out; the agent counts. The figure is our records per second of CPU as a share of the agent's:
+on two cores the broker shares the clock with whoever reads, and CPU is what a fleet pays for. The same by the clock is
+beside it, and so is the worker with all of its stages.
 """
 
 from __future__ import annotations

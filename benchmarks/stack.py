@@ -1,11 +1,12 @@
-"""The whole embedded stack on this machine, fed for a minute: what it sustains, and who spends the CPU.
+"""Feed the whole embedded stack for a minute: what rate it sustains, and which process spends the CPU.
 
-Broker, Milvus Lite, one worker and the trainer run as `fleetlore up` starts them. A feeder sends the logged runs again and again
-through the agents' own emitter, as fast as they are worked in. The rate is all events over the time from the first of them until
-every stage has committed all that follows from the last; so a stage that falls behind during the minute lowers it.
+Broker, Milvus Lite, one worker and the trainer run as `fleetlore up` starts them. A feeder sends the logged runs again
+and again through the agents' own emitter, as fast as they are worked in. The rate is all events over the time from the
+first of them until every stage has committed all that follows from the last; so a stage that falls behind during the
+minute lowers it.
 
-Beside it the same broker and Milvus Lite, fed the same way, with `benchmarks/peers/by_hand.py` in the place of the worker; it has
-no trainer beside it, and does less (it says what it leaves out).
+Beside it the same broker and Milvus Lite, fed the same way, with `benchmarks/peers/by_hand.py` in the place of the
+worker; it has no trainer beside it, and does less (it says what it leaves out).
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What fleetlore costs an agent in a step: advice before a call, and the two events of the call, by the public API.
+"""Time what fleetlore costs an agent in a step: advice before a call, and the two events of the call.
 
-64 agents in one process do the calls of real runs, tools that answer at once, in a fleet that knows 10,000 failure patterns,
-against an embedded broker: `session.advise`, `session.action` entered and left. The figure is all CPU (user and system) that the
-process took divided by its steps: so what runs in the background is in it (masking, records, requests, acknowledgements), and so
-is the loop that drives it. The agent's own part, without the background, is timed step by step by the thread's CPU clock; what
-that clock costs itself is taken off. A lone agent that makes 20 calls a second shares no record with others and pays for
-requests of its own: that is in its own row, and so is what a fleet at rest takes, which follows the lore all the time.
+64 agents in one process do the calls of real runs, tools that answer at once, in a fleet that knows 10,000 failure
+patterns, against an embedded broker: `session.advise`, `session.action` entered and left. The figure is all CPU (user
+and system) that the process took divided by its steps: so what runs in the background is in it (masking, records,
+requests, acknowledgements), and so is the loop that drives it. The agent's own part, without the background, is timed
+step by step by the thread's CPU clock; what that clock costs itself is taken off. A lone agent that makes 20 calls a
+second shares no record with others and pays for requests of its own: that is in its own row, and so is what a fleet at
+rest takes, which follows the lore all the time.
 
-Beside it: press accounts of AdMem put what its memory adds at 15–20 % of a step; the paper (arXiv 2606.06787) does not say so, and
-there is no code of it to run. The row says how short a step would have to be for ours to be 15 % of it.
+Beside it: press accounts of AdMem put what its memory adds at 15–20 % of a step; the paper (arXiv 2606.06787) does not
+say so, and there is no code of it to run. The row says how short a step would have to be for ours to be 15 % of it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How soon a version reaches a large fleet: 1,000 subscribers on one embedded broker.
+"""Time how soon a version reaches a large fleet: 1,000 subscribers on one embedded broker.
 
-Each is the subscriber of an agent as it is, with a policy of its own; 250 share a process, and with it what agents of one process share:
-a connection, and a version folded and probed once. Versions are published one after the other, and timed from the moment their
-pointer is made (weights and manifest lie there by then) until each subscriber has verified, folded, probed and swapped: the
-worst 1 % of all is the figure. What a person decides is timed by itself, in turn: a rollback, a pin, and a revocation of the version
-that runs.
+Each is the subscriber of an agent as it is, with a policy of its own; 250 share a process, and with it what agents of
+one process share: a connection, and a version folded and probed once. Versions are published one after the other, and
+timed from the moment their pointer is made (weights and manifest lie there by then) until each subscriber has verified,
+folded, probed and swapped: the worst 1 % of all is the figure. What a person decides is timed by itself, in turn: a
+rollback, a pin, and a revocation of the version that runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the benchmarks send: the events of logged runs, as a fleet would have sent them, in records as the emitter fills them.
+"""Make the events that the benchmarks send: logged runs, in records as the emitter fills them.
 
 The runs are the real ones where their folder is there, and else those of the scripted world of `streams.demo.world`,
-whose errors are short and whose sessions hold no messages: figures of the two are not comparable, and `Traffic.source` says
-which it was.
+whose errors are short and whose sessions hold no messages: figures of the two are not comparable, and `Traffic.source`
+says which it was.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def ended(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def pack(events: Iterable[Event], per_record: int = MAX_EVENTS, partitions: int = PARTITIONS) -> Iterator[Sent]:
-    """Records as `fleetlore.emit.emitter` fills them when it has much to send: by partition, bounded in events and bytes."""
+    """Make records as a busy `fleetlore.emit.emitter` fills them: by partition, bounded in events and bytes."""
     waiting: list[list[bytes]] = [[] for _ in range(partitions)]
     sizes = [0] * partitions
     for event in events:

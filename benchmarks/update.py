@@ -1,9 +1,9 @@
-"""What learning costs the trainer, in CPU time: an update, and a hundred with all that belongs to them.
+"""Measure the CPU time of training: an update, and a hundred with all that belongs to them.
 
-The learner as it is goes through a busy fleet's sessions in the scripted world: 32 new sessions an update, foreseen by the learner and by
-the running version before they are learned (evidence, distrust, changes), as many rehearsed ones, a candidate before the gate
-whenever one is due, and at the end the published version on sessions that nobody learned from. Reading sessions into vectors
-is counted in the hundred and not in the update.
+The learner as it is goes through a busy fleet's sessions in the scripted world: 32 new sessions an update, foreseen by
+the learner and by the running version before they are learned (evidence, distrust, changes), as many rehearsed ones, a
+candidate before the gate whenever one is due, and at the end the published version on sessions that nobody learned
+from. Reading sessions into vectors is counted in the hundred and not in the update.
 """
 
 from __future__ import annotations

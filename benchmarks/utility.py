@@ -1,13 +1,13 @@
-"""Planted helpful, neutral and harmful items: how well the randomised holdout tells them apart, by how often they were recalled.
+"""Measure how well the randomised holdout tells planted helpful, neutral and harmful items apart.
 
-A simulated fleet. Tasks differ in how often they are solved (10 % to 90 %); an item is recalled at tasks of its own kind, easy
-or hard ones, three items a session, drawn anew each time. A helpful item adds to the log odds of success what is 15
-percentage points at even odds, a harmful one takes as much away; effects of the items of a session add up. One verdict in ten
-is flipped. What an item is worth then comes from the real parts: the draw (`fleetlore.recall.holdout`), the evidence and the
-uplift (`models.memory.utility`).
+A simulated fleet. Tasks differ in how often they are solved (10 % to 90 %); an item is recalled at tasks of its own
+kind, easy or hard ones, three items a session, drawn anew each time. A helpful item adds to the log odds of success
+what is 15 percentage points at even odds, a harmful one takes as much away; effects of the items of a session add up.
+One verdict in ten is flipped. What an item is worth then comes from the real parts: the draw
+(`fleetlore.recall.holdout`), the evidence and the uplift (`models.memory.utility`).
 
-The peer is what memories do that keep a utility without a holdout: success rate of the sessions with the item less that of
-all sessions. It credits an item for the tasks at which it is recalled.
+The peer is what memories do that keep a utility without a holdout: success rate of the sessions with the item less that
+of all sessions. It credits an item for the tasks at which it is recalled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How much of everything an event makes: the inputs of `docs/results/scale.md` that are no times. `python -m benchmarks.volumes`.
+"""Count what an event makes, for the inputs of `docs/results/scale.md`: `python -m benchmarks.volumes`.
 
-Logged runs go through all stages in memory, in batches as a worker would take them, into a dictionary instead of Milvus. What is
-counted are the stages' own effects: values and bytes by topic, rows and bytes by collection.
+Logged runs go through all stages in memory, in batches as a worker would take them, into a dictionary instead of
+Milvus. What is counted are the stages' own effects: values and bytes by topic, rows and bytes by collection.
 """
 
 from __future__ import annotations

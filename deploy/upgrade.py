@@ -1,8 +1,8 @@
 """Take the newest versions that both pyproject.toml allow into constraints.txt: `make upgrade`.
 
 Installs everything without constraints into a new virtual environment and writes down what came. Run the tests after
-it, and commit the file with what had to change. PyTorch stays out: pyproject.toml bounds it, and whether it is the CPU's
-or a CUDA build is the choice of each machine, together with the packages of CUDA that come with it.
+it, and commit the file with what had to change. PyTorch stays out: pyproject.toml bounds it, and whether it is the
+CPU's or a CUDA build is the choice of each machine, together with the packages of CUDA that come with it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 HEAD = """\
-# Versions that the tests passed with. Made by `make upgrade`; a release of another package never changes a build of ours.
-# PyTorch only within the bounds of pyproject.toml, given here as well so that pip does not look at newer ones first.
+# Versions that the tests passed with. Made by `make upgrade`; a release of another package never changes a build of
+# ours. PyTorch only within the bounds of pyproject.toml, given here as well so that pip does not look at newer ones
+# first.
 torch>=2.9,<2.14
 """
 UNPINNED = re.compile(r"(torch|triton|nvidia-|cuda-|fleetlore)", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""After a run: is every acknowledged event accounted for, and is the knowledge what it would have been?"""
+"""Check after a run that every acknowledged event is accounted for, and the knowledge is what it would have been."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table at the end of a chaos run."""
+"""Print the table at the end of a chaos run."""
 
 from __future__ import annotations
 

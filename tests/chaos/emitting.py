@@ -1,7 +1,7 @@
-"""The child process that emits: `python -m tests.chaos.emitting BROKER TENANT SEED SESSIONS SECONDS ACKED [--disorder]`.
+"""Run the child that emits: `python -m tests.chaos.emitting BROKER TENANT SEED SESSIONS SECONDS ACKED [--disorder]`.
 
-It writes down in the file ACKED how many of the events the broker has acknowledged, and goes on from there when it is started
-again. What it had sent but not written down when it was killed is sent twice.
+It writes down in the file ACKED how many of the events the broker has acknowledged, and goes on from there when it is
+started again. What it had sent but not written down when it was killed is sent twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The scenarios: each does its worst for a while, and leaves the world as it found it."""
+"""Define the scenarios: each injects its faults for a while, and leaves the stack running."""
 
 from __future__ import annotations
 

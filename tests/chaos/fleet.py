@@ -1,4 +1,4 @@
-"""What the fleet of the chaos runs does: the same events in the same order for the same seed, whoever asks."""
+"""Make the events of the chaos runs: the same events in the same order for the same seed."""
 
 from __future__ import annotations
 

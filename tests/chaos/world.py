@@ -1,4 +1,4 @@
-"""The world that chaos comes over: the embedded stack with a proxy before Milvus, and a fleet that emits into it."""
+"""Run the embedded stack with a proxy before Milvus, and a fleet that emits into it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class World:
     # --- the fleet ---
 
     async def emit(self, broker: str, tenant: str, seed: int, sessions: int, seconds: float, *options: str) -> int:
-        """Emit a fleet's events over so many seconds, starting the emitter again when it dies; return how many events."""
+        """Emit a fleet's events over so many seconds, restarting the emitter when it dies; return their number."""
         acked = self.folder / f"{tenant}.acked"
         order = (broker, tenant, str(seed), str(sessions), str(seconds), str(acked), *options)
         code = -1
