@@ -45,6 +45,21 @@ class _Made(NamedTuple):
     error_message: str | None
 
 
+class _BegunCall(NamedTuple):
+    """A call under way.
+
+    Attributes:
+        text: its arguments as text.
+        recorded: its arguments as the events have them.
+        followed: what its outcome names: advice, what was withheld or cited, and the adapter.
+    """
+
+    text: str
+    recorded: object
+    followed: dict[str, Any]
+    started: float
+
+
 class Session:
     """One attempt at a goal. Entering it sends its start; leaving it sends its end, always.
 
@@ -83,10 +98,10 @@ class Session:
         self._own_failures: set[str] = set()
         self._last_failure: Failure | None = None
         self._preconditions = PreconditionTracker()
-        self._recalled = AdviceLedger()
-        self._guardian = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
+        self._advice_ledger = AdviceLedger()
+        self._watchdog = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
         self._safety = SafetyWatch(fleet.safety)
-        self._episode = RecentSteps()
+        self._recent_steps = RecentSteps()
         self._made: deque[_Made] = deque(maxlen=_KEPT_CALLS)
         self._attempt = attempt
 
@@ -140,7 +155,7 @@ class Session:
                 session=self.id,
                 own_failures=self._own_failures,
                 last_failure=self._last_failure,
-                loop=self._guardian.loop,
+                loop=self._watchdog.loop,
                 preconditions=self._preconditions,
             ),
             holdout_share=self._fleet.settings.holdout_share,
@@ -150,7 +165,7 @@ class Session:
         if cautions:
             advice = advice._replace(cautions=cautions)
         lines = [line for item in advice.items for line in shown_lines(item.title, item.content)]
-        self._recalled.show(advice.call, advice.ids, advice.withheld, lines)
+        self._advice_ledger.show(advice.call, advice.ids, advice.withheld, lines)
         return advice
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
@@ -173,11 +188,11 @@ class Session:
 
         For whoever watches over an agent that does not ask.
         """
-        return self._guardian.cautions(self._fleet.clock.monotonic())
+        return self._watchdog.cautions(self._fleet.clock.monotonic())
 
     def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
         """Say what a step of the agent used, for the warnings of the session's budget. Time is counted by itself."""
-        self._guardian.spend(tokens, money)
+        self._watchdog.spend(tokens, money)
 
     def cite(self, id: str) -> bool:
         """Say that something the session was shown is being used; the next outcome names it. False where nothing was shown so.
@@ -185,15 +200,15 @@ class Session:
         Args:
             id: as it stands in the advice's text, with or without its brackets, or an id of `Advice.ids`.
         """
-        return self._recalled.cite(id)
+        return self._advice_ledger.cite(id)
 
     def message(self, role: str, text: str) -> None:
         """Record what a person or the model said between two calls. What the model cites (`[#1a2b3c4d]`) counts as used."""
         text = str(text)
-        self._episode.said(role, text)
+        self._recent_steps.said(role, text)
         if role != "user":
-            self._recalled.cite_all(text)
-        self._emit("message", {names.ROLE: role, names.CONTENT: self._recalled.redact_shown(text)})
+            self._advice_ledger.cite_all(text)
+        self._emit("message", {names.ROLE: role, names.CONTENT: self._advice_ledger.redact_shown(text)})
 
     def succeed(self, reward: float | None = None) -> None:
         """Say that the goal was reached; `reward` where the environment gave one."""
@@ -214,7 +229,7 @@ class Session:
     @property
     def moments(self) -> tuple[RecentStep, ...]:
         """The last calls and messages and what came of them, oldest first: the agent's own memory of the session."""
-        return tuple(self._episode.moments)
+        return tuple(self._recent_steps.moments)
 
     def blame(self) -> RecentStep | None:
         """Which of the agent's own actions most likely decided that the session failed; a guess, see `fleetlore.watch.credit`."""
@@ -223,24 +238,24 @@ class Session:
     @property
     def calls(self) -> int:
         """Calls that ended so far."""
-        return self._episode.calls
+        return self._recent_steps.calls
 
     @property
     def errors(self) -> int:
         """How many of them failed."""
-        return self._episode.errors
+        return self._recent_steps.errors
 
     @property
     def loops(self) -> int:
         """How often the session has got into a loop."""
-        return self._guardian.loops
+        return self._watchdog.loops
 
     def _end(self, outcome: Outcome, reward: float | None) -> None:
         self.outcome, self.reward, self._ended_as_said = outcome, None if reward is None else float(reward), True
 
     def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
         fleet = self._fleet
-        self._guardian.saw_event(fleet.clock.monotonic())
+        self._watchdog.saw_event(fleet.clock.monotonic())
         event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
         # A number is only used up by an event that was accepted: a drop must not look like an event that got lost later.
         if fleet.emitter.emit(event, at_once=at_once):
@@ -251,25 +266,58 @@ class Session:
         known = index.patterns.get(pattern)
         return None if known is None else hint_text(known, self._fleet.clock.now(), index.recoveries(pattern))
 
-    def _is_news(self, failure: Failure) -> bool:
+    def _is_new(self, failure: Failure) -> bool:
         """Whether the fleet, as far as is known here, never met this failure: others may be about to make the same call."""
         known = self._fleet.replica.index.patterns
         return failure.exact not in known and failure.exact not in self._own_failures and not failure.transient
 
-    def _took_place(self, action: Action, failure: Failure | None) -> None:
-        tool, arguments, error = action.tool, action._text, action._error
+    def begin_call(self, action: Action) -> _BegunCall:
+        """Send that a call begins and claim the advice that it follows. `Action` does this on entering."""
+        adapter = self._fleet.action_opens()
+        text = arguments_text(action.arguments)
+        advice, withheld, cited = self._advice_ledger.take(call_id(action.tool, text))
+        recorded = self._advice_ledger.redact_shown(action.arguments)
+        self._emit("action", {names.TOOL: action.tool, names.ARGUMENTS: recorded})
+        followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.CITED: cited, names.ADAPTER: adapter}
+        followed = {name: value for name, value in followed.items() if value}
+        return _BegunCall(text, recorded, followed, self._fleet.clock.monotonic())
+
+    def end_call(self, action: Action, call: _BegunCall) -> None:
+        """Send how a call ended and remember it. `Action` does this on leaving."""
+        data: dict[str, Any] = {
+            names.TOOL: action.tool,
+            names.ARGUMENTS: call.recorded,
+            names.DURATION: round(self._fleet.clock.monotonic() - call.started, 6),
+        }
+        if action.rule:
+            action.error = names.guarded(action.rule)
+            data[names.VIOLATION] = action.rule
+        failure = None
+        if action.error is not None:
+            error_type, message = action.error
+            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, redact_fenced(message)
+            failure = failure_of(action.tool, call.recorded, error_type, data[names.ERROR_MESSAGE])
+        elif action.result is not None:
+            data[names.RESULT] = redact_fenced(action.result)
+        is_new = failure is not None and self._is_new(failure)
+        self._remember(action, call, failure)
+        self._emit("outcome", data | call.followed, at_once=is_new)
+        self._fleet.action_closes()
+
+    def _remember(self, action: Action, call: _BegunCall, failure: Failure | None) -> None:
+        tool, error = action.tool, action.error
         result = arguments_text(action.result)  # once for both
-        self._episode.record(tool, arguments, result, error)
-        self._guardian.took_place(tool, arguments, result, (error[1] or error[0]) if error else None)
+        self._recent_steps.record(tool, call.text, result, error)
+        self._watchdog.took_place(tool, call.text, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, action.arguments, failed=failure is not None)
         if self._fleet.risk_model is not None:
-            self._made.append(
-                _Made(tool, arguments, failure.error_class if failure else None, error[1] if error else None)
-            )
+            error_class = failure.error_class if failure else None
+            self._made.append(_Made(tool, call.text, error_class, error[1] if error else None))
+        lasting = failure if failure is not None and not failure.transient else None
         if failure is not None:
             self._preconditions.record_failure(kind_of(failure))
-        cause = cause_of(failure, action._recorded) if failure is not None and not failure.transient else None
-        if failure is None or not failure.transient:
+        if failure is None or lasting is not None:
+            cause = cause_of(lasting, call.recorded) if lasting is not None else None
             self._preconditions.record_call(tool, action.arguments, cause)
         if failure is not None:
             self._own_failures.add(failure.exact)
@@ -282,72 +330,43 @@ class Action:
     """One tool call. Set `result`, or report an error that the tool gave without raising with `fail`.
 
     An exception inside is recorded as the call's error (its class and its text) and goes on to the agent.
+
+    Attributes:
+        error: kind and text of the error, as reported or raised.
+        rule: name of the rule that the call broke.
     """
 
     def __init__(self, session: Session, tool: str, arguments: object) -> None:
         self.tool = _CONTROL.sub(" ", tool)[: names.MAX_ID_LENGTH] or "unnamed"
         self.arguments = arguments
         self.result: object = None
+        self.error: tuple[str, str] | None = None
+        self.rule = ""
         self._session = session
-        self._error: tuple[str, str] | None = None
-        self._rule = ""
-        self._text = ""  # of the arguments, once for all who want it
-        self._recorded: object = arguments  # what the events say of them
-        self._told: dict[str, Any] = {}  # and of the advice and the adapter
-        self._started = 0.0
+        self._call: _BegunCall | None = None
 
     def fail(self, error_type: str, message: str = "") -> None:
         """Record that the tool reported an error: its kind (`error.type`, few distinct values) and its text."""
-        self._error = (str(error_type), str(message))
+        self.error = (str(error_type), str(message))
 
     def forbid(self, rule: str) -> None:
         """Record that the call broke a rule, whatever it returned: for whoever checks the agent, not for the agent itself.
 
         It then counts as failed and the session as no success, so nobody learns to do it. The rule's name has few distinct values.
         """
-        self._rule = str(rule)[: names.MAX_RULE]
+        self.rule = str(rule)[: names.MAX_RULE]
 
     async def __aenter__(self) -> Self:
-        session, fleet = self._session, self._session._fleet
-        adapter = fleet.action_opens()
-        self._text = arguments_text(self.arguments)
-        told = session._recalled.take(call_id(self.tool, self._text))
-        self._recorded = session._recalled.redact_shown(self.arguments)
-        session._emit("action", {names.TOOL: self.tool, names.ARGUMENTS: self._recorded})
-        for name, value in zip(
-            (names.ADVICE, names.WITHHELD, names.CITED, names.ADAPTER), (*told, adapter), strict=True
-        ):
-            if value:
-                self._told[name] = value
-        self._started = fleet.clock.monotonic()
+        self._call = self._session.begin_call(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        session, fleet = self._session, self._session._fleet
-        data: dict[str, Any] = {
-            names.TOOL: self.tool,
-            names.ARGUMENTS: self._recorded,
-            names.DURATION: round(fleet.clock.monotonic() - self._started, 6),
-        }
         if error is not None:
-            self._error = (type(error).__name__, _message(error))
-        if self._rule:
-            self._error = names.guarded(self._rule)
-            data[names.VIOLATION] = self._rule
-        failure = None
-        if self._error is not None:
-            error_type, message = self._error
-            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, redact_fenced(message)
-            failure = failure_of(self.tool, self._recorded, error_type, data[names.ERROR_MESSAGE])
-        elif self.result is not None:
-            data[names.RESULT] = redact_fenced(self.result)
-        data |= self._told
-        news = failure is not None and session._is_news(failure)
-        session._took_place(self, failure)
-        session._emit("outcome", data, at_once=news)
-        fleet.action_closes()
+            self.error = (type(error).__name__, _message(error))
+        if self._call is not None:
+            self._session.end_call(self, self._call)
 
 
 def _message(error: BaseException) -> str:
