@@ -209,7 +209,9 @@ async def test_a_restart_recalls_the_newest_sessions_and_no_more(
     """Ten sessions a record, on two partitions in turn; one committed offset lies behind the end of the log."""
     monkeypatch.setattr("streams.training.trainer.RECALLED_SESSIONS", 30)
     recalled: list[str] = []
-    monkeypatch.setattr(Learner, "recall", lambda self, judgment, place: recalled.append(judgment.trajectory.id))
+    monkeypatch.setattr(
+        Learner, "restore", lambda self, sessions: recalled.extend(judged.judgment.trajectory.id for judged in sessions)
+    )
     judgments = world(settings, 100)
     await send(settings, judgments)
     name = topic(settings.tenants[0], "judgments")
