@@ -65,7 +65,7 @@ def run(quick: bool) -> Report:
                 name="switch of the names",
                 figure=switching,
                 unit="s",
-                note=f"waiting {RESOLVE_SECONDS:.0f} s for workers to follow, and telling agents, included; {spent:.1f} s of its CPU",
+                note=f"with {RESOLVE_SECONDS:.0f} s for workers to follow and agents to hear; {spent:.1f} s of its CPU",
             ),
             Row(
                 name="judgments under the live names",

@@ -129,7 +129,8 @@ class Run:
     def _describe(self) -> str:
         lost = sum(result.lost for result in self.results)
         return (
-            f"{len(self.met)} new failures; {self.events / self.plan.seconds:,.0f} events/s of {self.plan.agents} agents in "
+            f"{len(self.met)} new failures; {self.events / self.plan.seconds:,.0f} events/s of {self.plan.agents} "
+            f"agents in "
             f"{self.plan.processes} processes, {lost} lost, {'sustained' if self.sustained else 'NOT sustained'}"
         )
 

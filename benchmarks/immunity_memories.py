@@ -1,14 +1,15 @@
 """The memories that the fleet of `benchmarks.immunity_load` is measured with.
 
-| name | an event | before a call |
-| --- | --- | --- |
-| `fleet` | goes to the broker; pipeline, Milvus and lore topics follow | a look at the process' replica of the lore |
-| `journal` | a row of a SQLite file in WAL mode that all processes share, committed every 25 ms | a look at the failures that the process has read; it reads the new rows every `poll` seconds |
-| `mem0` | a failed call is added as a memory (`infer=False`: there is no LLM here); other events are not | a search for the three nearest memories |
+| name | an event | before a call | | --- | --- | --- | | `fleet` | goes to the broker; pipeline, Milvus and lore topics
+follow | a look at the process' replica of the lore | | `journal` | a row of a SQLite file in WAL mode that all
+processes share, committed every 25 ms | a look at the failures that the process has read; it reads the new rows every
+`poll` seconds | | `mem0` | a failed call is added as a memory (`infer=False`: there is no LLM here); other events are
+not | a search for the three nearest memories |
 
-All agents of a process share one emitter and one replica, or one connection and one poller, or one mem0: what a host of many
-agents would do. The journal redacts, judges, distils and counts nothing, and ends at the machine's edge. mem0 runs with its
-local Qdrant in memory, which one process at a time can open, and with fleetlore's static encoder as its embedder.
+All agents of a process share one emitter and one replica, or one connection and one poller, or one mem0: what a host of
+many agents would do. The journal redacts, judges, distils and counts nothing, and ends at the machine's edge. mem0 runs
+with its local Qdrant in memory, which one process at a time can open, and with fleetlore's static encoder as its
+embedder.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ def run(quick: bool, folder: Path = LOGS) -> Report:
         bar=BAR,
         unit=f"of hit@3 of supported items kept with {BAR_RATE:.0%} of the labels flipped",
         peers={},
-        note=f"{clean.hit:.3f} with the labels as they are, {noisy.hit:.3f} with {BAR_RATE:.0%} flipped; above 1, because flipped "
+        note=f"{clean.hit:.3f} with the labels as they are, {noisy.hit:.3f} with {BAR_RATE:.0%} flipped; "
+        "above 1, because flipped "
         "labels give tasks that nobody solved a second side, and so an item of which one side is true",
     )
     return Report(

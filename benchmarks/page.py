@@ -53,7 +53,8 @@ def _table(name: str, names: list[str], results: Path) -> str:
         note = f" {head['note'][:1].upper()}{head['note'][1:]}." if head["note"] else ""
         verdict = "met" if head["met"] == "yes" else "**missed**"
         parts.append(
-            f"**{head['name']}: {_figure(head)} {head['unit']}** against a bar of {shown(float(head['bar']))}: {verdict}; "
+            f"**{head['name']}: {_figure(head)} {head['unit']}** against a bar of {shown(float(head['bar']))}: "
+            f"{verdict}; "
             f"{head['ratio']}.{note}\n"
         )
         if rows:

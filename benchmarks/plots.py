@@ -1,4 +1,4 @@
-"""Draw the reports of `evaluate --json` and `backtest --curve --json`: `python -m benchmarks.plots REPORT… --out DIR`."""
+"""Draw reports of `evaluate` and `backtest --curve`: `python -m benchmarks.plots REPORT… --out DIR`."""
 
 from __future__ import annotations
 

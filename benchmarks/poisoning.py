@@ -104,7 +104,8 @@ def run(quick: bool) -> Report:
                 ),
             ),
         ),
-        note=f"two tools ({', '.join(streams.tools)}), {len(streams.lies):,} sessions of {len(AGENTS)} agents, {len(LIARS)} of "
+        note=f"two tools ({', '.join(streams.tools)}), {len(streams.lies):,} sessions of {len(AGENTS)} agents, "
+        f"{len(LIARS)} of "
         f"them lying; {seconds:.0f} s of CPU to learn what was known before",
     )
 

@@ -115,8 +115,8 @@ def card(data: bytes, episodes: int, figures: dict[str, tuple[float, float, int]
     rows = "\n".join(f"| unseen worlds, {name} | {a:.3f} | {b:.3f} | {n:,} |" for name, (a, b, n) in figures.items())
     return f"""# Base of the procedural memory
 
-A causal transformer (2 blocks, width 128, 4 heads, 0.44 M parameters, half precision) that reads a session's goal, actions
-and outcomes and foresees which step fails. It is frozen; what a fleet learns is a LoRA adapter over it.
+A causal transformer (2 blocks, width 128, 4 heads, 0.44 M parameters, half precision) that reads a session's goal,
+actions and outcomes and predicts which step fails. It is frozen; what a fleet learns is a LoRA adapter over it.
 
 | | |
 | --- | --- |
@@ -129,8 +129,8 @@ and outcomes and foresees which step fails. It is frozen; what a fleet learns is
 | --- | --- | --- | --- |
 {rows}
 
-An unseen world has other right answers under the same tools, so the base can only know how sessions go in general. It must
-not be used alone: without an adapter the risk model abstains. It has never seen a real tool.
+An unseen world has other right answers under the same tools, so the base can only know how sessions go in general.
+It must not be used alone: without an adapter the risk model abstains. It has never seen a real tool.
 """
 
 

@@ -116,7 +116,12 @@ _PLACES = (
 )
 # Secrets without a form of their own, known by what stands beside them.
 _WORDS: dict[str, tuple[str, ...]] = {
-    "API key": ('"apiKey": "{<32h>}"', "X-API-Key: {<40a>}", "curl -H 'x-api-key: {<32a>}' https://x.example", "--api-key {<24a>}"),
+    "API key": (
+        '"apiKey": "{<32h>}"',
+        "X-API-Key: {<40a>}",
+        "curl -H 'x-api-key: {<32a>}' https://x.example",
+        "--api-key {<24a>}",
+    ),
     "authorization header": ("Authorization: Token {<40h>}", "'Authorization': 'ApiKey {<44a>}'"),
     "AWS secret": ("AWS_SECRET_ACCESS_KEY={<40b>}", 'aws_secret_access_key = "{<40b>}"'),
     "Azure key": ("AccountName=x;AccountKey={<86b>}==;EndpointSuffix=core.windows.net", "SharedAccessKey={<43b>}="),
@@ -128,7 +133,11 @@ _WORDS: dict[str, tuple[str, ...]] = {
         "amqp://guest:{<12a>}@rabbit:5672//",
     ),
     "cookie": ("Cookie: sessionid={<32l>}; theme=dark", "Set-Cookie: sid={<40w>}; HttpOnly"),
-    "database password": ("PGPASSWORD={<14a>} psql -h db", "Server=db;User Id=sa;Password={<16a>};", "mysql -u root -p{<12a>} shop"),
+    "database password": (
+        "PGPASSWORD={<14a>} psql -h db",
+        "Server=db;User Id=sa;Password={<16a>};",
+        "mysql -u root -p{<12a>} shop",
+    ),
     "encryption key": ("ENCRYPTION_KEY={<44b>}", '"signing_key": "{<64h>}"'),
     "password": ("password={<12a>}", '"password": "{<16w>}"', "login --password {<12a>}", "passwd: '{<14a>}'"),
     "refresh token": ('"refresh_token": "{<60w>}"', "access_token={<48w>}&token_type=bearer"),
@@ -137,7 +146,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
         "https://hooks.slack.com/services/{T<8u>/B<8u>/<24a>}",
         "https://discord.com/api/webhooks/<18d>/{<68w>}",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,8 @@ async def main(events: int) -> None:
     for collection, rows in flow.store.collections.items():
         size = sum(len(row["body"]) + len(row.get("state", "")) + len(row["text"]) for row in rows.values()) / len(rows)
         print(
-            f"{collection}: {flow.store.written[collection] / seen:.4f} rows written an event, {size:.0f} bytes each before packing"
+            f"{collection}: {flow.store.written[collection] / seen:.4f} rows written an event, {size:.0f} bytes each "
+            f"before packing"
         )
     patterns = list(flow.store.collections["patterns"].values())
     print(f"replica: {replica_bytes(patterns):.0f} bytes of memory a pattern")

@@ -63,7 +63,8 @@ class Settings:
     )
     holdout_share: float = _setting(
         0.05,
-        "share of recalled memory items that a session is not shown, drawn at random, to measure what an item is worth; "
+        "share of recalled memory items that a session is not shown, drawn at random, to measure what an item is "
+        "worth; "
         "0 shows all",
         "[0, 1]",
     )
@@ -111,7 +112,8 @@ class Settings:
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     canary_share: float = _setting(
         0.0,
-        "share of the agents that try a new adapter version first; 0 switches this off, as fleets of less than 20 should",
+        "share of the agents that try a new adapter version first; 0 switches this off, as fleets of less than 20 "
+        "should",
         "[0, 1)",
     )
     signing_key: str = _setting("", "file of the trainer's Ed25519 private key (PEM)")

@@ -65,7 +65,7 @@ class RowRefused(FleetloreError):
 
 
 class BreakerTripped(FleetloreError):
-    """A whole stream is being refused; the worker stops before it drains into the dead letters. The text says what to do."""
+    """A whole stream is refused; the worker stops before it drains into the dead letters. The text says what to do."""
 
 
 class AdapterRefused(FleetloreError):

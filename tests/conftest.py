@@ -139,7 +139,8 @@ def _milvus(folder: Path) -> Iterator[str]:
         server.stdin.close()
 
 
-# A trainer is of the lowest priority: on a busy machine it starts late, and takes more than a second to answer a scrape.
+# A trainer is of the lowest priority: on a busy machine it starts late, and takes more than a second to answer a
+# scrape.
 PATIENCE_SECONDS = 400.0
 SCRAPE = "2s"
 
@@ -148,7 +149,7 @@ SCRAPE = "2s"
 def prometheus(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., Callable[[str], list[dict[str, Any]]]]]:
-    """Start a real Prometheus on jobs `NAME=host:port`, wait until it has scraped all of them, and get its query function."""
+    """Start a real Prometheus on jobs `NAME=host:port`; get its query function once it has scraped all of them."""
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
     with contextlib.ExitStack() as stack:

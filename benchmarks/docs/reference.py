@@ -31,8 +31,8 @@ take the addresses and the public key from the folder instead.
 METRICS_HEAD = """# Metrics
 
 Every role serves Prometheus metrics on `/metrics`, with `/livez`, `/readyz` and `/version` beside it. `make docs` makes
-this page from the catalogue in `sinks/metrics.py`. A role exports the metrics of its own work; the others stay at 0. The
-metrics `process_*` of the Prometheus client (CPU, memory, open files) come with them.
+this page from the catalogue in `sinks/metrics.py`. A role exports the metrics of its own work; the others stay at 0.
+The metrics `process_*` of the Prometheus client (CPU, memory, open files) come with them.
 """
 
 CLI_HEAD = """# Command line

@@ -1,7 +1,7 @@
 """Running what fleetlore is measured against: a script each, in a process of its own, which ends with one JSON line.
 
-Peers that allow only older versions of packages that fleetlore runs on get an environment of their own, made at their first
-use below the user's cache folder: their pins must not decide what fleetlore is measured with.
+Peers that allow only older versions of packages that fleetlore runs on get an environment of their own, made at their
+first use below the user's cache folder: their pins must not decide what fleetlore is measured with.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fleetlore.errors import ModelUnavailable, StackError
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 600.0
 
-# Quix Streams 3.28 wants pydantic < 2.14 and confluent-kafka < 2.13, mem0 wants protobuf < 7, drain3 pins cachetools. What follows the peer is what
-# our own modules need that run beside it.
+# Quix Streams 3.28 wants pydantic < 2.14 and confluent-kafka < 2.13, mem0 wants protobuf < 7, drain3 pins cachetools.
+# What follows the peer is what our own modules need that run beside it.
 OWN_ENVIRONMENTS = {
     "quixstreams": ("quixstreams==3.28.1", "orjson"),
     "drain3": ("drain3==0.9.11",),

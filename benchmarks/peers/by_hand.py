@@ -1,9 +1,10 @@
-"""The worker's roles as one would write them by hand in an afternoon, with aiokafka and pymilvus: `BROKER MILVUS`, until SIGTERM.
+"""The worker's roles as one would write them by hand in an afternoon, with aiokafka and pymilvus: `BROKER MILVUS`,
+until SIGTERM.
 
-Sessions in a dictionary, error signatures by a few regular expressions, the reward as the judge, a lesson from a failure and a
-recovery from an error that was overcome; judgments, patterns and items go to Milvus by upsert and the last two to agents as
-well. It redacts nothing, drops what is malformed, counts an event that arrives twice twice, forgets open sessions when
-it dies, and knows no second worker.
+Sessions in a dictionary, error signatures by a few regular expressions, the reward as the judge, a lesson from a
+failure and a recovery from an error that was overcome; judgments, patterns and items go to Milvus by upsert and the
+last two to agents as well. It redacts nothing, drops what is malformed, counts an event that arrives twice twice,
+forgets open sessions when it dies, and knows no second worker.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import time
 
 
 class Stopwatch:
-    """The clocks start with the first record, so that joining a group, which takes seconds and no CPU, does not count."""
+    """Clocks that start with the first record: joining a group takes seconds and no CPU, and does not count."""
 
     def __init__(self, events: int) -> None:
         self._expected = events

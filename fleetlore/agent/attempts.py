@@ -1,7 +1,9 @@
-"""Several attempts at one goal: side by side, of which the best counts, or one after another, each knowing the last one's end.
+"""Several attempts at one goal: side by side, of which the best counts, or one after another, each knowing the last
+one's end.
 
-(Memory-aware test-time scaling, ReasoningBank, section on MaTTS: parallel and sequential.) The sessions of one call form a
-group, which their first events name: so the stream can contrast attempts that differ in nothing but what the agent did.
+(Memory-aware test-time scaling, ReasoningBank, section on MaTTS: parallel and sequential.) The sessions of one call
+form a group, which their first events name: so the stream can contrast attempts that differ in nothing but what the
+agent did.
 """
 
 from __future__ import annotations
@@ -76,8 +78,8 @@ Choose = Callable[[Sequence[Attempt[Result]]], Attempt[Result]]
 def best_of(attempts: Sequence[Attempt[Result]]) -> Attempt[Result]:
     """The attempt that ended best: by outcome, reward, fewest loops, errors and calls; ties by number.
 
-    Whatever the environment said outweighs how an attempt looks; among those that are alike in that, the shortest way with
-    the fewest detours.
+    Whatever the environment said outweighs how an attempt looks; among those that are alike in that, the shortest way
+    with the fewest detours.
     """
 
     def goodness(each: Attempt[Result]) -> tuple[float, ...]:
@@ -101,8 +103,8 @@ async def parallel(
 
     Args:
         fleets: the agents that take turns; of one agent only itself.
-        attempt: works towards the goal in the session it is given, and says how it ended with `succeed` or `fail`. What it
-            raises ends its own attempt only.
+        attempt: works towards the goal in the session it is given, and says how it ended with `succeed` or `fail`. What
+            it raises ends its own attempt only.
         budget: of each attempt.
         choose: picks the best of them.
 
@@ -125,7 +127,8 @@ async def sequential(
     budget: Budget | None = None,
     choose: Choose[Result] = best_of,
 ) -> Attempts[Result]:
-    """Make attempts one after another until one succeeds, at the most `k`; `session.earlier` tells each how the last one went.
+    """Make attempts one after another until one succeeds, at the most `k`; `session.earlier` tells each how the last
+    one went.
 
     The arguments and errors are those of `parallel`.
     """
@@ -180,10 +183,11 @@ async def _make(
 
 
 def _told(session: Session, done: Attempt[Result]) -> str:
-    """Data for the next attempt's context, in the fence of all that is recalled, so that it is no evidence when it comes back."""
+    """Data for the next attempt's context, fenced like advice, so that it is no evidence when the agent repeats it."""
     reward = "" if done.reward is None else f", reward {done.reward:g}"
     lines = [
-        f"Attempt {done.number + 1} at this goal ended as {done.outcome}{reward}: {done.calls} calls, {done.errors} failed."
+        f"Attempt {done.number + 1} at this goal ended as {done.outcome}{reward}: {done.calls} calls, {done.errors} "
+        f"failed."
     ]
     failed = [moment for moment in session.moments if moment.error is not None]
     lines += [f"- step {each.number}: {clean(str(each))}" for each in failed[-MAX_FAILURES_TOLD:]]

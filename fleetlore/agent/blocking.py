@@ -6,8 +6,8 @@
                 action.result = run(query)
             session.succeed()
 
-The fleet lives on an event loop of its own, in one background thread; every call is handed over to it. It may be used from
-several threads at once.
+The fleet lives on an event loop of its own, in one background thread; every call is handed over to it. It may be used
+from several threads at once.
 """
 
 from __future__ import annotations

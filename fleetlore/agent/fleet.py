@@ -7,8 +7,8 @@
                 action.result = await run(query)
             session.succeed()
 
-Only entering a fleet waits for the broker, for `ready_seconds` at most, and nothing raises because of it: events that cannot
-be sent are dropped and counted. An agent's own exceptions pass through, recorded.
+Only entering a fleet waits for the broker, for `ready_seconds` at most, and nothing raises because of it: events that
+cannot be sent are dropped and counted. An agent's own exceptions pass through, recorded.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ class Fleet:
         tenant: whose fleet it is.
         adapters: also follow the adapters and offer `risk_model`; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
-        fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower is
-            sooner and costs more requests, which count where many agents share a small broker.
-        holdout_share: share of recalled items that is withheld at random, so that what an item is worth can be measured,
-            0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
-        ready_seconds: how long entering waits for the lore that exists; 0 does not wait. Advice is empty before it is here.
+        fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower
+            is sooner and costs more requests, which count where many agents share a small broker.
+        holdout_share: share of recalled items that is withheld at random, so that what an item is worth can be
+            measured, 0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
+        ready_seconds: how long entering waits for the lore that exists; 0 does not wait. Advice is empty before it is
+            here.
 
     Raises:
         ConfigError: a name or setting is malformed, no stack runs on `data`, or `broker` is given as well.
@@ -100,7 +101,7 @@ class Fleet:
         self._feedback = 0
 
     async def start(self) -> None:
-        """Connect and wait for the lore, as entering the context does; where it does not come in time, say so and go on."""
+        """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time."""
         if self._follows_adapters:
             # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
             self._subscriber = await asyncio.to_thread(self._new_subscriber)
@@ -134,7 +135,7 @@ class Fleet:
         await self.close()
 
     async def ready(self, timeout_seconds: float) -> bool:
-        """Wait until all lore (and with `adapters=True` the newest adapter) that exists now is here; False if time is up."""
+        """Wait until the lore (and with `adapters=True` the adapter) that exists now is here; False if time is up."""
         waits = [self.replica.caught_up(timeout_seconds)]
         if self._subscriber is not None:
             waits.append(self._subscriber.caught_up(timeout_seconds))
@@ -184,7 +185,7 @@ class Fleet:
         budget: Budget | None = None,
         choose: Choose[Result] = best_of,
     ) -> Attempts[Result]:
-        """`k` attempts at one goal at once, the best chosen: see `fleetlore.agent.attempts.parallel`, which also takes several agents."""
+        """Make `k` attempts at one goal at once and choose the best: see `fleetlore.agent.attempts.parallel`."""
         return await parallel([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
 
     async def sequential(
@@ -263,7 +264,7 @@ class Fleet:
         )
 
     def action_opens(self) -> str | None:
-        """An action of one of the sessions begins: no adapter is swapped until it ends. Returns the version it runs with."""
+        """Begin an action of a session: no adapter is swapped until it ends. Returns the version that it runs with."""
         self._open_actions += 1
         return self.adapter_version
 

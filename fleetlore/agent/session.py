@@ -169,7 +169,8 @@ class Session:
         return advice
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
-        """What the adapter in use foresees of calls (tool, arguments) that may come next. No network; some 2 ms for eight.
+        """What the adapter in use foresees of calls (tool, arguments) that may come next. No network; some 2 ms for
+        eight.
 
         None for a call that it cannot tell anything of, and for all where the fleet was opened without `adapters=True`.
         """
@@ -177,14 +178,15 @@ class Session:
         return [None] * len(calls) if risk_model is None else risk_model.outlook(list(self._made), self.goal, calls)
 
     def risk(self, tool: str, arguments: object = None) -> Risk | None:
-        """A warning where the adapter in use holds that a call will rather fail, with the failure that it looks like and what the
-        fleet says about that; None where it does not, or cannot tell.
+        """A warning where the adapter in use holds that a call will rather fail, with the failure that it looks like
+        and what the fleet says about that; None where it does not, or cannot tell.
         """
         risk_model = self._fleet.risk_model
         return None if risk_model is None else risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint)
 
     def cautions(self) -> tuple[Caution, ...]:
-        """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of advice.
+        """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of
+        advice.
 
         For whoever watches over an agent that does not ask.
         """
@@ -195,7 +197,8 @@ class Session:
         self._watchdog.spend(tokens, money)
 
     def cite(self, id: str) -> bool:
-        """Say that something the session was shown is being used; the next outcome names it. False where nothing was shown so.
+        """Say that something the session was shown is being used; the next outcome names it. False where nothing was
+        shown so.
 
         Args:
             id: as it stands in the advice's text, with or without its brackets, or an id of `Advice.ids`.
@@ -203,7 +206,7 @@ class Session:
         return self._advice_ledger.cite(id)
 
     def message(self, role: str, text: str) -> None:
-        """Record what a person or the model said between two calls. What the model cites (`[#1a2b3c4d]`) counts as used."""
+        """Record a message of a person or the model between two calls. Ids that the model cites count as used."""
         text = str(text)
         self._recent_steps.said(role, text)
         if role != "user":
@@ -219,7 +222,7 @@ class Session:
         self._end("failure", reward)
 
     def forbid(self, rule: str) -> None:
-        """Say that the session broke a rule, found out after its calls: it then counts as no success, whatever its reward."""
+        """Report a broken rule that was found after the calls: the session is then no success, whatever its reward."""
         self._rule = str(rule)[: names.MAX_RULE]
 
     def note(self, text: str) -> None:
@@ -232,7 +235,7 @@ class Session:
         return tuple(self._recent_steps.moments)
 
     def blame(self) -> RecentStep | None:
-        """Which of the agent's own actions most likely decided that the session failed; a guess, see `fleetlore.watch.credit`."""
+        """The agent's own action that most likely decided the failure; a guess, see `fleetlore.watch.credit`."""
         return blame(self.goal, self.moments)
 
     @property
@@ -257,7 +260,8 @@ class Session:
         fleet = self._fleet
         self._watchdog.saw_event(fleet.clock.monotonic())
         event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
-        # A number is only used up by an event that was accepted: a drop must not look like an event that got lost later.
+        # A number is only used up by an event that was accepted: a drop must not look like an event that got lost
+        # later.
         if fleet.emitter.emit(event, at_once=at_once):
             self._sequence += 1
 
@@ -267,7 +271,7 @@ class Session:
         return None if known is None else hint_text(known, self._fleet.clock.now(), index.recoveries(pattern))
 
     def _is_new(self, failure: Failure) -> bool:
-        """Whether the fleet, as far as is known here, never met this failure: others may be about to make the same call."""
+        """Whether no agent, as far as known here, met this failure: others may be about to make the same call."""
         known = self._fleet.replica.index.patterns
         return failure.exact not in known and failure.exact not in self._own_failures and not failure.transient
 
@@ -350,9 +354,11 @@ class Action:
         self.error = (str(error_type), str(message))
 
     def forbid(self, rule: str) -> None:
-        """Record that the call broke a rule, whatever it returned: for whoever checks the agent, not for the agent itself.
+        """Record that the call broke a rule, whatever it returned: for whoever checks the agent, not for the agent
+        itself.
 
-        It then counts as failed and the session as no success, so nobody learns to do it. The rule's name has few distinct values.
+        It then counts as failed and the session as no success, so nobody learns to do it. The rule's name has few
+        distinct values.
         """
         self.rule = str(rule)[: names.MAX_RULE]
 

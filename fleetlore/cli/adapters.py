@@ -1,4 +1,4 @@
-"""Commands that read the adapter topics: `adapters list`, `adapters show`. Higher floors add theirs to the same group."""
+"""Read the adapter topics: `adapters list`, `adapters show`. Other packages add commands to the group."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def show(
 
 
 def _lineage(listing: AdapterListing, version: str) -> list[str]:
-    """The version, what it was made of, and so on; also of one that is not kept any more, of which only the name is left."""
+    """The version and its ancestors; of one that is no longer kept only the name is left."""
     parents = {str(each.get("version")): each.get("parent") for each in listing.manifests}
     lineage = [version]
     while (parent := parents.get(lineage[-1])) is not None and str(parent) not in lineage:

@@ -1,4 +1,4 @@
-"""The typer application: its commands, wherever they live, and what becomes of an error (`fleetlore.cli.main` has the rules)."""
+"""Build the typer application: load its commands from all installed packages, and explain errors in one line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ORDER = [name for names in PANELS.values() for name in names]
 
 
 class _Commands(TyperGroup):
-    """Commands by purpose. An expected error takes one line and exits with 1; any other is a bug and keeps its traceback."""
+    """Commands by purpose. An expected error takes one line and exits with 1; any other keeps its traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))

@@ -1,12 +1,14 @@
 """The command `fleetlore`.
 
-Commands of higher floors join through the entry-point group `fleetlore.commands`, so nothing here imports upward. An entry
-point is named like the command it brings (`demo`, or `adapters.rollback` for a command of a group) and is a function
+Commands of higher floors join through the entry-point group `fleetlore.commands`, so nothing here imports upward. An
+entry point is named like the command it brings (`demo`, or `adapters.rollback` for a command of a group) and is a
+function
 
     def register(app: typer.Typer) -> None
 
-that adds it to `app` (or to `fleetlore.cli.app.group(app, "adapters")`). It is called at every start, so its module imports what is heavy (Faust, torch) inside the command.
-Where its imports fail because an extra is not installed, the command says which one when it is called.
+that adds it to `app` (or to `fleetlore.cli.app.group(app, "adapters")`). It is called at every start, so its module
+imports what is heavy (Faust, torch) inside the command. Where its imports fail because an extra is not installed, the
+command says which one when it is called.
 
 Exit codes: 0 done, 1 an error that is explained in one line, 2 wrong usage, 3 differences remain (`topics apply`), 130
 interrupted.

@@ -54,7 +54,8 @@ Timeout = Annotated[
 
 
 def connection(broker: str | None, data: Path | None, milvus: str | None = None) -> Settings:
-    """Settings for the world that the options name: `--broker`, `--milvus` over the stack in `--data` over the environment.
+    """Settings for the world that the options name: `--broker`, `--milvus` over the stack in `--data` over the
+    environment.
 
     Raises:
         ConfigError: no stack has run on the folder, or a variable is malformed.

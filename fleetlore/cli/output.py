@@ -1,8 +1,8 @@
 """What all commands print and write with.
 
-On a terminal a table is drawn by rich; elsewhere it is plain aligned text that nothing cuts, so that `grep` and `awk` see all
-of it; with `--json` it is one JSON document in ASCII. Texts that agents wrote are made safe first: an error message must not
-be able to clear somebody's screen or turn the rest of a line around.
+On a terminal a table is drawn by rich; elsewhere it is plain aligned text that nothing cuts, so that `grep` and `awk`
+see all of it; with `--json` it is one JSON document in ASCII. Texts that agents wrote are made safe first: an error
+message must not be able to clear somebody's screen or turn the rest of a line around.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def confirm(question: str) -> None:
 def ask(question: Coroutine[Any, Any, T]) -> T:
     """Run a question to the broker and return its answer.
 
-    What goes wrong is raised and told in one line; the log of the clients below, which would tell it again and again, is off.
+    What goes wrong is raised and told in one line; the log of the clients below, which would tell it again and again,
+    is off.
     """
     for name in ("aiokafka", "fleetlore"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

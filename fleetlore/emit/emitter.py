@@ -1,9 +1,9 @@
 """Takes an agent's events to the broker without the agent ever waiting for it.
 
-`emit` encodes the event and puts it into a bounded buffer; tasks in the background mask its secrets and send it. One Kafka record holds
-up to 64 events of one *partition* (stream processors pay per record), picked by murmur2 of the session id as any Kafka
-client keyed by session would, so a session stays in order and on one partition. A partition has one record batch under
-way at a time: what follows it waits, so a retry cannot overtake anything.
+`emit` encodes the event and puts it into a bounded buffer; tasks in the background mask its secrets and send it. One
+Kafka record holds up to 64 events of one *partition* (stream processors pay per record), picked by murmur2 of the
+session id as any Kafka client keyed by session would, so a session stays in order and on one partition. A partition has
+one record batch under way at a time: what follows it waits, so a retry cannot overtake anything.
 
 The broker may be unreachable at the start, die, or be slow: the buffer then fills, and once it is full `emit` refuses
 events and counts them. Delivery is at least once; an event sent twice is the same event by its id.
@@ -37,8 +37,9 @@ _HEADERS = list(BATCH_HEADERS)  # the client insists on a list
 # because the agent's own work stands still for as long as it takes to mask and pack them, some two milliseconds.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
 _BATCH_EVENTS = 8 * MAX_EVENTS
-# With so many others an event has company enough. What a batch costs the agent's process, the broker and the worker hardly depends
-# on how many events it holds, and an embedded broker looks through all the batches of a partition whenever there is a new one.
+# With so many others an event has company enough. What a batch costs the agent's process, the broker and the worker
+# hardly depends on how many events it holds, and an embedded broker looks through all the batches of a partition
+# whenever there is a new one.
 _COMPANY = 4 * MAX_EVENTS
 _REQUEST_TIMEOUT_SECONDS = 5.0
 _KNOWN_SESSIONS = 4096
@@ -76,7 +77,8 @@ class Emitter:
 
     Attributes:
         sent: events that the broker has acknowledged.
-        dropped: events that were refused because the buffer was full or they could not be encoded, or given up at `close`.
+        dropped: events that were refused because the buffer was full or they could not be encoded, or given up at
+            `close`.
     """
 
     def __init__(
@@ -120,13 +122,15 @@ class Emitter:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        """Buffer an event. Its data may be changed at once: what is sent is as it is now. Never blocks and never raises.
+        """Buffer an event. Its data may be changed at once: what is sent is as it is now. Never blocks and never
+        raises.
 
         Args:
             at_once: do not let it wait for company, as a failure that is news; it still goes after what came before it.
 
         Returns:
-            False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and counted.
+            False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and
+            counted.
         """
         if self._closed or self._waiting >= self._max_events or self._waiting_bytes >= self._max_bytes:
             self.dropped += 1
@@ -209,7 +213,8 @@ class Emitter:
     async def _deliver(self) -> Exception:
         """Connect and send until something goes wrong; say what.
 
-        Each time with a new producer: one that has lost all the addresses it knew never asks the bootstrap servers again.
+        Each time with a new producer: one that has lost all the addresses it knew never asks the bootstrap servers
+            again.
         """
         producer = make_producer(
             self._bootstrap,

@@ -1,8 +1,8 @@
 """Events as they leave the process: in JSON, secrets masked, small enough for a record.
 
-What an agent has to wait for is `encode`: it copies the event's data, so that the agent may change it at once. All else is
-done for the up to 64 events of a record at once, when it is made: one look at the bytes of their data tells which few of them are
-worth a look of their own (`mask`), and what stands before the data is joined to it (`record`).
+What an agent has to wait for is `encode`: it copies the event's data, so that the agent may change it at once. All else
+is done for the up to 64 events of a record at once, when it is made: one look at the bytes of their data tells which
+few of them are worth a look of their own (`mask`), and what stands before the data is joined to it (`record`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fleetlore.wire.records import MAX_BYTES
 
 __all__ = ["Encoded", "encode", "encode_event", "mask", "record"]
 
-#: An event on its way: the bytes it takes in a record, at the most; what stands before its number in its id, and between that and
-#: its sequence; its number, its type and its time; its data in JSON.
+# An event to be sent: most bytes that it takes in a record; its id before its number, and from there to its sequence;
+# its number, type and time; its data in JSON. A plain tuple: one is made and taken apart for every event.
 Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
 
 _LARGEST_EVENT = MAX_BYTES - 2  # the brackets of the record's array
@@ -55,7 +55,7 @@ def encode(event: Event) -> Encoded:
 
 
 def mask(events: Sequence[Encoded]) -> list[Encoded]:
-    """The events with the secrets in their data masked; longer texts of one that is too large are cut with a visible mark."""
+    """Mask secrets in the events' data; cut the longest texts of an event that is too large, with a visible mark."""
     masked = list(events)
     for index in may_hold_secret([event[-1] for event in events]):
         size, before, between, sequence, kind, time, data = masked[index]
@@ -83,7 +83,7 @@ def encode_event(event: Event) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _names(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
-    """What the events of a session have in common, the brace of the event before it included; it is made once a session."""
+    """What the events of a session share, with the brace of the event before; made once a session."""
     before = b'%b{"specversion":"1.0","id":"%b' % (_NEXT, event_id(tenant, agent, session, 0)[:-1].encode())
     names = {"source": f"/agents/{agent}", "tenant": tenant, "agent": agent, "session": session}
     between = b'",' + orjson.dumps(names)[1:-1] + b',"sequence":'

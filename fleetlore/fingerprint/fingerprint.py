@@ -4,12 +4,12 @@
     class  = H(tool, error class, template of the error)        numbers, paths, ids, urls and times masked
     exact  = H(tool, error class, template, shape of the arguments)
 
-Beside them stands the *cause*, H(tool, error class, plain words of the template without those of the call's own arguments): what
-helped against an error of one table or package helps with the next.
+Beside them stands the *cause*, H(tool, error class, plain words of the template without those of the call's own
+arguments): what helped against an error of one table or package helps with the next.
 
-Kept on purpose: names in quotes (in a database error they *are* the failure), HTTP status, errno and exit codes. The same
-code runs in the agent, for a lookup without a network, and in the stream. All of it is a pure function of its input and
-cached, because error texts repeat.
+Kept on purpose: names in quotes (in a database error they *are* the failure), HTTP status, errno and exit codes. The
+same code runs in the agent, for a lookup without a network, and in the stream. All of it is a pure function of its
+input and cached, because error texts repeat.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _EXIT = re.compile(
     r"\b(?:exit(?:ed)?(?: with)?|return(?:ed)?)(?: (?:non-zero )?(?:exit )?(?:status|code))?[ :=]+(\d+)", re.I
 )
 _TRANSIENT = re.compile(
-    r"timed? ?out|temporar(?:y|ily)|rate.?limit|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)"
+    r"timed? ?out|temporar(?:y|ily)|rate.?limit|too many requests|try again (?:later|in)|service unavailable|"
+    r"connection (?:reset|aborted)"
     r"|bad gateway|gateway time|overloaded",
     re.I,
 )
@@ -143,7 +144,7 @@ def shaped_call_id(tool: str, shape: str) -> str:
 
 
 def call_id(tool: str, arguments: object) -> str:
-    """Id of a kind of call: the tool and the shape of its arguments. Its health is the rate at which such calls fail."""
+    """Id of a kind of call: the tool and the shape of its arguments. Its health is how often such calls fail."""
     return shaped_call_id(tool, argument_shape(arguments))
 
 

@@ -4,9 +4,10 @@ repeat   the same call gave the same result again and again, other calls between
 cycle    several calls in turn with the same results: A B A B A B, A B C A B C
 retry    the same failure again and again, though the call was changed a little each time
 
-Calls are compared with their results, so that polling which gets on (the same call, another result) is no loop; and what
-returns nothing is none either, for a scratch pad repeats without being stuck. Arguments are compared whole and as they are:
-a blank more or less makes another command. Of results, what changes by itself is masked: times, durations, addresses, ids.
+Calls are compared with their results, so that polling which gets on (the same call, another result) is no loop; and
+what returns nothing is none either, for a scratch pad repeats without being stuck. Arguments are compared whole and as
+they are: a blank more or less makes another command. Of results, what changes by itself is masked: times, durations,
+addresses, ids.
 
 A loop is a pattern of the fleet too (`LoopPattern`): the stream counts which calls went round in which sessions.
 """
@@ -60,9 +61,11 @@ class LoopPattern(NamedTuple):
     """What loops of many sessions have in common; the ids are those of the `patterns` topic, 32 hex digits.
 
     Attributes:
-        tool: those of one round, joined, wherever in it the loop was looked at; one of them where they are all the same.
+        tool: those of one round, joined, wherever in it the loop was looked at; one of them where they are all the
+            same.
         template: the kind of circle, in words.
-        family: of the tools; `class_`: and the kind; `exact`: and the kinds of call (`fleetlore.fingerprint.fingerprint.call_id`).
+        family: of the tools; `class_`: and the kind; `exact`: and the kinds of call
+            (`fleetlore.fingerprint.fingerprint.call_id`).
         call: the kind of call that goes round; None where there are several.
     """
 
@@ -146,12 +149,13 @@ class Loop(NamedTuple):
         if self.kind == "repeat":
             return f"{self.tools[0]} was called {self.times} times with the same arguments and gave the same result."
         if self.kind == "retry":
-            return f"{self.tools[0]} failed {self.times} times in a row in the same way; small changes to the call do not help."
+            failed = f"{self.tools[0]} failed {self.times} times in a row in the same way"
+            return f"{failed}; small changes to the call do not help."
         return f"The calls {' → '.join(self.tools)} were gone through {self.times} times with the same results."
 
 
 class LoopDetector:
-    """Of one session; it keeps the last eight calls. What is new costs less than a microsecond: only what comes again is compared."""
+    """Detects the loops of one session in its last eight calls. Only a call that comes again is compared."""
 
     __slots__ = ("_arguments", "_calls", "_failing")
 
@@ -217,7 +221,7 @@ class LoopDetector:
 
 
 def find_loop(calls: Iterable[tuple[str, object, object, str | None]]) -> Loop | None:
-    """The loop that a session was in longest, of its calls (tool, arguments, result, error); None where there was none."""
+    """The longest loop among a session's calls (tool, arguments, result, error); None where there is none."""
     detector = LoopDetector()
     found: Counter[str] = Counter()
     loops: dict[str, Loop] = {}
@@ -261,7 +265,8 @@ def _same(one: Called, other: Called) -> bool:
 def _said_the_same(one: str, other: str) -> bool:
     if one == other:
         return bool(one) and not one.isspace()
-    # Masking a long text costs more than all the rest, so first it is asked whether they begin to differ in what is masked.
+    # Masking a long text costs more than all the rest, so first it is asked whether they begin to differ in what is
+    # masked.
     length = bisect_left(range(min(len(one), len(other))), True, key=lambda last: one[: last + 1] != other[: last + 1])
     start, end = max(0, length - _NEAR), length + _NEAR
     if not any(

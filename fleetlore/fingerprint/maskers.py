@@ -1,4 +1,4 @@
-"""What tells an instance by its looks: paths, files, hosts, addresses, ids, times, numbers. See `fleetlore.fingerprint.template`."""
+"""Mask what looks like an instance: paths, files, hosts, addresses, ids, times, numbers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Callable
 
 MASK = "<*>"
 
-# Each rule: what the text (in lower case) contains one of, if it can match at all; the pattern; what comes instead. Looking for
-# a word first costs a hundredth of a search that finds nothing.
+# Each rule: what the text (in lower case) contains one of, if it can match at all; the pattern; what comes instead.
+# Looking for a word first costs a hundredth of a search that finds nothing.
 Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], str]"]
 
 _EXTENSIONS = (
-    "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|rb|php|go|rs|java|"
-    "class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|docx?|pdf|png|jpe?g|gif|svg|zip|"
-    "tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|tmp|bak|dump|lua|scala|swift|proto|gradle|service|"
-    "cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|"
-    "safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|pptx?|od[ts]|rtf|epub|tex|bib"
+    "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|"
+    "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|"
+    "docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|tmp|"
+    "bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|"
+    "mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|"
+    "pptx?|od[ts]|rtf|epub|tex|bib"
 )
 _TOP_LEVEL = "com|org|net|io|edu|gov|local|localdomain|internal|example|lan|corp|cloud|invalid|intranet"
 _DIGITS = tuple("0123456789")
 _ID_PREFIX = re.compile(
-    r"(?:req|request|org|usr|user|cus|sub|txn?|run|job|task|msg|call|thread|sess|session|trace|span|id|tok|ch|pi|evt|file|asst|"
+    r"(?:req|request|org|usr|user|cus|sub|txn?|run|job|task|msg|call|thread|sess|session|trace|span|id|tok|ch|pi|evt|"
+    r"file|asst|"
     r"chatcmpl|batch|ord|order|inv|acct|proj|i|ami|vol|sg|subnet|vpc)[_-](?=\w*\d)[\w-]{5,}"
 )
 _ID = re.compile(
@@ -86,7 +88,8 @@ LOOKS: tuple[Rule, ...] = (
     (
         (".",),
         re.compile(
-            rf"(?<![\w<*./])(?<!fatal error: )(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.(?:{_EXTENSIONS})(?::\d+)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"
+            rf"(?<![\w<*./])(?<!fatal error: "
+            rf")(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.(?:{_EXTENSIONS})(?::\d+)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"
         ),
         MASK,
     ),
@@ -95,7 +98,8 @@ LOOKS: tuple[Rule, ...] = (
     (
         _DIGITS,
         re.compile(
-            r"(?<![\w.])-?\d+(?:[.,]\d+)*(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|minutes?|"
+            r"(?<![\w.])-?\d+(?:[.,]\d+)*(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|"
+            r"minutes?|"
             r"hours?|days?|tokens|%)\b)?(?!\w)"
         ),
         _number,

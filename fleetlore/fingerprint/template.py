@@ -1,13 +1,13 @@
 """The template of an error text: its head line with what differs from one instance to the next masked as `<*>`.
 
-Two texts shall have one template where one piece of advice would serve both. So instances are masked: paths, files, hosts,
-users, branches, ids, addresses, times, sizes, values; by what they look like, or else by where they stand (`pathspec '…'`,
-`…: No such file or directory`). What the advice would name is kept: commands, packages, modules, functions, options, tables,
-columns, keys; and so are codes: HTTP status, errno, exit code, the code of an error. The rules are in `fleetlore.fingerprint.template_rules` and
-`fleetlore.fingerprint.maskers`.
+Two texts shall have one template where one piece of advice would serve both. So instances are masked: paths, files,
+hosts, users, branches, ids, addresses, times, sizes, values; by what they look like, or else by where they stand
+(`pathspec '…'`, `…: No such file or directory`). What the advice would name is kept: commands, packages, modules,
+functions, options, tables, columns, keys; and so are codes: HTTP status, errno, exit code, the code of an error. The
+rules are in `fleetlore.fingerprint.template_rules` and `fleetlore.fingerprint.maskers`.
 
-Everything is masked alike, because the same place holds a number here and a word there: `got 3`, `got []`; `host 10.0.0.7`,
-`host build-7`. Measured against labels by `python -m benchmarks patterns`.
+Everything is masked alike, because the same place holds a number here and a word there: `got 3`, `got []`; `host
+10.0.0.7`, `host build-7`. Measured against labels by `python -m benchmarks patterns`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _FRAME = 'File "'
 _NAMED_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration)\b(?:$|:)")
 
 _ANY_QUOTED = re.compile(rf"(?<!\w){QUOTED}(?!\w)")
-# What may be a name that the advice would give: a word with what holds names together, a few words in lower case, a command.
+# What may be a name that the advice would give: a word with what holds names together, a few words in lower case, a
+# command.
 _NAME = re.compile(r"[A-Za-z_$@-][\w$@.:+#/-]{0,63}(?:\(\))?|[A-Za-z]+(?: [a-z]+){1,5}|[\w.-]+(?: --?[\w-]+){1,2}")
 # A kind of thing of which there are many: what is quoted behind it is an instance.
 _INSTANCES = frozenset(

@@ -1,4 +1,4 @@
-"""What tells an instance by where it stands in an error text, and what in one says nothing. See `fleetlore.fingerprint.template`."""
+"""Mask what stands where an instance stands in an error text, and drop what says nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ NOISE: tuple[Rule, ...] = (
     (
         ("=",),
         re.compile(
-            r"\b((?:user|username|host|hostname|ip|addr|peer|client|id|pid|\w+_id|session|trace|span|account|email|node|pod|queue|job|task|"
+            r"\b((?:user|username|host|hostname|ip|addr|peer|client|id|pid|\w+_id|session|trace|span|account|email|"
+            r"node|pod|queue|job|task|"
             r"worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+",
             re.I,
         ),
@@ -79,7 +80,8 @@ NOISE: tuple[Rule, ...] = (
     (
         ("{",),
         re.compile(
-            r"(?<=[{\s,])(['\"](?:message|msg|error|details?|reason|description)['\"]\s*[:=]\s*)(['\"])(.*?)(?<!\\)\2(?=\s*[,}\]])",
+            r"(?<=[{\s,])(['\"](?:message|msg|error|details?|reason|description)['\"]\s*[:=]\s*)"
+            r"(['\"])(.*?)(?<!\\)\2(?=\s*[,}\]])",
             re.I,
         ),
         _said,
@@ -88,7 +90,8 @@ NOISE: tuple[Rule, ...] = (
     (
         (". ", "; ", ": "),
         re.compile(
-            r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|use|consider|visit|note|refer|"
+            r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|use|"
+            r"consider|visit|note|refer|"
             r"more details|you (?:can|may|should|must|need)|is the|are you|contact) .*",
             re.I,
         ),
@@ -127,7 +130,8 @@ PLACES: tuple[Rule, ...] = (
     (
         _SYSTEM,
         re.compile(
-            rf"(?<=[\s:])(?<!fatal error: )(?:{QUOTED}|[^\s:,'\"`‘]+)(?=: {SYSTEM_SAYS}\b(?! shared))(?<!cannot open)(?<!error)",
+            rf"(?<=[\s:])(?<!fatal error: )(?:{QUOTED}|[^\s:,'\"`‘]+)(?=: {SYSTEM_SAYS}\b(?! shared))(?<!cannot "
+            rf"open)(?<!error)",
             re.I,
         ),
         MASK,
@@ -136,7 +140,8 @@ PLACES: tuple[Rule, ...] = (
     (
         ("o such ",),
         re.compile(
-            r"(no such (?:container|image|volume|network|object|user|group|service|task|host|device|process|instance): )\S+",
+            r"(no such (?:container|image|volume|network|object|user|group|service|task|host|device|process|instance): "
+            r")\S+",
             re.I,
         ),
         rf"\1{MASK}",
@@ -146,7 +151,8 @@ PLACES: tuple[Rule, ...] = (
         tuple(sorted(_NAMED_BARE)),
         re.compile(
             rf"\b((?:{'|'.join(sorted(_NAMED_BARE))}) )(?!(?:is|was|has|does|not|name|and|or|id)\b)[\w./:@-]+"
-            r"(?= (?:not found|does not exist|doesn't exist|already exists|has no|is not|was not|is in|is already|in |cannot|could not))",
+            r"(?= (?:not found|does not exist|doesn't exist|already exists|has no|is not|was not|is in|is already|in |"
+            r"cannot|could not))",
             re.I,
         ),
         rf"\1{MASK}",
@@ -165,7 +171,8 @@ PLACES: tuple[Rule, ...] = (
     ((" is not ",), re.compile(rf"{QUOTED}(?= is not (?:a valid|one of|in |an? ))"), MASK),
     (("resolve host",), re.compile(r"(resolve host(?:name)?:? )[\w.-]+", re.I), rf"\1{MASK}"),
     (("to host ",), re.compile(r"(to host )[\w.-]+", re.I), rf"\1{MASK}"),
-    # What was expected and what came instead; what could not be converted; where a parser stopped; what was searched for.
+    # What was expected and what came instead; what could not be converted; where a parser stopped; what was searched
+    # for.
     (
         ("expected",),
         re.compile(r"(\bexpected:?) .+?(,? (?:but )?(?:got|received|found|was|actual)\b:?) .+", re.I),
@@ -187,7 +194,8 @@ PLACES: tuple[Rule, ...] = (
         re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))", re.I),
         rf"\1{MASK}",
     ),
-    # Words of single tools. curl's own code says what its words say in several ways; but 22 stands for every HTTP status.
+    # Words of single tools. curl's own code says what its words say in several ways; but 22 stands for every HTTP
+    # status.
     (("curl: (",), re.compile(r"(curl: \()(\d+\)) (?!The requested URL).*"), r"\1code \2"),
     ((" -> ",), re.compile(r"\S+\s+-> +\S+"), MASK),
     (("conflict (",), re.compile(r"(?<=\bin )\S+?(?=\.? )|(?<=\bversion )\S+(?= of )", re.I), MASK),

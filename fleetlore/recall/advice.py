@@ -261,8 +261,8 @@ def _is_usual(loop: Pattern, health: Pattern | None) -> bool:
 def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], transient: tuple[Pattern, ...]) -> tuple[int, int]:
     """Failures for a lasting reason and calls, both without transient errors.
 
-    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all. Until
-    then the pattern speaks for itself.
+    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all.
+    Until then the pattern speaks for itself.
     """
     met = sum(pattern.failures for pattern in patterns)
     if health is None or health.calls < met:

@@ -1,7 +1,7 @@
 """Secrets that have a form of their own: a vendor's prefix, a PEM block, a token of three parts. One table.
 
-The forms are what vendors document and what scanners of repositories look for; `python -m benchmarks redaction` measures
-them on planted secrets. To add one, write its row and an example in `tests/fleetlore/test_redaction.py`.
+The forms are what vendors document and what scanners of repositories look for; `python -m benchmarks redaction`
+measures them on planted secrets. To add one, write its row and an example in `tests/fleetlore/test_redaction.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Form(NamedTuple):
 
     Attributes:
         kind: the name in the mask.
-        needles: substrings, separated by `|`; one of them is in every text that the pattern matches. Their last four characters
-            are what many texts are searched for at once, so these should be rare.
+        needles: substrings, separated by `|`; one of them is in every text that the pattern matches. Their last four
+            characters are what many texts are searched for at once, so these should be rare.
         pattern: a regular expression; its group `secret`, or else the whole match, is masked.
     """
 
@@ -27,7 +27,8 @@ class Form(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Forms that share a first look: most texts lack `contains`, and looking for it is ten times cheaper than for all needles.
+    """Forms that share a first look: most texts lack `contains`, and looking for it is ten times cheaper than for all
+    needles.
 
     Attributes:
         shape: a second look, a regular expression that is in every text that one of the forms matches.
@@ -226,7 +227,8 @@ FORMS: tuple[Group, ...] = (
             Form(
                 "kubernetes_secret",
                 "Secret",
-                r"\bkind: {1,4}[\\x22']?Secret\b(?s:.{0,500}?)\bdata:(?P<secret>(?:\s+[\w.-]+: *[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+)",
+                r"\bkind: {1,4}[\\x22']?Secret\b(?s:.{0,500}?)\bdata:(?P<secret>(?:\s+[\w.-]+: "
+                r"*[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+)",
             ),
         ),
     ),
@@ -249,12 +251,14 @@ FORMS: tuple[Group, ...] = (
             Form(
                 "basic_auth",
                 "curl",
-                r"\bcurl\b[^\n|;]{0,500}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,128})",
+                r"\bcurl\b[^\n|;]{0,500}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:(?P<secret>(?!\[redacted:|\$|"
+                r"//)[^\s\"']{1,128})",
             ),
             Form(
                 "password",
                 "mysql",
-                r"\bmysql\w*\b[^\n|;]{0,500}?\s-p(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|rune\b)[^\s\"']{3,128})",
+                r"\bmysql\w*\b[^\n|;]{0,500}?\s-p(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|"
+                r"rune\b)[^\s\"']{3,128})",
             ),
         ),
     ),

@@ -1,9 +1,10 @@
 """Which of many texts contain one of a few dozen short strings, found in one pass over the bytes of all of them.
 
-A `needle in text` for each of fifty needles costs about 15 ns a byte; this costs 2, because the pass is numpy's. The idea is
-Teddy's (Hyperscan, Wang et al., NSDI 2019), on pairs of bytes: a table says for each pair in which needles it can be the
-first or the second half of the last four bytes, eight buckets of needles at a time, and a needle can only be where a first
-half is followed by a second half of its bucket. The few places so found are compared with the needles themselves.
+A `needle in text` for each of fifty needles costs about 15 ns a byte; this costs 2, because the pass is numpy's. The
+idea is Teddy's (Hyperscan, Wang et al., NSDI 2019), on pairs of bytes: a table says for each pair in which needles it
+can be the first or the second half of the last four bytes, eight buckets of needles at a time, and a needle can only be
+where a first half is followed by a second half of its bucket. The few places so found are compared with the needles
+themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _BUCKETS = 8
 _BLOCK_BYTES = (
     32 * 1024
 )  # what numpy makes of a block on the way, twelve times its size, stays in the processor's cache
-# Four bytes as a little-endian number: without the bit that tells upper from lower case, which mixes up others too; its first three.
+# Four bytes as a little-endian number: without the bit that tells upper from lower case, which mixes up others too; its
+# first three.
 _WITHOUT_CASE, _THREE = 0xDFDFDFDF, 0xDFDFDF
 _SECOND = np.uint16(_BUCKETS)
 
@@ -42,7 +44,8 @@ class Needles:
         folded_endings = _by_ending(needle.lower() for needle in folded)
         places = [[bytes([byte]) for byte in gram] for gram in sorted(exact_endings)]
         places += [[bytes([byte, *bytes([byte]).swapcase()]) for byte in gram] for gram in sorted(folded_endings)]
-        # Low byte: buckets in which the pair can be the first half; high byte: the second. Indexed as little-endian pairs.
+        # Low byte: buckets in which the pair can be the first half; high byte: the second. Indexed as little-endian
+        # pairs.
         halves = np.zeros((256, 256), np.uint16)
         for number, place in enumerate(sorted(places, key=len)):
             if len(place) < 3:
@@ -60,7 +63,7 @@ class Needles:
                 self._ending.setdefault(ending.lower(), []).extend((needle, folds) for needle in needles)
 
     def find(self, texts: Sequence[bytes]) -> dict[int, set[bytes]]:
-        """By index, ascending, the needles that a text contains (the folded ones in lower case); without texts that have none."""
+        """Needles of each text by its index, ascending; folded ones in lower case. Texts without are left out."""
         joined = b"\n".join(texts) + b"\n"  # a needle of three bytes is looked for with the one behind it
         found: dict[int, set[bytes]] = {}
         ends: list[int] = []

@@ -1,31 +1,28 @@
-"""Masks secrets before an event leaves the process.
+"""Mask secrets before an event leaves the process.
 
-A mask names the kind, `[redacted:github_token]`, so that a reader of a failure still learns *that* a token was there.
+A mask names the kind, `[redacted:github_token]`, so a reader of a failure still learns *that* a token was there.
 Two families of rules:
 
 - tokens with a form of their own (a vendor's prefix, a PEM block, a JWT): `fleetlore.redact.detectors`;
-- values that are secret because of their name (`password=`, `"api_key": "..."`, `--token x`).
+- values that are secret because of their name: `fleetlore.redact.named_values`.
 
-The second family must not eat ordinary error text ("Unexpected token: <", "/etc/passwd: Permission denied"), because
-failure patterns are mined from that text: a value is masked only if it can be a secret (`_is_secret`).
-
-Most texts hold no secret. Each rule therefore names substrings, its needles, without which it cannot match, and texts that
-repeat are answered from a cache. One pass over the JSON of many events tells which needles each of them has; where none of
-these goes on as its rule asks (`may_hold_secret`), the parts of the event need no look at all.
+Most texts hold no secret. Each rule therefore names substrings, its needles, without which it cannot match, and texts
+that repeat are answered from a cache. One pass over the JSON of many events tells which needles each of them has; where
+none of these goes on as its rule asks (`may_hold_secret`), the parts of the event need no look at all.
 """
 
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from fleetlore.redact.detectors import FORMS
+from fleetlore.redact.named_values import FOLDER, KEYS, NAMED, PASSWORDS, Replace, Rule, form_rule, is_secret, mask_of
 from fleetlore.redact.prefilter import Needles
 
 __all__ = ["KINDS", "may_hold_secret", "redact", "redact_value", "suspects"]
@@ -34,162 +31,17 @@ _CACHED_CHARS = 2048  # longer texts hardly ever repeat, and a cache of them wou
 _MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would end as RecursionError in the agent
 _MAX_INT = 2**64  # the JSON encoder refuses larger integers
 
-Replace = Callable[[re.Match[str]], str]
-
-
-class _Rule(NamedTuple):
-    kind: str
-    needles: tuple[str, ...]  # one of them is in every (for a word: folded) text that the rule matches; their last four
-    # characters are what many texts are searched for at once, so these should be rare
-    pattern: re.Pattern[str]
-    replace: Replace
-    # Without a match of this in a folded text there is none; found several times faster.
-    named: re.Pattern[str] | None = None
-
-
-def _mask(kind: str) -> str:
-    return f"[redacted:{kind}]"
-
-
-def _form(kind: str, needles: str, pattern: str, *, folded: bool = False) -> _Rule:
-    """A secret with a form of its own: the group `secret`, or else the whole match, becomes the mask."""
-    compiled = re.compile(pattern, re.IGNORECASE if folded else 0)
-    mask = _mask(kind)
-    if "secret" not in compiled.groupindex:
-        return _Rule(kind, tuple(needles.split("|")), compiled, lambda _: mask)
-
-    def replace(match: re.Match[str]) -> str:
-        start, end = match.span("secret")
-        text, origin = match[0], match.start()
-        return text[: start - origin] + mask + text[end - origin :]
-
-    return _Rule(kind, tuple(needles.split("|")), compiled, replace)
-
-
-# --- values that are secret because of their name ---
-
-_PASSWORDS = r"passwords?|passwd|passphrase|passcode|pwd"
-_AUTH = "(?<![a-z])_?auth"
-_KEYS = (
-    r"secret|token|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key|encryption[_-]?key|signing[_-]?key"
-    rf"|auth[_-]?key|license[_-]?key|x-amz-signature|credentials?|creds|{_AUTH}"
-)
-_VALUE = (
-    r"""(?:"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
-    r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&]))+))"""
-)
-# What stands in a secret's place in documentation, code and error texts.
-_FILLERS = (
-    "none null nil true false undefined unset empty required missing invalid incorrect wrong expired denied optional "
-    "str string bytes text int bool object any password passwd secret token key value rejected failed mismatch unknown "
-    "default prompt ask file env vault hidden masked"
-)
-_NOT_SECRET = frozenset(_FILLERS.split())
-_PLACEHOLDER = re.compile(
-    r"\$\{|\$\(|\{\{|%[(s]|\[redacted:|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|(?:[~.]*/[\w.-]+){2,}/?\Z"
-)
-_CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]|(?:os|env|process|self|cfg|config|settings|args|request|ctx)\.|<")
-_FOLDER = re.compile(r"[~/]|[A-Za-z]:")
-
-
-def _is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
-    """Whether a value found under a secret's name can be a secret.
-
-    A password may be any word; a token or key has the look of one: eight characters, no blank, a digit or mixed case.
-
-    Args:
-        bare: it is not quoted, so it may be code.
-        prose: it is a bare word after a colon with more words behind it: as likely a sentence as a password.
-    """
-    if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
-        return False
-    if bare and (_CODE.match(value) or value.startswith("-")):
-        return False
-    has_digit = any(map(str.isdigit, value))
-    if password:
-        return not prose or has_digit or not value.rstrip(".!").isalpha()
-    mixed = not (value.islower() or value.isupper() or value.istitle())
-    return len(value) >= 8 and " " not in value and (has_digit or (mixed and len(value) >= 16))
-
-
-def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tuple[_Rule, _Rule]:
-    """A secret called by one of `names`: `name=value` in all its notations, and `--name value`."""
-    mask = _mask(kind)
-
-    def replace(match: re.Match[str]) -> str:
-        form = "bare"
-        for form in ("double", "single", "escaped", "bare"):
-            if match[form] is not None:
-                break
-        value = match[form]
-        bare = form == "bare"
-        prose = bare and ":" in match["sign"] and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
-        if match["name"].lower() == "pwd" and _FOLDER.match(value):
-            return match[0]  # the shell's working directory
-        if not _is_secret(value, password=password, bare=bare, prose=prose):
-            return match[0]
-        start, end = match.span(form)
-        return match[0][: start - match.start()] + mask + match[0][end - match.start() :]
-
-    # Not after a slash or dot: `/etc/passwd: Permission denied` is the commonest error text of all.
-    sign = r"""\\*["']?(?:\s{1,4}value)?\s{0,4}(?P<sign>=>|[:=])\s{0,4}"""
-    assignment = re.compile(rf"(?<![/\\.])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
-    option = re.compile(rf"--(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign> +)(?!-){_VALUE}", re.IGNORECASE)
-    # With a letter at the start of each name a search skips, more than twice as fast, what none of them begins with.
-    named = re.compile(rf"(?:{names.replace(_AUTH, 'auth')}){sign}")
-    words = tuple(needles.split("|"))
-    return (
-        _Rule(kind, words, assignment, replace, named),
-        _Rule(kind, words, option, replace),
-    )
-
-
-def _basic_credentials(rule: _Rule) -> _Rule:
-    """`Basic dXNlcjpwYXNz` only where the word decodes to `user:password`: "basic authentication" is harmless."""
-
-    def replace(match: re.Match[str]) -> str:
-        try:
-            decoded = b64decode(match["secret"], validate=True)
-        except ValueError:  # no base64; or a letter that is one only to a pattern that ignores case, as a long s
-            return match[0]
-        return rule.replace(match) if b":" in decoded else match[0]
-
-    return rule._replace(replace=replace)
-
-
 # Secrets with a form of their own, by what a text must contain, and the shape of it, before its needles are looked for.
-_FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[_Rule, ...]], ...] = tuple(
-    (group.contains, re.compile(group.shape) if group.shape else None, tuple(_form(*form) for form in group.forms))
+_FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = tuple(
+    (group.contains, re.compile(group.shape) if group.shape else None, tuple(form_rule(*form) for form in group.forms))
     for group in FORMS
 )
 
-# Secrets known by a word before them, in any case. They come last: a token with a form of its own is named by its vendor.
-_NAMED: tuple[_Rule, ...] = (
-    _form("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[\w.~+/-]*[\d._~+/])[\w.~+/-]{12,}=*)", folded=True),
-    _basic_credentials(_form("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})", folded=True)),
-    _form(
-        "cookie",
-        "cookie",
-        r"\bcookie[\"']?: ?[\"']?[\w.-]{1,64}=(?P<secret>(?!\[redacted:)[^\r\n\"']{8,})",
-        folded=True,
-    ),
-    _form(
-        "auth_header",
-        "authoriza",
-        r"\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:[a-z][a-z-]{2,20}\s+)?"
-        r"(?P<secret>(?=[\w.~+/=:-]*\d)(?!\[redacted:)[\w.~+/=:-]{12,})",
-        folded=True,
-    ),
-    *_named("aws_secret_key", "key", r"secret[_-]?access[_-]?key"),
-    *_named("azure_key", "key", r"account[_-]?key|shared[_-]?access[_-]?key"),
-    *_named("password", "pass|pwd", _PASSWORDS, password=True),
-    *_named("secret", "secret|token|key|signat|cred|auth", _KEYS),
-)
-# Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do not.
-# The second pattern is for a text with `--`: there a blank behind the word is enough (`--token x`).
+# Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do
+# not. The second pattern is for a text with `--`: there a blank behind the word is enough (`--token x`).
 _SIGN = r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*(?:value)?(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*[:=]"""
-# Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` opened an event: 1 in 700 did, for 0.2 µs an
-# event. (An i may be one without a dot, or what is left of a capital one with it.)
+# Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` opened an event: 1 in 700 did, for
+# 0.2 µs an event. (An i may be one without a dot, or what is left of a capital one with it.)
 _KEY = "(?:api[_ -]?|(?:access|secret|private|encryption|signing|auth|license|account)[_-]?)".replace(
     "i", "[i\u0131]\u0307?"
 )
@@ -213,8 +65,9 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("basic", "basic", _BLANK + _BASE64),
     )
 }
-# What the patterns above find contains one of these, and which word that is; the short ones with what can follow, because a
-# `key` is in a `keyboard`, and "initial" ends as `credential` does. White space beyond ASCII begins with one of the last four bytes.
+# What the patterns above find contains one of these, and which word that is; the short ones with what can follow,
+# because a `key` is in a `keyboard`, and "initial" ends as `credential` does. White space beyond ASCII begins with one
+# of the last four bytes.
 _AFTER_NAME = b"\\\"':= \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
 _MENTIONS: dict[bytes, str] = {
     **{word.encode(): word for word in ("token", "secret", "signat", "cookie", "authoriza", "bearer", "basic")},
@@ -241,7 +94,7 @@ _SCANNED_CHARS = (
 )
 
 #: Every kind that a mask can name.
-KINDS: frozenset[str] = frozenset(rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *_NAMED))
+KINDS: frozenset[str] = frozenset(rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *NAMED))
 
 
 def suspects(texts: Sequence[str]) -> list[int]:
@@ -253,8 +106,8 @@ def suspects(texts: Sequence[str]) -> list[int]:
 def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
     """Indices, ascending, of the JSON texts of which `redact_value` might change what they were made from: one in 320.
 
-    They have to be as `orjson` writes them, where all that need not be escaped stands for itself: no needle and no gate looks
-    for a character that JSON escapes, so what opens it for a part opens it for the whole.
+    They have to be as `orjson` writes them, where all that need not be escaped stands for itself: no needle and no gate
+    looks for a character that JSON escapes, so what opens it for a part opens it for the whole.
     """
     return [index for index, needles in _NEEDLES.find(jsons).items() if _is_open(jsons[index].decode(), needles)]
 
@@ -294,7 +147,7 @@ def _redact(text: str) -> str:
     if called:
         # A pattern that ignores case takes an i without a dot, or with one as a capital, for an i; folding does not.
         plain = "\u0131" not in folded and "i\u0307" not in folded
-        for rule in _NAMED:
+        for rule in NAMED:
             if called.isdisjoint(rule.needles):
                 continue
             if plain and rule.named:
@@ -308,9 +161,11 @@ def _redact(text: str) -> str:
 def _sub_named(
     pattern: re.Pattern[str], replace: Replace, named: re.Pattern[str], text: str, folded: str
 ) -> tuple[str, str]:
-    """`pattern.sub` tried only where a name begins, for `folded` is `text` character by character; and the new text folded.
+    """`pattern.sub` tried only where a name begins, for `folded` is `text` character by character; and the new text
+    folded.
 
-    The pattern ignores case and tries fifteen names at each character, 0.3 ms for a kilobyte; `named` finds them several times faster.
+    The pattern ignores case and tries fifteen names at each character, 0.3 ms for a kilobyte; `named` finds them
+    several times faster.
     """
     parts: list[str] = []
     copied = start = 0
@@ -329,7 +184,7 @@ def _sub_named(
 
 
 def _fold(text: str) -> str:
-    """In lower case, as the patterns that ignore case see it: they take a long s for an s, and a Kelvin sign for a k."""
+    """Fold case as `re.IGNORECASE` does: it takes a long s for an s, and a Kelvin sign for a k."""
     return text.lower().replace("\u017f", "s")
 
 
@@ -341,8 +196,8 @@ def _called(folded: str, words: Iterable[str]) -> set[str]:
 
 _redact_cached = lru_cache(maxsize=8192)(_redact)
 
-_PASSWORD_KEY = re.compile(rf"(?:{_PASSWORDS})\Z")
-_SECRET_KEY = re.compile(rf"(?:{_KEYS}|account[_-]?key|authorization|cookie)\Z")
+_PASSWORD_KEY = re.compile(rf"(?:{PASSWORDS})\Z")
+_SECRET_KEY = re.compile(rf"(?:{KEYS}|account[_-]?key|authorization|cookie)\Z")
 
 
 @lru_cache(maxsize=4096)
@@ -391,10 +246,10 @@ def _redact_other(value: Any, _depth: int) -> Any:
 
 def _under_secret_name(name: str, kind: str, value: Any) -> Any:
     if kind == "password" and type(value) is int:
-        return _mask(kind)
-    if type(value) is not str or "[redacted:" in value or (name.lower() == "pwd" and _FOLDER.match(value)):
+        return mask_of(kind)
+    if type(value) is not str or "[redacted:" in value or (name.lower() == "pwd" and FOLDER.match(value)):
         return value
-    return _mask(kind) if _is_secret(value, password=kind == "password") else value
+    return mask_of(kind) if is_secret(value, password=kind == "password") else value
 
 
 def _text(value: Any) -> str:

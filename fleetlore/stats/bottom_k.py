@@ -164,7 +164,7 @@ class CountSample(BottomK[SessionCounts]):
 
     @property
     def warned(self) -> tuple[int, int]:
-        """Sessions that made a call they were warned of and whose end is known, and those in which the warning was right."""
+        """Sessions with a known end that made a call they were warned of, and those where the warning was right."""
         right = sum(seen.failures > 0 or seen.failed for seen in self.kept.values())
         known = sum(seen.failures > 0 or seen.ended > 0 for seen in self.kept.values())
         return round(known * self.scale), round(right * self.scale)

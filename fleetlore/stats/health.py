@@ -1,6 +1,8 @@
-"""How often calls fail: by tool, kind of error, agent or tenant, over all time or a window, and whether that is changing.
+"""How often calls fail: by tool, kind of error, agent or tenant, over all time or a window, and whether that is
+changing.
 
-The figures are those of the health rows (`fleetlore.wire.lore.Pattern`), which every agent has: nothing is asked of anybody.
+The figures are those of the health rows (`fleetlore.wire.lore.Pattern`), which every agent has: nothing is asked of
+anybody.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How often a tool (or the calls of an agent, or of all) fails, with the 95 % interval of that rate (`low`..`high`).
+    """How often a tool (or the calls of an agent, or of all) fails, with the 95 % interval of that rate
+    (`low`..`high`).
 
     Attributes:
         tool: or what else the calls are grouped by.
@@ -141,7 +144,8 @@ def _of(name: str, tools: Sequence[Pattern], families: Sequence[Pattern], window
 def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int) -> Health:
     (calls, _), (old_calls, _) = _figures([tool], window, newest)
     (_, failures), (_, old_failures) = _figures([family], window, newest)
-    # Both are estimates once there are many sessions, and of two samples one may hold more failures than the other calls.
+    # Both are estimates once there are many sessions, and of two samples one may hold more failures than the other
+    # calls.
     now, before = (calls, min(failures, calls)), (old_calls, min(old_failures, old_calls))
     name = f"{family.tool}: {family.error_class}"
     return _health(name, now, before, (), family.sessions, family.agents, family.last_seen)

@@ -1,8 +1,8 @@
 """What was seen in each of the last hours or days, counted without ever counting twice.
 
-A period keeps a sample of the sessions that first saw the thing in it (`fleetlore.stats.bottom_k`), so merging a session's cumulative
-figures in commutes and can be repeated. Only the newest periods are kept: whether one of them is depends on the set of periods
-alone, and never on the order in which they came.
+A period keeps a sample of the sessions that first saw the thing in it (`fleetlore.stats.bottom_k`), so merging a
+session's cumulative figures in commutes and can be repeated. Only the newest periods are kept: whether one of them is
+depends on the set of periods alone, and never on the order in which they came.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ RANK, ALPHA = 8, 16
 
 
 def random_weights(seed: int, size: float = 0.2, rank: int = RANK) -> bytes:
-    """An adapter that changes the network without knowing anything. From a rank of 57 on it is too large for a record."""
+    """An adapter with random weights. From a rank of 57 on it is too large for a record."""
     noise = torch.Generator().manual_seed(seed)
     shapes = adapter_shapes(rank)
     return bytes(

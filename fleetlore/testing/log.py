@@ -1,7 +1,7 @@
 """An in-memory log with the parts of a Kafka broker that fleetlore relies on.
 
-Topics with partitions, records with headers, offsets that a group commits, end offsets and a view of what compaction would
-leave. The suite in `tests/contract` holds it to the same behaviour as a real broker.
+Topics with partitions, records with headers, offsets that a group commits, end offsets and a view of what compaction
+would leave. The suite in `tests/contract` holds it to the same behaviour as a real broker.
 """
 
 from __future__ import annotations

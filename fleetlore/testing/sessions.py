@@ -70,7 +70,7 @@ def trajectory(*steps: Step, **fields: Any) -> Trajectory:
 def judgment(
     *steps: Step, label: Label = "success", probability: float | None = None, source: Source = "reward", **fields: Any
 ) -> Judgment:
-    """A session and what is said of it, for sure unless a `probability` is given; `fields` are those of `Trajectory`."""
+    """A session with its verdict, which is sure unless a `probability` is given; `fields` are those of `Trajectory`."""
     return Judgment(trajectory=trajectory(*steps, **fields), verdict=verdict(label, probability, source))
 
 

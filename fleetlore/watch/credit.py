@@ -1,15 +1,17 @@
-"""Local credit: which earlier action made this failure? Told from the episodic buffer by the flow of values, without a model.
+"""Local credit: which earlier action made this failure? Told from the episodic buffer by the flow of values, without a
+model.
 
-A value is a number, a name or an id. What an agent does rests on values; those that it took from its goal or from what a tool
-or a person said are grounded, the others it brought in itself, right or wrong. In this order:
+A value is a number, a name or an id. What an agent does rests on values; those that it took from its goal or from what
+a tool or a person said are grounded, the others it brought in itself, right or wrong. In this order:
 
 1. The session's last call failed: the latest action that brought in a value which that call used and its error names (a
    backward slice, Weiser 1981, cut where a value enters); the call itself where it brought it in.
-2. A call changed something (its name is not that of a look-up): the first such call, because what was done before is what all
-   the rest had to live with.
+2. A call changed something (its name is not that of a look-up): the first such call, because what was done before is
+   what all the rest had to live with.
 3. Else the action that brought in most values which later actions then used.
 
-Ties go to the earlier one. It is a guess, right about three times as often as a random one; nothing is blocked or unlearned by it.
+Ties go to the earlier one. It is a guess, right about three times as often as a random one; nothing is blocked or
+unlearned by it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ __all__ = ["blame"]
 
 _WORD = re.compile(r"[A-Za-z0-9_#$@.'’-]*[A-Za-z0-9]")
 _LOOK_UP = re.compile(
-    r"(?:\A|[_.\s-])(?:get|find|list|search|read|look|lookup|calculate|calc|think|fetch|query|select|show|check|view|count|describe|sql|python|bash)",
+    r"(?:\A|[_.\s-])(?:get|find|list|search|read|look|lookup|calculate|calc|think|fetch|query|select|show|check|view|"
+    r"count|describe|sql|python|bash)",
     re.IGNORECASE,
 )
 

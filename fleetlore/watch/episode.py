@@ -1,4 +1,4 @@
-"""The episodic buffer: what the agent itself did last and what came of it. Bounded, in the agent's memory, never sent."""
+"""Keep the agent's own last steps and their results: the episodic buffer. Bounded, in memory, never sent."""
 
 from __future__ import annotations
 

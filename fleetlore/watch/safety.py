@@ -1,14 +1,17 @@
-"""Safety lessons: a call that would destroy or leak something gets a corrective rule to read first, and is never blocked.
+"""Safety lessons: a call that would destroy or leak something gets a corrective rule to read first, and is never
+blocked.
 
-Rules (`fleetlore.watch.safety_rules`, `fleetlore.watch.shell_rules`) look at one argument at a time, by what it is: shell, SQL or Python. Each is a lesson with a
-severity, a principle and a confidence, which starts at the severity's and moves by what comes of the calls it was shown for:
+Rules (`fleetlore.watch.safety_rules`, `fleetlore.watch.shell_rules`) look at one argument at a time, by what it is:
+shell, SQL or Python. Each is a lesson with a severity, a principle and a confidence, which starts at the severity's and
+moves by what comes of the calls it was shown for:
 
 - the call was not made, and the session went on to succeed: the lesson helped;
 - it was made and failed, or the session failed: the lesson was right;
 - it was made, and the session succeeded: a false alarm, at this place.
 
-So a lesson is credited by outcome and on its own, not because a dangerous call was merely seen again. One that is mostly a
-false alarm falls silent; a critical one never does. What came of calls that were made in spite of a warning counts over the
+So a lesson is credited by outcome and on its own, not because a dangerous call was merely seen again. One that is
+mostly a false alarm falls silent; a critical one never does. What came of calls that were made in spite of a warning
+counts over the
 fleet: the stream keeps it by rule (level `safety` of the topic `patterns`), once more than one agent has made them.
 """
 
@@ -37,14 +40,16 @@ SILENT_BELOW = 0.5
 FEWEST_AGENTS = 2
 PREFIX = "safety:"  # of the ids by which outcomes name the rules that were shown
 
-# Nothing dangerous goes without one of these, and most calls hold none; taking a command apart costs a hundred times more.
+# Nothing dangerous goes without one of these, and most calls hold none; taking a command apart costs a hundred times
+# more.
 _TRIGGERS = (
-    "of=", "mkfs", "/dev/", "wipefs", "shred", "git ", "chmod", "chown", "curl", "wget", "fetch", "aria2c", "shutdown", "reboot",
-    "halt", "poweroff", "init ", "kill", "systemctl", "iptables", "ufw", "setenforce", "crontab", "terraform", "tofu", "pulumi",
-    "kubectl", "oc delete", "docker", "podman", "aws ", "redis-cli", "dropdb", "env", "-delete", "netrc", "pgpass", "npmrc", "pypirc",
-    "credential", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "shadow", "htpasswd", ".pem", ".p12", ".pfx", ".key", "kubeconfig",
-    "secret", "token", "passw", "api_key", "apikey", "access_key", "accesskey", "private_key", "privatekey", "bearer", "://",
-    "drop", "truncate", "delete", "update", "alter", "grant", "rmtree", "(){", "() {",
+    "of=", "mkfs", "/dev/", "wipefs", "shred", "git ", "chmod", "chown", "curl", "wget", "fetch", "aria2c",
+    "shutdown", "reboot", "halt", "poweroff", "init ", "kill", "systemctl", "iptables", "ufw", "setenforce",
+    "crontab", "terraform", "tofu", "pulumi", "kubectl", "oc delete", "docker", "podman", "aws ", "redis-cli",
+    "dropdb", "env", "-delete", "netrc", "pgpass", "npmrc", "pypirc", "credential", "id_rsa", "id_dsa", "id_ecdsa",
+    "id_ed25519", "shadow", "htpasswd", ".pem", ".p12", ".pfx", ".key", "kubeconfig", "secret", "token", "passw",
+    "api_key", "apikey", "access_key", "accesskey", "private_key", "privatekey", "bearer", "://", "drop", "truncate",
+    "delete", "update", "alter", "grant", "rmtree", "(){", "() {",
 )  # fmt: skip
 _REMOVES = re.compile(r"\brm\b")
 # Of other languages a few words decide: without one of these no rule for them is broken.
@@ -56,7 +61,8 @@ _SHELL_NAME = re.compile(r"bash|shell|terminal|command|cmd|exec|script|console",
 _SQL_NAME = re.compile(r"sql|query|statement|database|\bdb\b", re.I)
 _PYTHON_NAME = re.compile(r"python|code|ipython|jupyter|notebook|source", re.I)
 _SHELL_IN_PYTHON = re.compile(
-    r"(?:os\.system|os\.popen|subprocess\.\w+|getoutput)\(\s*(?:f?(?P<quote>'''|\"\"\"|'|\")(?P<text>.*?)(?P=quote)|\[(?P<list>[^\]]*)\])",
+    r"(?:os\.system|os\.popen|subprocess\.\w+|getoutput)\(\s*(?:f?(?P<quote>'''|\"\"\"|'|\")(?P<text>.*?)(?P=quote)|"
+    r"\[(?P<list>[^\]]*)\])",
     re.S,
 )
 _SQL_IN_PYTHON = re.compile(r"\.execute\w*\(\s*f?(?P<quote>'''|\"\"\"|'|\")(?P<text>.*?)(?P=quote)", re.S)
@@ -153,7 +159,7 @@ class SafetyLessons:
     wrong: dict[str, int] = field(default_factory=dict)
 
     def confidence(self, name: str) -> float:
-        """That a warning by this rule is right, 0..1: the severity's, moved by outcomes (mean of a Beta distribution)."""
+        """P(a warning by this rule is right), 0..1: the severity's, moved by outcomes (mean of a Beta distribution)."""
         right, wrong = self._fleet(name)
         # The fleet's include this agent's own, as far as they have come.
         right, wrong = max(right, self.right.get(name, 0)), max(wrong, self.wrong.get(name, 0))
@@ -201,7 +207,7 @@ class SafetyWatch:
                     self._shown[name] = not failed and self._shown[name] is not False
 
     def ended(self, succeeded: bool | None) -> None:
-        """Credit each rule that was shown. `succeeded`: None where the session's outcome is not known, which says nothing."""
+        """Credit each rule that was shown. `succeeded`: None where the outcome is not known: it changes nothing."""
         for name, worked in self._shown.items():
             if worked is False:
                 self._lessons.credit(name, right=True)

@@ -1,7 +1,8 @@
 """Shell text as the commands it would run, for rules that look at what is done to which argument.
 
-Not a shell: it expands nothing. It tells words from quoted text, one command from the next, and what runs inside another
-(`sudo`, `bash -c`, `$(…)`), so that `rm -rf / tmp/x` and `rm -rf /tmp/x` are two things and `echo "rm -rf /"` is a third.
+Not a shell: it expands nothing. It tells words from quoted text, one command from the next, and what runs inside
+another (`sudo`, `bash -c`, `$(…)`), so that `rm -rf / tmp/x` and `rm -rf /tmp/x` are two things and `echo "rm -rf /"`
+is a third.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Command(NamedTuple):
 
 
 def commands(text: str, depth: int = 0) -> list[Command]:
-    """The commands in the text, those inside others too, in order. Text that is no shell gives what it looks like, never an error."""
+    """The commands in a text, nested ones too, in order. Text that is no shell never raises."""
     text = text[:_MAX_TEXT].replace("\\\n", " ")
     # What a here-document feeds to a shell is run; to anything else it is data.
     text = _HEREDOC.sub(lambda m: m[0] if _runs_input(m["head"]) else f"{m['head']} {m['tail']}", text)

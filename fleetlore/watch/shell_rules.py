@@ -18,8 +18,10 @@ _VARIABLE_ROOT = re.compile(r"\$(?!HOME\b|\{HOME\})(?:\w+|\{\w+\})/?\*?\Z")
 _DEVICE = re.compile(r"(?:of=)?/dev/(?:sd|hd|vd|xvd|nvme|disk|mmcblk)\w*")
 _OPEN = re.compile(r"0?[0-7]?[0-7]?[0-7][2367]\Z|[augo]*[ao][augo]*[+=][rx]*w[rwx]*\Z")
 _SECRET_FILE = re.compile(
-    r"(?:\A|/)(?:\.env(?:\.(?:local|prod|production|dev|development|staging))?|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|"
-    r"id_(?:rsa|dsa|ecdsa|ed25519)|credentials(?:\.json)?|shadow|\.htpasswd|[\w.-]+\.(?:pem|p12|pfx|key)|kubeconfig|secrets?\.\w+)\Z"
+    r"(?:\A|/)(?:\.env(?:\.(?:local|prod|production|dev|development|staging))?|\.netrc|\.pgpass|\.npmrc|\.pypirc|"
+    r"\.git-credentials|"
+    r"id_(?:rsa|dsa|ecdsa|ed25519)|credentials(?:\.json)?|shadow|\.htpasswd|[\w.-]+\.(?:pem|p12|pfx|key)|kubeconfig|"
+    r"secrets?\.\w+)\Z"
 )
 _SECRET_NAME = re.compile(
     r"\$\{?\w*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL)\w*\}?", re.I

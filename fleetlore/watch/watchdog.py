@@ -1,4 +1,5 @@
-"""Watches one session for what it may not notice itself: a loop, a standstill, a budget that runs out. It warns and never blocks.
+"""Watches one session for what it may not notice itself: a loop, a standstill, a budget that runs out. It warns and
+never blocks.
 
 Every session has a guardian of its own, so none can mask another's loop or get another's warning. Time and spending are
 handed in; nothing runs in the background.
@@ -122,9 +123,15 @@ class Watchdog:
 
 def _of_budget(name: str, used: float, limit: float, unit: str) -> Caution | None:
     if used >= limit:
-        text = f"The session's budget is used up: {used:g} of {limit:g} {unit}. Finish with what there is, or say what is missing."
+        text = (
+            f"The session's budget is used up: {used:g} of {limit:g} {unit}. "
+            "Finish with what there is, or say what is missing."
+        )
     elif used >= WARN_SHARE * limit:
-        text = f"{used / limit:.0%} of the session's budget is used: {used:g} of {limit:g} {unit}. Leave out what is not needed."
+        text = (
+            f"{used / limit:.0%} of the session's budget is used: {used:g} of {limit:g} {unit}. "
+            "Leave out what is not needed."
+        )
     else:
         return None
     return Caution(f"guard:{name}", text)

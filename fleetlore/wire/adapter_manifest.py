@@ -27,7 +27,7 @@ class DataRange:
 
 
 class Place(NamedTuple):
-    """Where an example comes from: partition and offset on `judgments`, number in the record's array, window of the session."""
+    """Where an example comes from: partition and offset on `judgments`, number in the record, window of the session."""
 
     partition: int
     offset: int
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrainedBatch:
-    """What one update learned from: new and replayed examples, and the tools whose rules had changed since the parent."""
+    """What one update learned from: new and replayed examples, and tools whose rules had changed since the parent."""
 
     new: tuple[tuple[int, ...], ...]
     rehearsed: tuple[tuple[int, ...], ...]

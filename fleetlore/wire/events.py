@@ -1,17 +1,15 @@
 """Events: what agents say, as CloudEvents 1.0 whose `data` uses OpenTelemetry's GenAI attribute names.
 
-An `execute_tool` span therefore converts to an `outcome` and back without renaming. Every event has a tenant, an agent, a
-session and a `sequence` that grows by one within the session; its id is made of these four, so that an event sent twice
-is the same event.
+An `execute_tool` span therefore converts to an `outcome` and back without renaming. Every event has a tenant, an agent,
+a session and a `sequence` that grows by one within the session; its id is made of these four, so that an event sent
+twice is the same event.
 
-| kind | says |
-| --- | --- |
-| `session.started` | a session began: its goal and task; which attempt of which group it is, where several are made at one goal |
-| `action` | a tool call is about to run (optional) |
-| `outcome` | a tool call ended; self-contained: tool, arguments, result or error, duration, advice given, withheld and cited, adapter run |
-| `message` | what a person or the model said between calls |
-| `session.ended` | success, failure or unknown, and a reward where the environment gave one |
-| `feedback` | a later correction of the verdict; the agent is the one who gives it |
+| kind | says | | --- | --- | | `session.started` | a session began: its goal and task; which attempt of which group it
+is, where several are made at one goal | | `action` | a tool call is about to run (optional) | | `outcome` | a tool call
+ended; self-contained: tool, arguments, result or error, duration, advice given, withheld and cited, adapter run | |
+`message` | what a person or the model said between calls | | `session.ended` | success, failure or unknown, and a
+reward where the environment gave one | | `feedback` | a later correction of the verdict; the agent is the one who gives
+it |
 """
 
 from __future__ import annotations
@@ -115,7 +113,8 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
 
 
 def parse_event(raw: object, tenant: str, now: float) -> Event:
-    """Check one decoded CloudEvent from a topic of `tenant`. Unknown attributes are ignored, so that writers may add some.
+    """Check one decoded CloudEvent from a topic of `tenant`. Unknown attributes are ignored, so that writers may add
+    some.
 
     Args:
         raw: what the JSON decoder gave.

@@ -29,8 +29,8 @@ class Pattern:
     Attributes:
         id: 32 hex digits (`fleetlore.fingerprint.fingerprint`).
         level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too;
-            `safety` is what came of the warnings of one safety rule, named in `template`: `calls` are the sessions that made
-            the call all the same, `failures` those of them that show that the warning was right.
+            `safety` is what came of the warnings of one safety rule, named in `template`: `calls` are the sessions that
+            made the call all the same, `failures` those of them that show that the warning was right.
         parent: the next coarser row: exact → class → family; call → tool.
         call: of an `exact` pattern: the kind of call that met it, whose health row says how often it works.
         transient: a fault that passes by itself (503, time-out, rate limit): weather, never a lesson.
@@ -40,9 +40,10 @@ class Pattern:
         sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly.
         first_seen, last_seen: event time in seconds since the Unix epoch.
         agents_lately: of a transient pattern: how many agents met it in the two minutes before `last_seen`.
-        hours, days: of a tool or a family: (number of the hour or day since the epoch, calls, failures), newest first; a
-            session counts where it first saw it. Periods without a call are left out.
-        by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few agents.
+        hours, days: of a tool or a family: (number of the hour or day since the epoch, calls, failures), newest first;
+            a session counts where it first saw it. Periods without a call are left out.
+        by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few
+            agents.
     """
 
     id: str
@@ -92,22 +93,26 @@ class MemoryItem:
 
     Attributes:
         when: the situation in which it applies, in words.
-        tool, pattern, call, task: the same for a machine: the tool, the class-level pattern id, the kind of call (id) and the
-            task it is about; empty or None where it is not bound to one.
-        cause: of a recovery that was counted over names: id of what it helps against (`fleetlore.fingerprint.fingerprint.cause_of`).
-        remedy: the call that helped, `{"tool": str, "arguments": value}`; of one counted over names also `"open"`, the arguments
-            that differ with what it is about, or `"change"`, [name of the argument, value that failed, value instead].
-            Of a failure that takes what was prepared (`models.distil.resets`), whose `pattern` is its kind, it is `{"again": True}`.
+        tool, pattern, call, task: the same for a machine: the tool, the class-level pattern id, the kind of call (id)
+            and the task it is about; empty or None where it is not bound to one.
+        cause: of a recovery that was counted over names: id of what it helps against
+            (`fleetlore.fingerprint.fingerprint.cause_of`).
+        remedy: the call that helped, `{"tool": str, "arguments": value}`; of one counted over names also `"open"`, the
+            arguments that differ with what it is about, or `"change"`, [name of the argument, value that failed, value
+            instead]. Of a failure that takes what was prepared (`models.distil.resets`), whose `pattern` is its kind,
+            it is `{"again": True}`.
         support: how many distinct sessions back it; `agents`: how many distinct agents.
         against: how many distinct sessions contradict it.
-        shown: how many distinct sessions were shown it (`models.memory.utility`; of many a sample is kept, and this is an estimate).
-        superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept for
-            whoever looks it up and recalled no more.
+        shown: how many distinct sessions were shown it (`models.memory.utility`; of many a sample is kept, and this is
+            an estimate).
+        superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept
+            for whoever looks it up and recalled no more.
         sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
         last_seen: event time of the newest session behind it, in seconds since the Unix epoch.
         version: of the distiller.
-        uplift: by how much the share of sessions that succeed is higher where the item was shown than where it was withheld
-            at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are known.
+        uplift: by how much the share of sessions that succeed is higher where the item was shown than where it was
+            withheld at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are
+            known.
         source: of a fact: the document that it comes from.
     """
 

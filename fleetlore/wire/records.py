@@ -1,8 +1,8 @@
 """Kafka records of events: one event, or a JSON array of them.
 
 A stream processor pays per record, so the emitter puts many events of one partition into one record. CloudEvents' Kafka
-binding has no batch mode; an array therefore has a content type of its own. How the pipeline reads them, and single events
-from any other client, is in `streams.stages.s1_sessions.parse`.
+binding has no batch mode; an array therefore has a content type of its own. How the pipeline reads them, and single
+events from any other client, is in `streams.stages.s1_sessions.parse`.
 """
 
 from __future__ import annotations

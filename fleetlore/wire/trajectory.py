@@ -15,8 +15,8 @@ MAX_TEXT = 2000
 
 # Of a digest: it fits a Milvus field (65,535 bytes) with room for what is kept beside it.
 DIGEST_BYTES = 60_000
-# What is kept is what is learned from: of sessions of 120 short calls, 32 held a quarter of the remedies. Of calls with long
-# texts fewer fit.
+# What is kept is what is learned from: of sessions of 120 short calls, 32 held a quarter of the remedies. Of calls with
+# long texts fewer fit.
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
 DIGEST_TEXT = 300
@@ -37,12 +37,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         arguments: JSON or text, at most `MAX_TEXT` characters.
         result: at most `MAX_TEXT` characters.
         call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`); empty for a message.
-        family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class level.
+        family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class
+            level.
         transient: the failure is one that passes by itself.
         advice: ids of the lore the agent was given before the call.
         withheld: ids of the lore that it would have been given, but for the draw that measures what lore is worth.
         adapter: version of the adapter the agent ran.
-        loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) that the session was in with this call; None in none.
+        loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) that the session was in with this call;
+            None in none.
     """
 
     sequence: int
@@ -144,7 +146,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def revision(self) -> tuple[int, float]:
-        """(events it was made from, time of the correction or 0): of several of one session the greatest is the newest."""
+        """(number of its events, time of the correction or 0): the greatest of a session is the newest."""
         return self.events, self.feedback.time if self.feedback else 0.0
 
     @property
@@ -155,14 +157,14 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         return encode(self)
 
     def digest(self) -> Trajectory:
-        """The same session, short enough to keep: texts are clipped, and of many steps the first and the last ones stay."""
+        """The same session, short enough to keep: texts are clipped, and the first and last of many steps stay."""
         return self.digested()[0]
 
     def digested(self) -> tuple[Trajectory, bytes]:
         """The digest and its JSON, which is made anyway to count it."""
         steps, text = DIGEST_STEPS, DIGEST_TEXT
-        # Counted in bytes, because a character has up to six of them in JSON, and a row that does not fit its field would
-        # be refused at every retry.
+        # Counted in bytes, because a character has up to six of them in JSON, and a row that does not fit its field
+        # would be refused at every retry.
         while (size := len(encoded := (short := self._clipped(steps, text)).to_json())) > DIGEST_BYTES and steps > 1:
             if steps > LEAST_STEPS:
                 steps = max(LEAST_STEPS, min(steps * DIGEST_BYTES // size, steps - 1))

@@ -100,7 +100,7 @@ def _run(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: in
 def cases_of(
     train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int
 ) -> tuple[list[Case], list[Case], Learned]:
-    """Put the sessions through the pipeline: those to learn from, those to predict, and what was learned of the former."""
+    """Run the sessions through the pipeline: cases to learn from, cases to predict, and what was learned."""
     from models.backtest.cases import case_of
     from models.backtest.report import Learned
     from streams.offline.memory_pipeline import run_logs

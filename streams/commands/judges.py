@@ -32,7 +32,8 @@ def judges(
         return
     if not rows:
         typer.echo(
-            f"No judge of tenant {tenant} has been measured yet: no session that it judged also has feedback or a reward."
+            f"No judge of tenant {tenant} has been measured yet: no session that it judged also has feedback or a "
+            f"reward."
         )
         return
     columns = [Column("JUDGE"), Column("TOOLS"), Column("SAID"), Column("RIGHT", "right"), Column("WRONG", "right")]

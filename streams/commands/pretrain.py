@@ -59,5 +59,6 @@ def pretrain(
         return
     typer.echo(
         f"{made.sha256[:12]} ({made.size_bytes:,} bytes), learned from {made.sessions:,} sessions, is in {out}. On "
-        f"{made.held_out_sessions:,} held-out sessions: AUROC {made.auroc}, of the base that ships {made.shipped_auroc}."
+        f"{made.held_out_sessions:,} held-out sessions: AUROC {made.auroc}, of the base that ships "
+        f"{made.shipped_auroc}."
     )

@@ -1,8 +1,9 @@
 """Run or check every Python and console block of the README and the guides.
 
-Python blocks of the README run against a real embedded stack; those of the guides run in order, in one namespace a page,
-against an embedded broker. Console lines are not run where that would start containers, install packages or train: their
-targets, options, extras, variables and files are checked instead. tests/deploy/test_compose.py runs `openssl`.
+Python blocks of the README run against a real embedded stack; those of the guides run in order, in one namespace a
+page, against an embedded broker. Console lines are not run where that would start containers, install packages or
+train: their targets, options, extras, variables and files are checked instead. tests/deploy/test_compose.py runs
+`openssl`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """librdkafka's mock cluster: several Kafka brokers in this process, whose faults can be told (wheel `confluent-kafka`).
 
-It speaks the protocol to any client, groups and commits included, and keeps everything in memory. The wheel gives Python no
-access to the faults, so they are called in the C library itself (rdkafka_mock.h).
-It has no CreateTopics for aiokafka: create topics here beforehand.
+It speaks the protocol to any client, groups and commits included, and keeps everything in memory. The wheel gives
+Python no access to the faults, so they are called in the C library itself (rdkafka_mock.h). It has no CreateTopics for
+aiokafka: create topics here beforehand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The texts of events, before anything is made of them: as text, without what was recalled, and with secrets masked.
 
-Agents of ours have seen to it already; a foreign client may not have. So no secret is stored, and advice that comes back in an
-event is never taken for evidence (`fleetlore.recall.provenance`).
+Agents of ours have seen to it already; a foreign client may not have. So no secret is stored, and advice that comes
+back in an event is never taken for evidence (`fleetlore.recall.provenance`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OF_OTHERS = ("content", "goal", "task")
 
 
 def clean(events: Sequence[Incoming]) -> None:
-    """Make arguments and results texts, mark advice and mask secrets in all texts, in place: one look at all of a batch."""
+    """Turn arguments and results into texts, mark advice and mask secrets, in place and a batch at a time."""
     texts: list[str] = []
     for event in events:
         data = event.data

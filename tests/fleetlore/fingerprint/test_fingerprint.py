@@ -117,7 +117,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=4), any_text)
 def test_agent_and_stream_agree_on_the_ids(arguments: dict[str, object], message: str) -> None:
-    """The agent has the arguments as an object; the stream reads them as an object or as text with keys in any order."""
+    """The agent has an object; the stream reads it as an object, or as text with keys in any order."""
     assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
     assert call_id("t", arguments) == call_id("t", orjson.dumps(arguments).decode())
     assert failure_of("t", arguments, None, message) == failure_of("t", orjson.dumps(arguments).decode(), None, message)

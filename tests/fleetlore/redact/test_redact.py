@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.secrets import planted_secrets
+from fleetlore.redact import named_values
 from fleetlore.redact import redact as redaction
 from fleetlore.redact.redact import KINDS, may_hold_secret, redact, redact_value, suspects
 
@@ -223,7 +224,8 @@ def test_a_value_stays_json(value: Any) -> None:
     orjson.dumps(redact_value(value), option=orjson.OPT_NON_STR_KEYS)
 
 
-# Names of secrets in odd cases (a long s, a Kelvin sign, an i without a dot and a capital one with it), what may stand before their values, and values.
+# Names of secrets in odd cases (a long s, a Kelvin sign, an i without a dot and a capital one with it), what may stand
+# before their values, and values.
 said = st.lists(
     st.sampled_from(
         [text for _, text, _ in SECRETS]
@@ -275,7 +277,7 @@ said = st.lists(
 @example("x" * 600 + "key\u2003= hunter22")
 def test_no_gate_keeps_a_rule_from_what_it_would_mask(text: str) -> None:
     masked = text
-    for rule in (*(rule for *_, rules in redaction._FORMS for rule in rules), *redaction._NAMED):
+    for rule in (*(rule for *_, rules in redaction._FORMS for rule in rules), *named_values.NAMED):
         masked = rule.pattern.sub(rule.replace, masked)
     assert redact(text) == masked
     assert masked == text or suspects(["plain", text]) == [1]

@@ -35,17 +35,32 @@ def moments(*steps: Any) -> list[RecentStep]:
     ("steps", "guilty"),
     [
         # The wrong name was made up by the second call, and the failure uses it.
-        ([("find_user", {"name": "Mia"}, "mia_1"), ("assistant", "Her order is #W99."), ("refund", {"order": "#W99"}, ("NotFound", "no order #W99"))], 2),
+        (
+            [
+                ("find_user", {"name": "Mia"}, "mia_1"),
+                ("assistant", "Her order is #W99."),
+                ("refund", {"order": "#W99"}, ("NotFound", "no order #W99")),
+            ],
+            2,
+        ),
         # A tool gave the name: nobody brought it in, so the call itself is to blame.
         ([("find_order", {}, "#W99"), ("refund", {"order": "#W99"}, ("Refused", "#W99 is shipped"))], 2),
         # Nothing failed: the first call that changed something.
         ([("get_user", {}, "u"), ("cancel_order", {"id": "#W1"}, "ok"), ("refund_order", {"id": "#W1"}, "ok")], 2),
         # Only words: what was brought in and then relied upon.
-        ([("user", "How many?"), ("assistant", "Let me think."), ("assistant", "Ohio has 88 counties and Iowa 99."), ("assistant", "So 88 + 99 = 187.")], 3),
+        (
+            [
+                ("user", "How many?"),
+                ("assistant", "Let me think."),
+                ("assistant", "Ohio has 88 counties and Iowa 99."),
+                ("assistant", "So 88 + 99 = 187."),
+            ],
+            3,
+        ),
         ([("user", "hello")], None),
         ([], None),
     ],
-)  # fmt: skip
+)
 def test_who_brought_in_what_the_failure_rests_on(steps: list[Any], guilty: int | None) -> None:
     found = blame("Compare Ohio and Iowa", moments(*steps))
     assert (found.number if found else None) == guilty

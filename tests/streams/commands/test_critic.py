@@ -20,7 +20,7 @@ def run(*arguments: str) -> Result:
 
 
 def write(folder: Path, sessions: int, failed: bool | None = None) -> Path:
-    """Sessions that end on an error and fail, and sessions that do not; or all that end alike, of unknown end with `failed` None."""
+    """Sessions of which some end on an error and fail; with `failed`, all end alike (None: unknown)."""
     folder.mkdir()
     with (folder / "trajectories.jsonl").open("w") as ends, (folder / "steps.jsonl").open("w") as steps:
         for number in range(sessions):

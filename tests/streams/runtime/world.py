@@ -13,7 +13,7 @@ PARTITION = TopicPartition(EVENTS, 0)
 
 
 class World:
-    """Store, producer and stage in one, noting the order of what happens; `outages` are raised first, one an attempt."""
+    """Store, producer and stage in one; notes the order of what happens. `outages` are raised first, one an attempt."""
 
     name = "sessions"
     reads = "events"
