@@ -133,6 +133,12 @@ def ask(question: Coroutine[Any, Any, T]) -> T:
     What goes wrong is raised and told in one line; the log of the clients below, which would tell it again and again,
     is off.
     """
-    for name in ("aiokafka", "fleetlore"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    return asyncio.run(question)
+    clients = [logging.getLogger(name) for name in ("aiokafka", "fleetlore")]
+    levels = [client.level for client in clients]
+    for client in clients:
+        client.setLevel(logging.CRITICAL + 1)
+    try:
+        return asyncio.run(question)
+    finally:
+        for client, level in zip(clients, levels, strict=True):
+            client.setLevel(level)
