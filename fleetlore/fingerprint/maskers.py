@@ -23,8 +23,7 @@ _TOP_LEVEL = "com|org|net|io|edu|gov|local|localdomain|internal|example|lan|corp
 _DIGITS = tuple("0123456789")
 _ID_PREFIX = re.compile(
     r"(?:req|request|org|usr|user|cus|sub|txn?|run|job|task|msg|call|thread|sess|session|trace|span|id|tok|ch|pi|evt|"
-    r"file|asst|"
-    r"chatcmpl|batch|ord|order|inv|acct|proj|i|ami|vol|sg|subnet|vpc)[_-](?=\w*\d)[\w-]{5,}"
+    r"file|asst|chatcmpl|batch|ord|order|inv|acct|proj|i|ami|vol|sg|subnet|vpc)[_-](?=\w*\d)[\w-]{5,}"
 )
 _ID = re.compile(
     r"(?:[A-Za-z]+_)?(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,}"  # hex digits

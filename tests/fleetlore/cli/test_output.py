@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from rich.console import Console
 
 from fleetlore.cli import options as cli_options
 from fleetlore.cli.options import connection
-from fleetlore.cli.output import Column, moment, print_table, safe, safe_lines
-from fleetlore.errors import ConfigError
+from fleetlore.cli.output import Column, ask, moment, print_table, safe, safe_lines
+from fleetlore.errors import BrokerUnavailable, ConfigError
 
 COLUMNS = [Column("TOOL"), Column("CALLS", "right"), Column("ERROR", fold=True)]
 
@@ -72,3 +73,16 @@ def test_a_wrong_address_or_tenant_is_wrong_usage() -> None:
     assert cli_options._broker("[::1]:9092") == "[::1]:9092"
     with pytest.raises(typer.BadParameter):
         cli_options._tenant("a.b")
+
+
+def test_a_question_is_asked_without_the_clients_log_and_leaves_their_levels_alone() -> None:
+    clients = [logging.getLogger(name) for name in ("aiokafka", "fleetlore")]
+    before = [client.level for client in clients]
+
+    async def broken() -> bool:
+        assert not any(client.isEnabledFor(logging.CRITICAL) for client in clients)
+        raise BrokerUnavailable("away")
+
+    with pytest.raises(BrokerUnavailable):
+        ask(broken())
+    assert [client.level for client in clients] == before
