@@ -217,7 +217,7 @@ def _questions(run: Trajectory) -> list[Question]:
     asked = [Question(run.goal, run.task, None)]
     for call in run.calls:
         error = call.error_message or ""
-        if call.failed and not call.transient and not is_verdict(call.tool, call.arguments, error):
+        if call.failed and not call.transient and not is_verdict(call.tool, error, call.error_type):
             return [*asked, Question(f"{call.tool} fails with: {error[:300]}", run.task, call.pattern)]
     return asked
 

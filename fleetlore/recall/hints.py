@@ -1,8 +1,9 @@
 """Decide whether to warn an agent of a failure pattern, and write the hint.
 
-A hint names what got others past the failure, and how many they were. Without such evidence it says what usually helps
-(`fleetlore.recall.default_hints`), and that it is only that. A transient error is reported while it lasts and is never
-a lesson. A failure whose sessions end no worse than others is harmless and gives no warning.
+A hint names what got others past the failure, and how many they were. Without such evidence, or with that of one
+session among many, it says what usually helps (`fleetlore.recall.default_hints`), and that it is only that. A transient
+error is reported while it lasts and is never a lesson. A failure whose sessions end no worse than others is harmless
+and gives no warning.
 """
 
 from __future__ import annotations
@@ -66,49 +67,55 @@ def hint_text(pattern: Pattern, now: float, recoveries: Sequence[MemoryItem] = (
     """
     if pattern.transient:
         return _transient(pattern, now) if transient_weight(pattern, now) else None
-    if recoveries:
-        return _recovered(pattern, recoveries[0], now)
+    helped = [item for item in recoveries if item.kind == "recovery"]
     advice = pattern.hint or default_hint(pattern)
-    if advice is None:
-        return None
-    return f"{advice} (A rule of thumb: nobody is known to have got past it here. {_met(pattern, now)}.)"
+    # What one of many sessions did is worse backed than what usually helps.
+    if helped and (advice is None or helped[0].support > 1 or pattern.sessions < TRIED_SESSIONS):
+        return _recovered(pattern, helped[0], now)
+    return advice and f"{advice} (A rule of thumb. {_met(pattern, now)}.)"
 
 
 def _recovered(pattern: Pattern, item: MemoryItem, now: float) -> str:
-    """How sure: the share of the sessions that met the failure and got past it this way, where that can be told."""
-    who = f"{_count(item.agents, 'agent')} in {_count(item.support, 'session')}, last {_ago(now - item.last_seen)}"
-    if pattern.sessions >= item.support > 0:
-        low, high = wilson(item.support, pattern.sessions)
-        sure = f"of {pattern.sessions} that met it, so for {low:.0%} to {high:.0%}"
-    else:
-        sure = "how many met it is not known"
-    return f"{item.description} (Worked for {who}; {sure}.)"
+    """How sure: the agents and sessions, and their share of those that met the failure, where that can be told."""
+    last = _ago(now - item.last_seen)
+    if item.support <= 1:
+        return f"{item.description} (Seen once, {last}.)"
+    who = f"{count(item.agents, 'agent')} in {count(item.support, 'session')}, last {last}"
+    return f"{item.description} (Worked for {who}{_share('; of', item.support, pattern.sessions, 'that met it')}.)"
 
 
 def _transient(pattern: Pattern, now: float) -> str:
     what = pattern.template if any(map(str.isalpha, pattern.template)) else pattern.error_class
     agents = max(pattern.agents_lately, 1)
     return (
-        f"{_count(agents, 'agent')} met “{what}” within two minutes, the last {_ago(now - pattern.last_seen)}: "
+        f"{count(agents, 'agent')} met “{what}” within two minutes, the last {_ago(now - pattern.last_seen)}: "
         "it passes by itself, wait and try again."
     )
 
 
 def _met(pattern: Pattern, now: float) -> str:
-    by = f"{_count(pattern.agents, 'agent')} in {_count(pattern.sessions, 'session')}"
+    by = f"{count(pattern.agents, 'agent')} in {count(pattern.sessions, 'session')}"
     met = f"Met by {by}, last {_ago(now - pattern.last_seen)}"
     if not pattern.sessions_ended:
         return met
-    low, high = wilson(pattern.sessions_failed, pattern.sessions_ended)
-    return f"{met}; {pattern.sessions_failed} of {pattern.sessions_ended} ended badly, so {low:.0%} to {high:.0%}"
+    well = pattern.sessions_ended - pattern.sessions_failed
+    return f"{met}; {well}{_share(' of', well, pattern.sessions_ended, 'ended well')}"
 
 
-def _count(number: int, noun: str) -> str:
+def _share(of: str, number: int, total: int, what: str) -> str:
+    """ "; of 9 that met it, so for 20% to 80%", without the interval where it would say nothing; empty for no share."""
+    if not 0 <= number <= total:
+        return ""
+    low, high = wilson(number, total)
+    return f"{of} {total} {what}" + (f", so {low:.0%} to {high:.0%}" if total >= TRIED_SESSIONS else "")
+
+
+def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _ago(seconds: float) -> str:
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= size:
-            return f"{_count(int(seconds // size), unit)} ago"
-    return f"{_count(max(0, int(seconds)), 'second')} ago"
+            return f"{count(int(seconds // size), unit)} ago"
+    return f"{count(max(0, int(seconds)), 'second')} ago"

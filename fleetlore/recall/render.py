@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from fleetlore.recall.hints import hint_text
+from fleetlore.recall.hints import count, hint_text
 from fleetlore.recall.provenance import FENCE, handle
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -59,7 +59,7 @@ def clean(text: str) -> str:
 def _pattern_line(pattern: Pattern, advice: Advice) -> str:
     if pattern.is_loop:
         return _loop_line(pattern, advice)
-    seen = f"{pattern.failures} times in {pattern.sessions} sessions"
+    seen = f"{count(pattern.failures, 'time')} in {count(pattern.sessions, 'session')}"
     if advice.health is not None and advice.health.calls:
         low, high = wilson(advice.health.failures, advice.health.calls)
         rate = f"{advice.health.failures} of {advice.health.calls} such calls failed ({low:.0%} to {high:.0%})"
@@ -71,7 +71,7 @@ def _pattern_line(pattern: Pattern, advice: Advice) -> str:
 
 def _loop_line(pattern: Pattern, advice: Advice) -> str:
     where = f"sessions went in circles with {clean(pattern.tool)}: {clean(pattern.template)}"
-    seen = f"{pattern.calls} calls in {pattern.sessions} sessions"
+    seen = f"{count(pattern.calls, 'call')} in {count(pattern.sessions, 'session')}"
     return f"- [#{handle(pattern.id)}] {where} ({seen}).{_hint(pattern, pattern.id, advice)}"
 
 
@@ -91,5 +91,5 @@ def _transient_line(pattern: Pattern, advice: Advice) -> str:
 
 
 def _item_line(item: MemoryItem) -> str:
-    backed = f"{item.kind} ({item.support} sessions)"
+    backed = f"{item.kind} ({'seen once' if item.support == 1 else count(item.support, 'session')})"
     return f"- [#{handle(item.id)}] {backed}: {clean(item.title)}\n  {clean(item.content)}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Judgment
 from models.distil.attempt_facts import attempt_facts
-from models.distil.formatting import Calls, said
+from models.distil.formatting import Calls
 from models.distil.lesson import contradicted, lessons
 from models.distil.loop_recovery import loop_recoveries
 from models.distil.recovery import recoveries
@@ -64,7 +64,7 @@ def _telling(calls: Calls, failed: list[int]) -> list[int]:
         call = calls[place]
         tells = telling.get(call.pattern)
         if tells is None:  # cached: a stuck agent repeats one error
-            tells = telling[call.pattern] = not is_verdict(call.tool, call.arguments, said(call))
+            tells = telling[call.pattern] = not is_verdict(call.tool, call.error_message or "", call.error_type)
         if tells:
             places.append(place)
     return places

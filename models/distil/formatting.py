@@ -9,6 +9,7 @@ import orjson
 
 from fleetlore.wire.trajectory import Step
 from models.memory import candidate
+from models.memory.quality import named_class
 
 VERSION = "extractive-2"
 
@@ -38,7 +39,9 @@ def said(failed: Step) -> str:
 
 
 def error_text(step: Step) -> str:
-    return line(said(step), MAX_ERROR)
+    """The whole error: its class, where a program named it, and the message."""
+    class_, message = named_class(step.error_type), said(step)
+    return line(message if class_ in message else f"{class_}: {message}", MAX_ERROR)
 
 
 @lru_cache(maxsize=REMEMBERED)

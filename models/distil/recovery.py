@@ -20,10 +20,9 @@ from models.distil.formatting import (
     item_id,
     line,
     parsed,
-    said,
 )
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
-from models.memory.quality import ERROR, is_verdict
+from models.memory.quality import ERROR
 
 
 def recoveries(judgment: Judgment, calls: Calls, failed: list[int], telling: list[int]) -> list[Candidate]:
@@ -68,10 +67,8 @@ def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: in
         return _prepared_call(judgment, failed, between) if any(True for _ in repairs) else None
     size, later = min((each for each in repairs if each[0]), default=(0, 0))
     words = in_words(failed.arguments, calls[later].arguments) if size else None
-    # After "your answer is wrong" another answer is no repair, unless the error names what was changed.
-    if words is None or (
-        not tells and is_verdict(failed.tool, failed.arguments + calls[later].arguments, said(failed))
-    ):
+    # After "your answer is wrong" another answer is no repair.
+    if words is None or not tells:
         return None
     looked_up = [call for call in calls[index + 1 : later] if not call.failed]
     return _changed_call(judgment, failed, calls[later], looked_up, size, words)

@@ -17,28 +17,32 @@ ERROR_MET = "Error met there: "
 TRIED = "Tried in vain: "
 SAME_CALLS = "A session that failed made the same calls in another order or number."
 
-# A number, or a name as programs write it: snake_case, a path, a module, an address. Most errors hold one.
-_PLAIN_NAME = re.compile(r"\d|[^\W\d_][\w-]*[_/\\.@=][\w-]")
+# A number, a name as programs write it (snake_case, a path, a module, an address), or something in quotes or brackets.
 _NAME = re.compile(
-    r"'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]+\]"  # something in quotes or brackets
-    r"|[a-z][A-Z]"  # camelCase
-    # An exception names what is wrong, except an assertion: that says only *that* a result is wrong.
-    r"|\b[A-Z]\w*(?:Error|Exception|Warning|Interrupt)\b"
+    r"\d|[^\W\d_][\w-]*[_/\\.@=][\w-]|[a-z][A-Z]"
+    r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]+\]"
 )
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
+# How a process ended says that it failed.
+_ENDED = re.compile(
+    r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _]?(?:with|non-?zero|exit|status|code|value))*[ :=_]+-?\d+\b", re.I
+)
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 _WORD = re.compile(r"[^\W\d_]{3,}")
-_KEY = re.compile(r'"([^"\\]{1,64})"\s*:')
-_NAME_VALUE = re.compile(r':\s*"([^"\\\s]{1,64})"')
-# Function words, and words that mean no more than "it failed".
+# Function words, and words that mean no more than "what was called failed".
 _EMPTY = frozenset(
     _WORD.findall(
-        "the and but for not was were are has have had been this that these those its your you our can could "
-        "cannot did does with there please try again sorry wrong incorrect correct right fail failed fails "
-        "failure error errors unsuccessful success successful successfully"
+        "the and but for not was were are has have had been this that these those its your you our can could cannot "
+        "did does don didn doesn isn wasn with there please try again sorry wrong incorrect correct right fail failed "
+        "fails failure error errors unsuccessful success successful successfully exception traceback warning assertion "
+        "runtime unknown unexpected other something nothing happen happens happened occurred went understand command "
+        "action call tool execution process operation request response answer solution result output input exit exited "
+        "code status returned non zero"
     )
 )
 _STEM = 5
+# An exception's class by its name, which a program chose; what is made of the words of a message is in lower case.
+_CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
 def is_junk(item: MemoryItem) -> str | None:
@@ -66,44 +70,39 @@ def is_junk(item: MemoryItem) -> str | None:
     if item.kind != "fact" and any(failure_of(item.tool, "", None, error).transient for error in errors):
         return "transient"
     # Only a lesson: a strategy is about its calls, and a recovery has shown that its call helps.
-    if item.kind == "lesson":
-        call = next((line for line in lines if line.startswith(TRIED)), "")
-        arguments = call.partition("(")[2].removesuffix(")")
-        if any(is_verdict(item.tool, arguments, error) for error in errors):
-            return "verdict"
+    if item.kind == "lesson" and any(is_verdict(item.tool, error) for error in errors):
+        return "verdict"
     return None
 
 
-def is_verdict(tool: str, arguments: str, error: str) -> bool:
-    """Whether an error text says only *that* a call failed and not what is wrong.
+def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
+    """Whether a whole error says only *that* a call failed and not what is wrong.
 
-    "Your answer is wrong" tells the next agent nothing. A text is informative if it names an exception, a code or
-    number, or something quoted or written as programs write names. So is one that says more than "it failed" about the
-    call (a word of the tool's name, of a key or of a named value), or begins with a word of the call ("ping: …").
+    "Your answer is wrong" tells the next agent nothing, nor does "exit code 1". An error is informative if its message
+    holds a code or number, or something quoted or written as programs write names; or if its class and its message
+    together say more than "it failed", or that "it" is the tool.
 
     Args:
-        arguments: of the call, as JSON or text.
+        error: the message.
+        error_type: class of the error.
     """
-    if _names(error):
+    message = _ENDED.sub(" ", error)
+    if _names(message):
         return False
-    head, colon, _ = error.partition(":")
-    if colon and _WORD.fullmatch(head) and re.search(rf"\b{head}\b", arguments):
-        return False
-    names = [tool]
-    if arguments[:1] == "{":
-        names += _KEY.findall(arguments) + _NAME_VALUE.findall(arguments)
-    about = {word[:_STEM] for name in names for word in _words(name)}
-    said = [word for word in _words(error) if word not in _EMPTY]
-    said_of = [word for word in said if word[:_STEM] in about]
-    return not said_of or len(said_of) == len(said)
+    whole = f"{named_class(error_type)} {message}"
+    said = [word for word in _words(whole) if word not in _EMPTY]
+    return not said or (len(said) == 1 and said[0][:_STEM] in {word[:_STEM] for word in _words(tool)})
+
+
+def named_class(error_type: str | None) -> str:
+    """The class of an error where a program named it; empty for one that was made of the words of the message."""
+    return error_type if error_type and _CLASS.fullmatch(error_type) else ""
 
 
 @lru_cache(maxsize=8192)
-def _names(error: str) -> bool:
-    if _PLAIN_NAME.search(error):
-        return True
-    # An apostrophe within a word opens no quotation.
-    text = _APOSTROPHE.sub("", error).replace("AssertionError", "")
+def _names(message: str) -> bool:
+    # An apostrophe within a word opens no quotation. A class that stands in the message is read as words.
+    text = re.sub(r"\b(?:[A-Z]\w*)?(?:Error|Exception|Warning|Interrupt)\b", " ", _APOSTROPHE.sub("", message))
     return bool(_NAME.search(text))
 
 

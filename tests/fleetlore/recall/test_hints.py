@@ -70,17 +70,33 @@ def test_what_worked_for_others_is_said_with_who_they_were_and_how_sure_that_is(
     said = hint_text(pattern(error="exit code 1", sessions=8), NOW, [item(), item(description="another")])
     assert said == (
         "pip got past this error once `-m` was added. (Worked for 5 agents in 6 sessions, last 1 minute ago; "
-        "of 8 that met it, so for 41% to 93%.)"
+        "of 8 that met it, so 41% to 93%.)"
     )
-    assert "how many met it is not known" in str(hint_text(pattern(error="x", sessions=2), NOW, [item()]))
+    # Fewer are known to have met it, or too few to tell a share.
+    assert str(hint_text(pattern(error="x", sessions=2), NOW, [item()])).endswith("6 sessions, last 1 minute ago.)")
+    assert str(hint_text(pattern(error="x", sessions=7), NOW, [item()])).endswith("; of 7 that met it.)")
+
+
+def test_what_one_session_did_is_said_as_that_and_only_where_nothing_is_better_backed() -> None:
+    once = item(support=1, agents=1)
+    seen_once = "pip got past this error once `-m` was added. (Seen once, 1 minute ago.)"
+    assert hint_text(pattern(error="bash: jq: command not found", sessions=7), NOW, [once]) == seen_once
+    assert hint_text(pattern(error="wholly new", sessions=300), NOW, [once]) == seen_once
+    among_many = pattern(error="bash: jq: command not found", sessions=300)
+    assert str(hint_text(among_many, NOW, [once])).startswith("Check with `command -v jq`")
+    assert str(hint_text(among_many, NOW, [item()])).startswith("pip got past")
+
+
+def test_what_did_not_help_is_not_said_to_have_worked() -> None:
+    in_vain = item(kind="lesson", description="sync met this error again after sync.")
+    assert hint_text(pattern(error="wholly new"), NOW, [in_vain]) is None
 
 
 def test_a_rule_of_thumb_is_called_one() -> None:
     said = str(hint_text(pattern(error="bash: jq: command not found", sessions_ended=4, sessions_failed=3), NOW))
     assert said == (
         "Check with `command -v jq`; install it, or call it by its full path. "
-        "(A rule of thumb: nobody is known to have got past it here. "
-        "Met by 3 agents in 4 sessions, last 2 minutes ago; 3 of 4 ended badly, so 30% to 95%.)"
+        "(A rule of thumb. Met by 3 agents in 4 sessions, last 2 minutes ago; 1 of 4 ended well.)"
     )
     assert hint_text(pattern(error="wholly new"), NOW) is None
     assert str(hint_text(pattern(error="wholly new", hint="use `dog`"), NOW)).startswith("use `dog` (A rule")

@@ -251,6 +251,12 @@ def test_an_error_that_says_only_that_it_failed_teaches_nothing() -> None:
     assert "- submit(41)" in item.content and "wrong" not in item.content + item.description
 
 
+def test_an_error_is_quoted_with_its_class() -> None:
+    failed = call("sql", "SELECT count(*) FROM cars", error="no such table: cars", error_type="OperationalError")
+    (item,) = items(judgment(failed, GOOD))
+    assert "Error: OperationalError: no such table: cars" in item.content
+
+
 def test_a_success_that_ended_on_a_failed_call_shows_no_way() -> None:
     failed = judgment(NO_TABLE, label="failure", task="cars", session="f")
     doubtful = judgment(TABLES, NO_TABLE, label="success", task="cars", session="d")

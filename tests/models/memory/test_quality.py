@@ -21,41 +21,63 @@ LESSON = MemoryItem(
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "error"),
+    ("tool", "error"),
     [
-        ("submit", "42", "Your answer is wrong."),
-        ("submit", '{"answer": 42}', "Wrong answer."),
-        ("submit_answer", '{"answer": 42}', "Your answer is incorrect"),
-        ("act", "open the box", "I don't understand your input."),
-        ("act", "open the box", "Nothing happens."),
-        ("run_command", '{"command": "make"}', "Command failed"),
-        ("python", "assert f(1) == 2", "AssertionError:"),
-        ("python", "f()", "Traceback"),
-        ("any", "{}", ""),
+        ("submit", "Your answer is wrong."),
+        ("submit", "Wrong answer."),
+        ("submit_answer", "Your answer is incorrect"),
+        ("act", "I don't understand your input."),
+        ("act", "Nothing happens."),
+        ("run_command", "Command failed"),
+        ("python", "AssertionError:"),
+        ("python", "Traceback"),
+        ("any", ""),
+        ("bash", "exit code 1"),
+        ("bash", "Command failed with exit status 2"),
+        ("deploy", "Could not deploy"),
     ],
 )
-def test_what_says_only_that_it_failed(tool: str, arguments: str, error: str) -> None:
-    assert is_verdict(tool, arguments, error)
+def test_what_says_only_that_it_failed(tool: str, error: str) -> None:
+    assert is_verdict(tool, error)
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "error"),
+    "error_type", ["ToolError", "tool_error", "Exception", "RuntimeError", "your_answer", "exit_1"]
+)
+def test_a_class_that_any_failure_has_says_nothing(error_type: str) -> None:
+    assert is_verdict("submit", "Your answer is wrong.", error_type)
+
+
+def test_the_class_and_the_message_count_together() -> None:
+    assert is_verdict("python", "")
+    assert not is_verdict("python", "", "ZeroDivisionError")
+    assert not is_verdict("sql", "1", "sqlite3.OperationalError")
+
+
+@pytest.mark.parametrize(
+    ("tool", "error"),
     [
-        ("get_order", '{"order_id": "W1"}', "Error: order not found"),
-        ("pay", '{"method": "gift_card_12"}', "gift card balance is not enough"),
-        ("cancel_pending_order", '{"order_id": "W1"}', "non-pending order cannot be cancelled"),
-        ("sql", "SELECT 1 FROM t", "Table 'x.t' doesn't exist"),
-        ("python", "l[9]", "IndexError: list index out of range"),
-        ("python", "assert f(1) == 2", "AssertionError: expected 4 but got 7"),
-        ("bash", "ping nowhere", "ping: nowhere: Name or service not known"),
-        ("bash", "cat a", "/etc/shadow: Permission denied"),
-        ("search", "moon", "Could not find [moon]"),
-        ("http", '{"url": "x"}', "404 Not Found"),
-        ("import", "x", "cannot import my_module"),
+        ("get_order", "Error: order not found"),
+        ("pay", "gift card balance is not enough"),
+        ("cancel_pending_order", "non-pending order cannot be cancelled"),
+        ("sql", "Table 'x.t' doesn't exist"),
+        ("python", "IndexError: list index out of range"),
+        ("python", "AssertionError: expected 4 but got 7"),
+        ("bash", "ping: nowhere: Name or service not known"),
+        ("bash", "/etc/shadow: Permission denied"),
+        ("search", "Could not find [moon]"),
+        ("http", "404 Not Found"),
+        ("import", "cannot import my_module"),
+        *(("sql", message) for message in ("no such table: cars", "ambiguous column name: id", "database is locked")),
+        *(
+            ("bash", message)
+            for message in ("Permission denied", "No such file or directory", "pip: command not found", "not found")
+        ),
+        *(("python", message) for message in ("division by zero", "list index out of range", "unauthorized")),
     ],
 )
-def test_what_names_something(tool: str, arguments: str, error: str) -> None:
-    assert not is_verdict(tool, arguments, error)
+def test_what_names_something(tool: str, error: str) -> None:
+    assert not is_verdict(tool, error)
 
 
 def test_a_good_item_is_no_junk() -> None:
