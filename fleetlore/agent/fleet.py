@@ -159,6 +159,7 @@ class Fleet:
         stall_seconds: float = STALL_SECONDS,
         attempt: AttemptOf | None = None,
         earlier: str = "",
+        place: str = "",
     ) -> Session:
         """A new session: an async context manager.
 
@@ -170,9 +171,19 @@ class Fleet:
             stall_seconds: after this long without an event advice says that the session stands still.
             attempt, earlier: which of several attempts at this goal it is, and how the last one went; `parallel` and
                 `sequential` see to both.
+            place: where it acts: a database, a repository, a host, an account. What calls there can refer to is
+                remembered under this name, 1–256 printable characters.
         """
         return Session(
-            self, goal, task, session_id, budget=budget, stall_seconds=stall_seconds, attempt=attempt, earlier=earlier
+            self,
+            goal,
+            task,
+            session_id,
+            budget=budget,
+            stall_seconds=stall_seconds,
+            attempt=attempt,
+            earlier=earlier,
+            place=place,
         )
 
     async def parallel(

@@ -83,10 +83,12 @@ class Session:
         stall_seconds: float = STALL_SECONDS,
         attempt: AttemptOf | None = None,
         earlier: str = "",
+        place: str = "",
     ) -> None:
         self.id = uuid.uuid4().hex if session_id is None else checked_name("session_id", session_id)
         self.goal = goal
         self.task = task
+        self.place = checked_name("place", place) if place else ""
         self._fleet = fleet
         self._sequence = 0
         self.outcome: Outcome = "unknown"
@@ -107,6 +109,8 @@ class Session:
 
     async def __aenter__(self) -> Self:
         data: dict[str, Any] = {names.GOAL: redact_fenced(self.goal), names.TASK: self.task}
+        if self.place:
+            data[names.PLACE] = self.place
         if self._attempt is not None:
             data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = self._attempt
         self._emit("session.started", data)

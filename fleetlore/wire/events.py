@@ -4,12 +4,14 @@ An `execute_tool` span therefore converts to an `outcome` and back without renam
 a session and a `sequence` that grows by one within the session; its id is made of these four, so that an event sent
 twice is the same event.
 
-| kind | says | | --- | --- | | `session.started` | a session began: its goal and task; which attempt of which group it
-is, where several are made at one goal | | `action` | a tool call is about to run (optional) | | `outcome` | a tool call
-ended; self-contained: tool, arguments, result or error, duration, advice given, withheld and cited, adapter run | |
-`message` | what a person or the model said between calls | | `session.ended` | success, failure or unknown, and a
-reward where the environment gave one | | `feedback` | a later correction of the verdict; the agent is the one who gives
-it |
+| kind | says |
+| --- | --- |
+| `session.started` | a session began: its goal, task, place; of several attempts at one goal which one it is |
+| `action` | a tool call is about to run (optional) |
+| `outcome` | a tool call ended: tool, arguments, result or error, duration; advice given, withheld, cited; adapter |
+| `message` | what a person or the model said between calls |
+| `session.ended` | success, failure or unknown, and a reward where the environment gave one |
+| `feedback` | a later correction of the verdict; the agent is the one who gives it |
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ CITED = "fleetlore.cited"
 ADAPTER = "fleetlore.adapter"
 GOAL = "fleetlore.goal"
 TASK = "fleetlore.task"
+PLACE = "fleetlore.place"
 ATTEMPT_GROUP = "fleetlore.attempt_group"
 ATTEMPT = "fleetlore.attempt"
 OUTCOME = "fleetlore.outcome"

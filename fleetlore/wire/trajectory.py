@@ -119,6 +119,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         events: how many events it was made from.
         missing: events that never arrived, by the gaps in the sequence.
         group: of attempts at one task that were started together; empty where it is no such attempt.
+        place: where it acts (a database, a repository, a host), as it stated; empty where it did not.
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
     """
 
@@ -138,6 +139,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     feedback: Feedback | None = None
     group: str = ""
     guard: str = ""
+    place: str = ""
 
     @property
     def id(self) -> str:

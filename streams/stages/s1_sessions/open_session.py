@@ -70,6 +70,7 @@ class OpenSession(msgspec.Struct):
     task: str = ""
     group: str = ""
     guard: str = ""
+    place: str = ""
     ending: Ending | None = None
     reward: float | None = None
     feedback: Feedback | None = None
@@ -128,6 +129,7 @@ class OpenSession(msgspec.Struct):
         elif kind == STARTED:
             self.goal = (data.goal or "")[:MAX_TEXT]
             self.task = (data.task or "")[: ev.MAX_ID_LENGTH]
+            self.place = (data.place or "")[: ev.MAX_ID_LENGTH]
             self.group = data.group[: ev.MAX_ID_LENGTH] if isinstance(data.group, str) else ""
         elif kind == ENDED:
             self.ending = data.outcome
@@ -246,6 +248,7 @@ class OpenSession(msgspec.Struct):
             feedback=self.feedback,
             group=self.group,
             guard=self.guard,
+            place=self.place,
         )
         return trajectory, [self.out_of_order[sequence] for sequence in sorted(left_out)]
 

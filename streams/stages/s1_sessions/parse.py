@@ -46,6 +46,7 @@ class Data(msgspec.Struct, kw_only=True, gc=False):
     group: Any = field(default=None, name=ev.ATTEMPT_GROUP)
     goal: str | None = field(default=None, name=ev.GOAL)
     task: str | None = field(default=None, name=ev.TASK)
+    place: str | None = field(default=None, name=ev.PLACE)
     outcome: ev.Outcome = field(default="unknown", name=ev.OUTCOME)
     reward: float | None = field(default=None, name=ev.REWARD)
     role: str | None = field(default=None, name=ev.ROLE)

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.provenance import OPENING, redact_fenced
 from fleetlore.redact.redact import redact, suspects
-from streams.stages.s1_sessions.parse import OUTCOME, Incoming
+from streams.stages.s1_sessions.parse import OUTCOME, STARTED, Incoming
 
 _OF_OUTCOME = ("arguments", "result", "error_message")
+_OF_STARTED = ("place", "goal", "task")
 _OF_OTHERS = ("content", "goal", "task")
 
 
@@ -27,7 +28,8 @@ def clean(events: Sequence[Incoming]) -> None:
             data.result = arguments_text(data.result)
             texts += (data.arguments, data.result, data.error_message or "")
         else:
-            texts += (data.content or "", data.goal or "", data.task or "")
+            content = data.place if event.type == STARTED else data.content
+            texts += (content or "", data.goal or "", data.task or "")
     for place, text in enumerate(texts):
         if OPENING in text:
             texts[place] = redact_fenced(text)
@@ -38,4 +40,5 @@ def clean(events: Sequence[Incoming]) -> None:
 
 def _put(events: Sequence[Incoming], place: int, text: str) -> None:
     event, number = events[place // 3], place % 3
-    setattr(event.data, (_OF_OUTCOME if event.type == OUTCOME else _OF_OTHERS)[number], text)
+    fields = {OUTCOME: _OF_OUTCOME, STARTED: _OF_STARTED}.get(event.type, _OF_OTHERS)
+    setattr(event.data, fields[number], text)

@@ -53,7 +53,7 @@ def test_a_batch_is_masked_as_each_of_its_texts_is(rows: list[tuple[Any, str, st
         return [
             event(kind, tool="t", arguments=a, result=b, error_message=c)
             if kind == OUTCOME
-            else event(kind, content=a, goal=b, task=c)
+            else event(kind, **{"place" if kind == STARTED else "content": a}, goal=b, task=c)
             for kind, a, b, c in rows
         ]
 
@@ -64,6 +64,6 @@ def test_a_batch_is_masked_as_each_of_its_texts_is(rows: list[tuple[Any, str, st
         masked = (
             [data.arguments, data.result, data.error_message]
             if kind == OUTCOME
-            else [data.content, data.goal, data.task]
+            else [data.place if kind == STARTED else data.content, data.goal, data.task]
         )
         assert masked == [redact(text) for text in texts]
