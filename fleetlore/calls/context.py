@@ -1,0 +1,163 @@
+"""Keep what a session has shown so far, as far as the risk of its next call depends on it.
+
+The agent keeps one for each session that is under way; the learner builds the same from the log. Whatever is kept is
+bounded, and recording a call takes time linear in texts that are cut first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+Ids = npt.NDArray[np.uint32]
+State = Literal["first", "after_success", "after_failure"]
+
+WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]+")
+TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|\d+|[^\sA-Za-z_0-9]")
+
+# What stands in calls of every goal.
+KEYWORDS = frozenset(
+    """
+    select from where and or not in on as by order group having limit join inner left right outer distinct count sum avg
+    min max desc asc is null like between union all the of to a an for with if else elif return import def print while
+    true false none int str len range self lambda class try except
+    """.split()  # noqa: SIM905
+)
+
+GOAL_CHARACTERS = 1_500
+GOAL_WORDS = 40
+CALL_CHARACTERS = 2_500
+RESULT_CHARACTERS = 3_000
+ERROR_CHARACTERS = 600
+LAST_CHARACTERS = 300
+# Of a session: more names or calls than that are those of a loop or a dump, and the newest say most.
+KEPT_NAMES = 4_096
+KEPT_CALLS = 64
+_MAX_HASHES = 200_000
+
+_hashes: dict[str, int] = {}
+
+
+def hash_of(token: str) -> int:
+    """CRC-32 of a token, remembered: the words of a fleet repeat."""
+    known = _hashes.get(token)
+    if known is None:
+        if len(_hashes) >= _MAX_HASHES:
+            _hashes.clear()
+        known = _hashes[token] = crc32(token.encode("utf-8", "replace"))
+    return known
+
+
+def hashes_of(tokens: list[str]) -> Ids:
+    """Hash of each token: uint32 (n,)."""
+    return np.array([hash_of(token) for token in tokens], np.uint32)
+
+
+def text_of(arguments: str) -> str:
+    """The arguments as a person would write them: of an object its keys and values, without the escapes of JSON."""
+    if arguments[:1] != "{":
+        return arguments
+    try:
+        value = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return arguments
+    if not isinstance(value, dict):
+        return arguments
+    return "\n".join(
+        f"{key} {each}" if isinstance(each, str) else f"{key} {orjson.dumps(each).decode()}"
+        for key, each in value.items()
+    )
+
+
+def words_of(text: str, characters: int) -> set[str]:
+    """Lower-case names in the beginning of a text."""
+    return {word.lower() for word in WORD.findall(text[:characters])}
+
+
+class CallContext:
+    """What one session has shown.
+
+    Attributes:
+        goal: hashes of the goal's first words; `goal_words` are the words.
+        seen: names in results; `worked`: in calls that worked; `failed`: that an error named and the call held.
+        last: class of the last error after `E`, `ok`, `empty`, or `first` before any call.
+        last_words: hashes of the words of the last result or error.
+        tried: whether a call failed, by the call.
+        run: failures in a row.
+    """
+
+    __slots__ = (
+        "calls",
+        "failed",
+        "failures",
+        "goal",
+        "goal_words",
+        "last",
+        "last_words",
+        "run",
+        "seen",
+        "tried",
+        "worked",
+    )
+
+    def __init__(self, goal: str) -> None:
+        words = list(dict.fromkeys(word.lower() for word in WORD.findall(goal[:GOAL_CHARACTERS])))
+        self.goal_words = frozenset(words)
+        self.goal = hashes_of(words[:GOAL_WORDS])
+        self.seen: set[str] = set()
+        self.worked: set[str] = set()
+        self.failed: set[str] = set()
+        self.last = "first"
+        self.last_words = np.zeros(0, np.uint32)
+        self.tried: dict[tuple[str, str], bool] = {}
+        self.calls = 0
+        self.failures = 0
+        self.run = 0
+
+    @property
+    def state(self) -> State:
+        """What came right before the next call."""
+        return "first" if not self.calls else "after_failure" if self.run else "after_success"
+
+    def record(self, tool: str, text: str, result: str, error_class: str | None = None) -> None:
+        """Take in a call that ended.
+
+        Args:
+            text: of the arguments (`text_of`).
+            result: or the error's text, where it failed.
+            error_class: of the failure; None where the call worked.
+        """
+        names = words_of(text, CALL_CHARACTERS)
+        if error_class is not None:
+            self.failed |= names & words_of(result, ERROR_CHARACTERS)
+            self.last = f"E{error_class}"
+            self.failures += 1
+            self.run += 1
+        else:
+            self.failed -= names
+            _add(self.worked, names - KEYWORDS)
+            _add(self.seen, words_of(result, RESULT_CHARACTERS))
+            self.last = "ok" if result.strip() else "empty"
+            self.run = 0
+        self.last_words = hashes_of([token.lower() for token in dict.fromkeys(TOKEN.findall(result[:LAST_CHARACTERS]))])
+        key = normal(tool, text)
+        self.tried.pop(key, None)
+        self.tried[key] = error_class is not None
+        if len(self.tried) > KEPT_CALLS:
+            del self.tried[next(iter(self.tried))]
+        self.calls += 1
+
+
+def normal(tool: str, text: str) -> tuple[str, str]:
+    """By which two calls are the same: white space and case do not count."""
+    return tool, " ".join(text[:CALL_CHARACTERS].split()).rstrip(";").lower()
+
+
+def _add(kept: set[str], names: set[str]) -> None:
+    if len(kept) < KEPT_NAMES:
+        kept |= names

@@ -1,0 +1,144 @@
+"""Define the bytes of a version of the call model: a compressed MessagePack document of int8 weights, kinds and names.
+
+Everything is typed and bounded before anything is made of it: the bytes may come from anybody with the right key.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from fleetlore.calls.context import State
+from fleetlore.calls.features import FEATURES
+
+Weights = npt.NDArray[np.float32]
+
+SCHEMA = 1
+CALL_BITS = 17
+KIND_BITS = 15
+MAX_KINDS = 64
+MAX_BYTES = 200 * 1024
+_MAX_DOCUMENT = 4 * 1024 * 1024
+_BLOCK = 256
+
+
+class Table(msgspec.Struct, frozen=True, array_like=True):
+    """Weights of hashed features: int8 in blocks of 256, each with a float16 scale."""
+
+    weights: bytes
+    scales: bytes
+
+
+class Kind(msgspec.Struct, frozen=True, array_like=True):
+    """A kind of failure: the error without the names in it."""
+
+    tool: str
+    text: str
+
+
+class Named(msgspec.Struct, frozen=True, array_like=True):
+    """Calls of a tool that held these names: how they ended.
+
+    Attributes:
+        kind: text of the kind of failure.
+        failed, held: sessions in which a call with the names failed so, and in which one held them.
+        agents: that met it.
+    """
+
+    tool: str
+    kind: str
+    names: tuple[str, ...]
+    failed: int
+    held: int
+    agents: int
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """A place that sessions stated.
+
+    Attributes:
+        names: (sessions in which a call with it worked, in which one failed for it).
+        words: of the goals there.
+    """
+
+    sessions: int
+    names: dict[str, tuple[int, int]]
+    words: tuple[str, ...] = ()
+
+
+class Threshold(msgspec.Struct, frozen=True, array_like=True):
+    """When to warn of calls of a tool, in one state of the session.
+
+    Attributes:
+        least: probability from which calls are warned of.
+        failed, calls: of the calls at or above it, and how many failed, before they were learned.
+    """
+
+    tool: str
+    state: State
+    least: float
+    failed: int
+    calls: int
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One version.
+
+    Attributes:
+        tools: calls learned of each; of any other the model knows nothing.
+    """
+
+    calls: Table
+    kinds: Table
+    bias: float
+    tools: dict[str, int]
+    kind_texts: tuple[Kind, ...] = ()
+    kind_counts: tuple[int, ...] = ()
+    named: tuple[Named, ...] = ()
+    places: dict[str, Place] = {}
+    thresholds: tuple[Threshold, ...] = ()
+    features: int = FEATURES
+    schema: int = SCHEMA
+
+    def to_bytes(self) -> bytes:
+        """Compressed; the same document gives the same bytes."""
+        return zlib.compress(msgspec.msgpack.encode(self, order="deterministic"), 9)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Document:
+        """Raises ValueError for what is no such document, or one of another release."""
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"{len(data)} bytes, at most {MAX_BYTES} are read")
+        inflate = zlib.decompressobj()
+        try:
+            document = msgspec.msgpack.decode(inflate.decompress(data, _MAX_DOCUMENT), type=cls)
+        except zlib.error as error:
+            raise ValueError(f"not compressed as it should be: {error}") from error
+        if (document.schema, document.features) != (SCHEMA, FEATURES):
+            raise ValueError(f"schema {document.schema} with features {document.features} is of another release")
+        if len(document.kind_texts) > MAX_KINDS or len(document.kind_counts) != len(document.kind_texts):
+            raise ValueError(f"{len(document.kind_texts)} kinds with {len(document.kind_counts)} counts")
+        return document
+
+
+def quantised(weights: Weights) -> Table:
+    """Float32 (n,) as int8, n a multiple of 256."""
+    blocks = weights.reshape(-1, _BLOCK)
+    scales = (np.abs(blocks).max(axis=1) / 127).astype("<f2")
+    divisors = np.where(scales > 0, scales, np.float16(1)).astype(np.float32)
+    rounded = np.clip(np.rint(blocks / divisors[:, None]), -127, 127).astype(np.int8)
+    return Table(rounded.tobytes(), scales.tobytes())
+
+
+def restored(table: Table, bits: int) -> Weights:
+    """Float32 (2 ** bits,). Raises ValueError where the table has another size or is not finite."""
+    blocks = np.frombuffer(table.weights, np.int8)
+    scales = np.frombuffer(table.scales, "<f2")
+    if len(blocks) != 2**bits or len(scales) != 2**bits // _BLOCK or not np.isfinite(scales).all():
+        raise ValueError(f"{len(blocks)} weights in {len(scales)} blocks")
+    weights = (blocks.reshape(-1, _BLOCK).astype(np.float32) * scales.astype(np.float32)[:, None]).ravel()
+    weights.setflags(write=False)  # all agents of the process share it
+    return weights

@@ -1,0 +1,182 @@
+"""Hash a call that is about to be made into features: its words, the names in it, and what the session has shown.
+
+Each group of features is scaled by the root of its size, so that a long call does not weigh more than a short one. As
+in Vowpal Wabbit the crosses are hashed too (Weinberger et al., Feature Hashing for Large Scale Multitask Learning,
+2009). Nothing of how the call ends is read.
+"""
+
+from __future__ import annotations
+
+from math import log2
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, TOKEN, CallContext, Ids, hash_of, hashes_of, normal
+from fleetlore.calls.places import PlaceNames
+
+# A new number makes versions that were learned with other features unreadable.
+FEATURES = 1
+MAX_TOKENS = 260
+LAST_TOKENS = 70
+MAX_NAMES = 14
+GOAL_WORDS, GOAL_NAMES = 16, 10
+
+_ODD = np.uint32(0x9E3779B1)
+_ODD2 = np.uint32(0x85EBCA6B)
+_NEXT = np.uint32(0x27D4EB2F)
+
+
+class Features(NamedTuple):
+    """ids: uint32 (n,), hashes; values: float32 (n,). The first `of_kind` tell kinds of failure apart too."""
+
+    ids: Ids
+    values: npt.NDArray[np.float32]
+    of_kind: int
+
+
+class Call(NamedTuple):
+    """A call as the features need it.
+
+    Attributes:
+        text: of the arguments (`fleetlore.calls.context.text_of`).
+        tokens: of the text; the first and the last of a long one.
+        names: lower-case, without keywords, in order, each once.
+    """
+
+    tool: str
+    text: str
+    tokens: list[str]
+    names: list[str]
+
+    @classmethod
+    def of(cls, tool: str, text: str) -> Call:
+        """Take the text apart."""
+        tokens = TOKEN.findall(text[:CALL_CHARACTERS])
+        if len(tokens) > MAX_TOKENS:
+            tokens = tokens[: MAX_TOKENS - LAST_TOKENS] + tokens[-LAST_TOKENS:]
+        words = dict.fromkeys([token.lower() for token in tokens if len(token) > 1 and not token[0].isdigit()])
+        return cls(tool, text, tokens, [word for word in words if word not in KEYWORDS])
+
+
+def mixed(ids: Ids, salt: Ids | np.uint32) -> Ids:
+    """Hash the hashes again with a salt, so that groups do not meet (the finaliser of MurmurHash3)."""
+    ids = (ids ^ salt) * _ODD
+    ids ^= ids >> np.uint32(15)
+    ids *= _ODD2
+    ids ^= ids >> np.uint32(13)
+    return ids
+
+
+# Of one group: its hashes, its weight.
+_Group = tuple[Ids, float]
+
+
+def features(call: Call, context: CallContext, known: PlaceNames | None = None) -> Features:
+    """Features of a call in a session.
+
+    Args:
+        known: names of the place that the session is at; None where that is not known.
+    """
+    tokens = hashes_of(call.tokens or [""])
+    names = hashes_of(call.names[:MAX_NAMES])
+    unique = np.array(list(dict.fromkeys(tokens.tolist())), np.uint32)
+    last = np.uint32(hash_of(context.last))
+    groups: list[_Group] = [
+        (unique, 2.0),
+        (_bigrams(tokens), 2.0),
+        (context.last_words + np.uint32(context.last[0] == "E"), 1.0),
+        (_overlap(call.names, context), 1.0),
+        (_course(call, context), 1.5),
+    ]
+    of_kind = sum(len(ids) for ids, _ in groups)
+    groups += [
+        (_pairs(names), 1.0),
+        (context.goal, 0.7),
+        ((context.goal[:GOAL_WORDS, None] * np.uint32(5) + names[None, :GOAL_NAMES] * _ODD2).ravel(), 1.0),
+        (unique[:80] ^ last, 1.0),
+    ]
+    if known is not None:
+        groups.append((_known(call.names, known), 0.8 * 5**0.5))
+    lengths = [len(ids) for ids, _ in groups]
+    salt = hash_of("T" + call.tool)
+    salts = np.array([(salt + 0x61C88647 * number) & 0xFFFFFFFF for number in range(len(groups))], np.uint32)
+    scales = np.array([weight / (len(ids) or 1) ** 0.5 for ids, weight in groups], np.float32)
+    ids = mixed(np.concatenate([ids for ids, _ in groups]), np.repeat(salts, lengths))
+    return Features(ids, np.repeat(scales, lengths), of_kind)
+
+
+def _bigrams(tokens: Ids) -> Ids:
+    return np.unique(tokens[:-1] * np.uint32(3) + tokens[1:] * _NEXT)
+
+
+def _pairs(names: Ids) -> Ids:
+    """Of each two names, in whichever order."""
+    left, right = _TRIANGLES[len(names)]
+    first, second = names[left], names[right]
+    return (first ^ second) + first * second
+
+
+_TRIANGLES = [np.triu_indices(size, 1) for size in range(MAX_NAMES + 1)]
+
+
+def _overlap(names: list[str], context: CallContext) -> Ids:
+    """Where the session has met each name before, and how many names it has met where."""
+    found: list[str] = []
+    counts = [0] * 5
+    for name in names:
+        if name in context.failed:
+            where = 0
+        elif name in context.worked:
+            where = 1
+        elif name in context.seen:
+            where = 2
+        elif name in context.goal_words:
+            where = 3
+        else:
+            where = 4
+        counts[where] += 1
+        found.append(f"O{where} {name}")
+    found += [f"C{where} {min(count, 4)}" for where, count in enumerate(counts)]
+    return hashes_of(found)
+
+
+def _course(call: Call, context: CallContext) -> Ids:
+    """How the session has gone so far."""
+    tried = context.tried.get(normal(call.tool, call.text))
+    again = "n" if tried is None else "f" if tried else "w"
+    failed = sum(name in context.failed for name in call.names)
+    met = context.goal_words, context.worked, context.seen, context.failed
+    new = sum(not any(name in names for names in met) for name in call.names)
+    last, run, calls = context.last, min(context.run, 4), context.calls
+    return hashes_of(
+        [
+            f"L{last}",
+            f"n{min(calls, 4)}",
+            f"f{min(context.failures, 4)}",
+            f"r{run}",
+            f"rep{again}",
+            f"len{min(12, int(log2(len(call.text) + 1)))}",
+            f"L{last}|rep{again}",
+            f"L{last}|bad{min(failed, 2)}",
+            f"nl{min(6, call.text.count(chr(10)))}",
+            f"un{min(new, 4)}|n{min(calls, 2)}",
+            f"r{run}|rep{again}",
+        ]
+    )
+
+
+def _known(names: list[str], known: PlaceNames) -> Ids:
+    """How many of the names are known at this place to work, to fail, both, or neither."""
+    bad, good, both, unknown = known.counts(names)
+    sure = "k1" if known.sessions >= 5 else "k0"
+    return hashes_of(
+        [
+            f"MB{min(bad, 3)}{sure}",
+            f"MG{min(good, 5)}{sure}",
+            f"MU{min(unknown, 4)}{sure}",
+            f"MBU{min(bad, 1)}{min(unknown, 2)}{sure}",
+            f"MX{min(both, 3)}{sure}",
+        ]
+    )

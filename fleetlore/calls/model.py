@@ -1,0 +1,184 @@
+"""Say of a call that is about to be made how likely it fails, of what kind that failure would be, and for which names.
+
+A version of the call model is a linear model over hashed features, a table of kinds of failure, and names with their
+record; `models.calls` learns it from the fleet's log. It is never written to, so all agents of a process share one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import exp
+from typing import NamedTuple
+
+import numpy as np
+
+from fleetlore.calls.context import CallContext, Ids
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Named, Threshold, Weights, restored
+from fleetlore.calls.features import Call, Features, features, mixed
+from fleetlore.calls.places import Ended, PlaceNames, Places
+
+# Of a tool with fewer calls nothing can be told.
+LEAST_CALLS = 20
+# A name is said where calls with it fail at least so often, by Jeffreys' estimate.
+NAMED_RATE = 0.5
+_CALL_MASK = np.uint32(2**CALL_BITS - 1)
+_KIND_MASK = np.uint32(2**KIND_BITS - 1)
+_KIND = np.uint32(0x85EBCA6B)
+_KIND_SALT = np.uint32(7)
+
+
+class Outlook(NamedTuple):
+    """What is foreseen of a call.
+
+    Attributes:
+        fails: P(the call fails), 0..1.
+        threshold: of the tool in this state; None where its calls are not to be warned of.
+    """
+
+    fails: float
+    threshold: Threshold | None
+
+    @property
+    def warned(self) -> bool:
+        return self.threshold is not None and self.fails >= self.threshold.least
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The failure that a call would likely end with.
+
+    Attributes:
+        kind: the error without the names in it.
+        names: of the call, which the error would be about; empty where none stands out.
+        failed, held: sessions in which a call with the names failed so, of those in which one held them; 0 without.
+    """
+
+    kind: str
+    names: tuple[str, ...] = ()
+    failed: int = 0
+    held: int = 0
+
+
+class CallModel:
+    """One version; see `from_bytes`.
+
+    Attributes:
+        places: by name.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self._weights = restored(document.calls, CALL_BITS)
+        self._kinds = KindScores(restored(document.kinds, KIND_BITS), document.kind_counts)
+        self._kind_texts = document.kind_texts
+        self._bias = document.bias
+        self._tools = document.tools
+        self._thresholds = {(each.tool, each.state): each for each in document.thresholds}
+        self._named: defaultdict[tuple[str, str], list[Named]] = defaultdict(list)
+        for named in document.named:
+            if named.names:
+                self._named[named.tool, named.names[0]].append(named)
+        self.places = Places(
+            {
+                place: PlaceNames(known.sessions, {n: Ended(*ended) for n, ended in known.names.items()}, known.words)
+                for place, known in document.places.items()
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CallModel:
+        """Raises ValueError for what is no version of this release."""
+        return cls(Document.from_bytes(data))
+
+    def knows(self, tool: str) -> bool:
+        """Whether it has learned enough calls of a tool to tell how the next one ends."""
+        return self._tools.get(tool, 0) >= LEAST_CALLS
+
+    def outlook(self, call: Call, context: CallContext, place: str | None = None) -> Outlook | None:
+        """Chance that the call fails; None where the tool is not known. No network; 0.1 ms.
+
+        Args:
+            place: that the session is at; None where that is not known.
+        """
+        if not self.knows(call.tool):
+            return None
+        found = features(call, context, self.places.get(place) if place is not None else None)
+        score = float(self._weights[found.ids & _CALL_MASK] @ found.values) + self._bias
+        return Outlook(sigmoid(score), self._thresholds.get((call.tool, context.state)))
+
+    def expected(
+        self, call: Call, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
+    ) -> Expected | None:
+        """The failure that the call would likely end with; None where nothing like it is known.
+
+        Args:
+            own: failures of this session with names, the newest last: what failed here before fails again.
+        """
+        held = frozenset(call.names)
+        for mine in reversed(list(own)):
+            if mine.names and held.issuperset(mine.names):
+                return mine
+        chances = self._kinds.chances(features(call, context))
+        of_tool = {
+            kind.text: float(chance)
+            for kind, chance in zip(self._kind_texts, chances, strict=True)
+            if kind.tool == call.tool
+        }
+        likely = max(of_tool, key=lambda kind: of_tool[kind], default=None)
+        best, score = None, 0.0
+        for named in self._held(call, held):
+            rate = self._rate(named, place)
+            worth = rate * (0.02 + of_tool.get(named.kind, 0.01))
+            if rate >= NAMED_RATE and worth > score:
+                best, score = named, worth
+        if best is not None and (likely is None or score > 0.125 * of_tool[likely]):
+            return Expected(best.kind, best.names, best.failed, best.held)
+        return Expected(likely) if likely is not None else None
+
+    def _held(self, call: Call, held: frozenset[str]) -> Iterable[Named]:
+        for name in call.names:
+            for named in self._named.get((call.tool, name), ()):
+                if held.issuperset(named.names):
+                    yield named
+
+    def _rate(self, named: Named, place: str | None) -> float:
+        """How often calls with the names fail so: at this place where they are known there, else anywhere."""
+        here = self.places.get(place) if place is not None else None
+        if here is not None:
+            known = [ended for name in named.names if (ended := here.names.get(name)) is not None]
+            if known:
+                failed, worked = min(each.failed for each in known), max(each.worked for each in known)
+                return (failed + 0.25) / (failed + worked + 1.0)
+        return (named.failed + 0.25) / (named.held + 1.0)
+
+
+class KindScores:
+    """Chances of the kinds of failure, by one table in which each kind has hashed weights of its own.
+
+    Args:
+        weights: float32 (2 ** 15,).
+        counts: how often each kind was met.
+    """
+
+    def __init__(self, weights: Weights, counts: Iterable[int]) -> None:
+        self.weights = weights
+        self._prior = 0.3 * np.log(np.array(list(counts), np.float32) + 1.0)
+
+    def chances(self, found: Features) -> Weights:
+        """Softmax over the kinds: float32 (kinds,)."""
+        cells = kind_cells(found, len(self._prior))
+        scores: Weights = found.values[: found.of_kind] @ self.weights[cells] + self._prior
+        powers: Weights = np.exp(scores - scores.max(initial=-np.inf))
+        chances: Weights = powers / powers.sum()
+        return chances
+
+
+def kind_cells(found: Features, kinds: int) -> Ids:
+    """Cells of the kinds' table: uint32 (features, kinds)."""
+    numbers = np.arange(1, kinds + 1, dtype=np.uint32) * _KIND
+    return mixed(found.ids[: found.of_kind, None] + numbers[None, :], _KIND_SALT) & _KIND_MASK
+
+
+def sigmoid(score: float) -> float:
+    return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, score))))

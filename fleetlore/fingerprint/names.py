@@ -1,0 +1,73 @@
+"""Tell what kind of failure an error is, and which names in the call it is about.
+
+The pattern counts a failure; to speak of it before the next call takes less and more: the error without its names, and
+the names that stand in the call too (a table, a module, a command, an option).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+MAX_KIND = 90
+MAX_ERROR = 400
+MAX_CALL = 4_000
+
+_QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+# `sh: foo: command not found`: what stands between two colons, or before the first.
+_BEFORE_COLON = re.compile(r"(?:^|(?<=: ))([A-Za-z_][\w+-]*)(?=: )")
+_LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
+_NUMBER = re.compile(r"\b\d+\b")
+_NAME, _COUNT = "<name>", "<n>"
+
+
+class FailureKind(NamedTuple):
+    """kind: the error without names, at most 90 characters. names: of the call, lower-case, sorted."""
+
+    kind: str
+    names: tuple[str, ...]
+
+
+def failure_kind(error_class: str, template: str, error: str, call: str) -> FailureKind:
+    """Kind of a failed call, and the names that it failed for.
+
+    Args:
+        error_class, template: of its pattern (`fleetlore.fingerprint.fingerprint.Failure`).
+        error: what the environment said.
+        call: the arguments as text.
+    """
+    mentioned = _mentioned(error_class, error[-8 * MAX_ERROR :] if error_class[:1].isupper() else error[:MAX_ERROR])
+    in_call = _words(call[:MAX_CALL]) if mentioned else frozenset()
+    names = frozenset(name for name in mentioned if name in in_call)
+    return FailureKind(_masked(template, names), tuple(sorted(names)))
+
+
+@lru_cache(maxsize=8_192)
+def _mentioned(error_class: str, error: str) -> tuple[str, ...]:
+    """Lower-case words of the error that look like names of things."""
+    if error_class[:1].isupper():  # an exception: its last line says what was raised
+        error = next((line for line in reversed(error.splitlines()) if line.strip()), "")
+    head = error[:MAX_ERROR]
+    found: list[str] = []
+    for quoted in _QUOTED.findall(head):
+        words = _WORD.findall(quoted)
+        if words and " " not in quoted.strip("'\"` "):
+            found.append(words[-1].lower())  # of `shop.cars` the table
+    plain = _QUOTED.sub(" ", head)
+    found += [word.lower() for word in _BEFORE_COLON.findall(plain) if not word.endswith(("Error", "error"))]
+    found += [word.lower() for word in _LIKE_A_NAME.findall(plain)]
+    return tuple(dict.fromkeys(word for word in found if len(word) > 1))
+
+
+@lru_cache(maxsize=2_048)
+def _words(call: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(call))
+
+
+@lru_cache(maxsize=8_192)
+def _masked(template: str, names: frozenset[str]) -> str:
+    text = _NUMBER.sub(_COUNT, _QUOTED.sub(_NAME, template))
+    words = (_NAME if word.lower().strip(":.,;()") in names else word for word in text.split())
+    return " ".join(words)[:MAX_KIND]

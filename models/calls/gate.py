@@ -1,0 +1,104 @@
+"""Decide whether a version of the call model may take the place of the published one.
+
+Each call was foreseen by the candidate before it learned it (prequential evaluation, Dawid 1984), so no call is held
+out. The candidate must foresee better than the failure rate of the tool in the same state of a session, and no worse
+than the published version does the calls that neither had seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import CallModel
+from fleetlore.wire.trajectory import Trajectory
+from models.calls.thresholds import Foreseen
+from models.calls.training import TrainedCalls, said_by
+
+# Of first calls and calls after a success, the newest: calls after a failure are mostly the same call again, which any
+# model foresees.
+JUDGED = 2_000
+LEAST = 40
+# Log-loss by which a candidate may be behind the published version: of 40 calls chance alone makes so much.
+TOLERANCE = 0.02
+
+Reason = Literal["better", "too_few", "no_better_than_rates", "worse_than_published"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallsReport:
+    """A decision and its figures: mean log-loss in nats a call."""
+
+    reason: Reason
+    figures: dict[str, float]
+
+    @property
+    def passed(self) -> bool:
+        return self.reason == "better"
+
+
+def judge_candidate(
+    candidate: TrainedCalls, published: bytes | None = None, since: Iterable[Trajectory] = ()
+) -> CallsReport:
+    """Compare a candidate with failure rates, and with the published version on the sessions since that one.
+
+    Args:
+        published: the version in service; None where there is none.
+        since: sessions that the candidate learned and the published version did not.
+    """
+    judged = [each for each in candidate.foreseen if each.state != "after_failure"]
+    figures = {"calls": float(len(judged))}
+    if len(judged) < LEAST:
+        return CallsReport("too_few", figures)
+    figures["log_loss"] = _log_loss((each.fails, each.failed) for each in judged[-JUDGED:])
+    figures["log_loss_rates"] = _log_loss(_by_rate(judged)[-JUDGED:])
+    if figures["log_loss"] >= figures["log_loss_rates"]:
+        return CallsReport("no_better_than_rates", figures)
+    if published is not None:
+        new = _on_new(judged, published, since)
+        if len(new) >= LEAST:
+            figures["log_loss_new"] = _log_loss((each.fails, each.failed) for each, _ in new)
+            figures["log_loss_published"] = _log_loss((fails, each.failed) for each, fails in new)
+            if figures["log_loss_new"] > figures["log_loss_published"] + TOLERANCE:
+                return CallsReport("worse_than_published", figures)
+    return CallsReport("better", figures)
+
+
+def _by_rate(calls: Sequence[Foreseen]) -> list[tuple[float, bool]]:
+    """What the failure rate of the tool in this state said of each call before it."""
+    failed: Counter[tuple[str, str]] = Counter()
+    made: Counter[tuple[str, str]] = Counter()
+    said = []
+    for call in calls:
+        key = call.tool, call.state
+        said.append(((failed[key] + 0.5) / (made[key] + 1.0), call.failed))
+        failed[key] += call.failed
+        made[key] += 1
+    return said
+
+
+def _on_new(judged: Iterable[Foreseen], published: bytes, since: Iterable[Trajectory]) -> list[tuple[Foreseen, float]]:
+    """Calls of the sessions since the published version, with what that version says of each."""
+    model = CallModel.from_bytes(published)
+    foreseen = {(each.session, each.position): each for each in judged}
+    new: list[tuple[Foreseen, float]] = []
+    for session in since:
+        context = CallContext(session.goal)
+        for position, step in enumerate(session.calls):
+            call = Call.of(step.tool, text_of(step.arguments))
+            known = foreseen.get((session.id, position))
+            outlook = model.outlook(call, context, session.place or None)
+            if known is not None and outlook is not None:
+                new.append((known, outlook.fails))
+            context.record(step.tool, call.text, said_by(step), step.family)
+    return new
+
+
+def _log_loss(said: Iterable[tuple[float, bool]]) -> float:
+    losses = [-log(max(1e-6, fails if failed else 1.0 - fails)) for fails, failed in said]
+    return sum(losses) / len(losses)

@@ -1,0 +1,94 @@
+"""Learn weights of hashed features online by Adagrad (Duchi et al. 2011): one pass, no dictionary of features."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_KINDS
+from fleetlore.calls.features import Features
+from fleetlore.calls.model import KindScores, kind_cells, sigmoid
+
+RATE = np.float32(0.1)
+# Of the squared gradients, a call: old ones are forgotten, so that the model can still learn when the world changes.
+DECAY = np.float32(0.999)
+START = 1e-2
+# What one pair weighs beside a call.
+PAIR = np.float32(0.3)
+
+_MASK = np.uint32(2**CALL_BITS - 1)
+
+
+class CallWeights:
+    """P(a call fails).
+
+    Attributes:
+        weights: float32 (2 ** 17,); bias: of all calls.
+    """
+
+    def __init__(self) -> None:
+        self.weights = np.zeros(2**CALL_BITS, np.float32)
+        self.bias = 0.0
+        self._squares = np.full(2**CALL_BITS, START, np.float32)
+        self._bias_square = 1.0
+
+    def fails(self, found: Features) -> float:
+        """P(the call fails), 0..1."""
+        return sigmoid(self._score(found))
+
+    def learn(self, found: Features, failed: bool) -> None:
+        """Step towards how the call ended."""
+        slope = self.fails(found) - failed
+        self._step(found, np.float32(slope) * found.values)
+        self._bias_square += slope * slope
+        self.bias -= float(RATE) * slope / sqrt(self._bias_square)
+
+    def learn_pair(self, failed: Features, worked: Features) -> None:
+        """Step towards a higher chance for the one that failed than for the one that worked."""
+        slope = PAIR * np.float32(sigmoid(self._score(failed) - self._score(worked)) - 1.0)
+        self._step(failed, slope * failed.values)
+        self._step(worked, -slope * worked.values)
+
+    def _score(self, found: Features) -> float:
+        return float(self.weights[found.ids & _MASK] @ found.values) + self.bias
+
+    def _step(self, found: Features, gradient: np.ndarray[tuple[int], np.dtype[np.float32]]) -> None:
+        cells = found.ids & _MASK
+        squares = self._squares[cells] * DECAY + gradient * gradient
+        self._squares[cells] = squares
+        self.weights[cells] -= RATE * gradient / np.sqrt(squares)
+
+
+class KindWeights:
+    """P(kind of failure | the call fails), over the first `MAX_KINDS` kinds that came three times.
+
+    Attributes:
+        kinds: (tool, text) of each.
+        counts: how often each came since.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: dict[tuple[str, str], int] = {}
+        self.counts: list[int] = []
+        self.weights = np.zeros(2**KIND_BITS, np.float32)
+        self._squares = np.full(2**KIND_BITS, START, np.float32)
+        self._met: dict[tuple[str, str], int] = {}
+
+    def learn(self, found: Features, kind: tuple[str, str]) -> None:
+        """Step towards the kind that it was."""
+        number = self.kinds.get(kind)
+        if number is None:
+            met = self._met[kind] = self._met.get(kind, 0) + 1
+            if met < 3 or len(self.kinds) >= MAX_KINDS:
+                return
+            number = self.kinds[kind] = len(self.kinds)
+            self.counts.append(0)
+        self.counts[number] += 1
+        slopes = KindScores(self.weights, self.counts).chances(found)
+        slopes[number] -= 1.0
+        gradient = found.values[: found.of_kind, None] * slopes[None, :]
+        cells = kind_cells(found, len(self.counts))
+        squares = self._squares[cells] + gradient * gradient
+        self._squares[cells] = squares
+        self.weights[cells] -= RATE * gradient / np.sqrt(squares)

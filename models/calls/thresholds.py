@@ -1,0 +1,58 @@
+"""Set from the fleet's own log when to warn of a call: seldom, and where it makes a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from fleetlore.calls.context import State
+from fleetlore.calls.document import Threshold
+from fleetlore.stats.intervals import wilson
+
+# Of the calls of a tool in one state, at most.
+WARNED = 0.2
+# By which calls that are warned of fail more often than all do, at the lower end of the interval; and rather than not.
+LIFT = 0.2
+LIKELY = 0.5
+LEAST_CALLS = 20
+_SHARES = (WARNED, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+
+
+class Foreseen(NamedTuple):
+    """A call, and what was said of it before it was learned.
+
+    Attributes:
+        number: of calls that were learned before it.
+        position: among the calls of its session.
+    """
+
+    number: int
+    session: str
+    position: int
+    tool: str
+    state: State
+    fails: float
+    failed: bool
+
+
+def thresholds(foreseen: Mapping[tuple[str, State], Iterable[Foreseen]]) -> tuple[Threshold, ...]:
+    """Of each tool and state with calls that are worth a warning. Elsewhere nothing is said."""
+    found = (_threshold(tool, state, list(calls)) for (tool, state), calls in sorted(foreseen.items()))
+    return tuple(each for each in found if each is not None)
+
+
+def _threshold(tool: str, state: State, calls: list[Foreseen]) -> Threshold | None:
+    """The widest share whose calls surely fail more often."""
+    if len(calls) < LEAST_CALLS:
+        return None
+    base = sum(call.failed for call in calls) / len(calls)
+    ranked = sorted((call.fails for call in calls), reverse=True)
+    for share in _SHARES:
+        most = int(share * len(calls))
+        if most < 1:
+            return None
+        least = ranked[most - 1]
+        warned = [call.failed for call in calls if call.fails >= least]
+        if wilson(sum(warned), len(warned))[0] >= max(base + LIFT, LIKELY):
+            return Threshold(tool, state, least, sum(warned), len(warned))
+    return None

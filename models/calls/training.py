@@ -1,0 +1,186 @@
+"""Learn a version of the call model from closed sessions.
+
+A version is a function of the *set* of sessions: they are sorted by time and learned in one pass, so a replay of the
+log gives the same bytes. Each call is foreseen before it is learned; what was foreseen sets the thresholds and feeds
+the gate, so every figure is of calls that the model had not seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fleetlore.calls.context import CallContext, State, text_of
+from fleetlore.calls.document import MAX_BYTES, Document, Kind, quantised
+from fleetlore.calls.features import Call, Features, features
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.names import failure_kind
+from fleetlore.wire.trajectory import Step, Trajectory
+from models.calls.linear import CallWeights, KindWeights
+from models.calls.records import Key, NamedFailures, PlaceRecords, shown_names
+from models.calls.thresholds import Foreseen, thresholds
+
+# Calls that may be learned again beside a new one.
+REPLAYED = 10_000
+# Of calls of one tool in one state, the newest.
+FORESEEN = 4_000
+_PAIRED = 2_000
+# Names of places in a version; a failure with the names in it takes five times as much room as a name of a place.
+MOST_NAMES = 8_192
+NAMES_A_FAILURE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedCalls:
+    """A version.
+
+    Attributes:
+        weights: bytes of the document (`fleetlore.calls.document`).
+        sessions, agents, calls: that it learned from.
+        foreseen: of the newest calls, in order, what was foreseen before they were learned.
+    """
+
+    weights: bytes
+    sessions: int
+    agents: int
+    calls: int
+    tools: tuple[str, ...]
+    foreseen: tuple[Foreseen, ...] = field(repr=False)
+
+
+def train(sessions: Iterable[Trajectory]) -> TrainedCalls:
+    """Learn a version from a set of sessions. Of several revisions of a session the newest counts. 0.2 ms a call."""
+    newest: dict[str, Trajectory] = {}
+    for session in sessions:
+        known = newest.get(session.id)
+        if known is None or session.revision > known.revision:
+            newest[session.id] = session
+    training = CallTraining()
+    for session in sorted(newest.values(), key=lambda each: (each.ended, each.id)):
+        training.learn(session)
+    return training.version()
+
+
+class _Example(NamedTuple):
+    """A call whose end is known, and what came before it."""
+
+    found: Features
+    failed: bool
+    tool: str
+    state: State
+
+
+class CallTraining:
+    """A pass over sessions: `learn` each in order, then ask for the `version`."""
+
+    def __init__(self) -> None:
+        self._weights = CallWeights()
+        self._kinds = KindWeights()
+        self._named = NamedFailures()
+        self._places = PlaceRecords()
+        self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
+        self._pairs: defaultdict[tuple[str, State, bool], deque[Features]] = defaultdict(lambda: deque(maxlen=_PAIRED))
+        self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
+        self._random = random.Random(0)
+        self._sessions = 0
+        self._calls = 0
+        self._agents: set[str] = set()
+        self._tools: Counter[str] = Counter()
+
+    def learn(self, session: Trajectory) -> None:
+        """Take in a session that ended after those before."""
+        known = self._places.names(session.place) if session.place else None
+        context = CallContext(session.goal)
+        examples: list[_Example] = []
+        named: list[tuple[str, frozenset[str], Key | None]] = []
+        worked: set[str] = set()
+        failed: set[str] = set()
+        for position, step in enumerate(session.calls):
+            call = Call.of(step.tool, text_of(step.arguments))
+            kind = _kind(step, call) if step.failed else None
+            if not step.transient:  # what passes by itself says nothing of the call
+                found = features(call, context, known)
+                example = _Example(found, step.failed, step.tool, context.state)
+                self._foresee(example, session.id, position, len(examples))
+                examples.append(example)
+                if kind is not None:
+                    self._kinds.learn(found, kind[:2])
+                names = frozenset(call.names)
+                named.append((step.tool, names, kind if kind is not None and kind[2] else None))
+                if kind is not None:
+                    failed.update(kind[2])
+                elif session.place:
+                    worked |= names | shown_names(step.result)
+            context.record(step.tool, call.text, said_by(step), step.family)
+        for example in examples:
+            self._learn(example)
+        self._named.learn(session.agent, named)
+        if session.place:
+            self._places.learn(session.place, session.agent, worked, failed, context.goal_words)
+        self._sessions += 1
+        self._calls += len(examples)
+        self._agents.add(session.agent)
+        self._tools.update(example.tool for example in examples)
+
+    def version(self) -> TrainedCalls:
+        """The version that has learned all sessions so far."""
+        foreseen = sorted((each for some in self._foreseen.values() for each in some), key=lambda each: each.number)
+        return TrainedCalls(
+            self._document(),
+            self._sessions,
+            len(self._agents),
+            self._calls,
+            tuple(sorted(self._tools)),
+            tuple(foreseen),
+        )
+
+    def _document(self) -> bytes:
+        """As many names as fit."""
+        kinds, most = self._kinds, MOST_NAMES
+        while True:
+            document = Document(
+                calls=quantised(self._weights.weights),
+                kinds=quantised(kinds.weights),
+                bias=self._weights.bias,
+                tools=dict(sorted(self._tools.items())),
+                kind_texts=tuple(Kind(*kind) for kind in kinds.kinds),
+                kind_counts=tuple(kinds.counts),
+                named=self._named.said(most // NAMES_A_FAILURE),
+                places=self._places.said(most),
+                thresholds=thresholds(self._foreseen),
+            )
+            encoded = document.to_bytes()
+            if len(encoded) <= MAX_BYTES or not most:
+                return encoded
+            most //= 2
+
+    def _foresee(self, example: _Example, session: str, position: int, before: int) -> None:
+        fails = self._weights.fails(example.found)
+        foreseen = Foreseen(self._calls + before, session, position, example.tool, example.state, fails, example.failed)
+        self._foreseen[example.tool, example.state].append(foreseen)
+
+    def _learn(self, example: _Example) -> None:
+        self._weights.learn(example.found, example.failed)
+        if self._replayed:
+            again = self._replayed[self._random.randrange(len(self._replayed))]
+            self._weights.learn(again.found, again.failed)
+        others = self._pairs[example.tool, example.state, not example.failed]
+        if others:
+            other = others[self._random.randrange(len(others))]
+            self._weights.learn_pair(*((example.found, other) if example.failed else (other, example.found)))
+        self._pairs[example.tool, example.state, example.failed].append(example.found)
+        self._replayed.append(example)
+
+
+def _kind(step: Step, call: Call) -> Key:
+    failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
+    found = failure_kind(failure.error_class, failure.template, step.error_message or "", call.text)
+    return step.tool, found.kind, found.names
+
+
+def said_by(step: Step) -> str:
+    """What the environment said to a call."""
+    return step.error_message or step.error_type or "" if step.failed else step.result

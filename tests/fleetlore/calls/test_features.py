@@ -1,0 +1,57 @@
+import time
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.calls.context import CallContext
+from fleetlore.calls.features import MAX_TOKENS, Call, features
+from fleetlore.calls.places import Ended, PlaceNames
+
+
+@given(st.text(max_size=300), st.text(max_size=100), st.lists(st.tuples(st.text(max_size=60), st.booleans())))
+def test_any_call_has_finite_features_that_are_the_same_each_time(
+    text: str, goal: str, before: list[tuple[str, bool]]
+) -> None:
+    context = CallContext(goal)
+    for said, failed in before:
+        context.record("tool", said, said, "error" if failed else None)
+    found, again = (features(Call.of("tool", text), context) for _ in range(2))
+    assert np.array_equal(found.ids, again.ids)
+    assert np.array_equal(found.values, again.values)
+    assert found.ids.dtype == np.uint32
+    assert len(found.ids) == len(found.values) >= found.of_kind > 0
+    assert np.isfinite(found.values).all()
+
+
+def test_another_tool_has_other_features() -> None:
+    context = CallContext("goal")
+    one, other = (features(Call.of(tool, "select 1"), context) for tool in ("sql", "sh"))
+    assert len(np.intersect1d(one.ids, other.ids)) == 0
+
+
+def test_what_the_session_met_changes_the_features() -> None:
+    call = Call.of("sql", "select name from car")
+    fresh, failed = CallContext("g"), CallContext("g")
+    failed.record("sql", "select * from car", "no such table: car", "E")
+    assert not np.array_equal(features(call, fresh).ids, features(call, failed).ids)
+
+
+def test_a_known_place_adds_what_is_known_of_the_names() -> None:
+    call, context = Call.of("sql", "select name from car"), CallContext("g")
+    place = PlaceNames(9, {"car": Ended(0, 4), "name": Ended(7, 0)})
+    without, known = features(call, context), features(call, context, place)
+    assert np.array_equal(known.ids[: len(without.ids)], without.ids)
+    assert len(known.ids) == len(without.ids) + 5
+
+
+def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
+    call = Call.of("t", "word_1 = 'x'; " * 100_000)
+    assert len(call.tokens) <= MAX_TOKENS
+    began = time.perf_counter()
+    features(call, CallContext("goal " * 100_000))
+    assert time.perf_counter() - began < 0.1
+
+
+def test_names_are_lower_case_without_keywords_in_order() -> None:
+    assert Call.of("sql", "SELECT Name FROM Car WHERE Name = 3").names == ["name", "car"]

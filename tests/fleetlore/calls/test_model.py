@@ -1,0 +1,103 @@
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from fleetlore.calls.context import CallContext
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_BYTES, Document, Kind, Named, Place, quantised, restored
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import LEAST_CALLS, CallModel, Expected
+
+
+def document(**fields: Any) -> Document:
+    empty = {
+        "calls": quantised(np.zeros(2**CALL_BITS, np.float32)),
+        "kinds": quantised(np.zeros(2**KIND_BITS, np.float32)),
+        "bias": 0.0,
+        "tools": {"sql": LEAST_CALLS},
+    }
+    return Document(**(empty | fields))
+
+
+MISSING = Named("sql", "no such table", ("car",), failed=9, held=10, agents=4)
+KINDS: dict[str, Any] = {
+    "kind_texts": (Kind("sql", "syntax error"), Kind("sql", "no such table")),
+    "kind_counts": (9, 5),
+    "named": (MISSING,),
+}
+
+
+def test_int8_keeps_weights_to_a_part_of_their_block() -> None:
+    weights = np.random.default_rng(0).normal(size=2**CALL_BITS).astype(np.float32)
+    weights[:256] = 0
+    again = restored(quantised(weights), CALL_BITS)
+    blocks = np.abs(weights).reshape(-1, 256).max(axis=1).repeat(256)
+    assert (np.abs(again - weights) <= blocks / 127 * 0.51 + 1e-6).all()
+
+
+def test_the_same_document_gives_the_same_bytes() -> None:
+    encoded = document(**KINDS).to_bytes()
+    assert encoded == document(**KINDS).to_bytes()
+    assert Document.from_bytes(encoded).to_bytes() == encoded
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda data: b"",
+        lambda data: b"{}",
+        lambda data: data[: len(data) // 2],
+        lambda data: zlib.compress(msgspec.msgpack.encode({"calls": 1})),
+        lambda data: zlib.compress(b"\x00" * 50_000_000),
+        lambda data: b"x" * (MAX_BYTES + 1),
+        lambda data: document(schema=99).to_bytes(),
+        lambda data: document(features=99).to_bytes(),
+        lambda data: document(kind_counts=(1,)).to_bytes(),
+        lambda data: document(calls=quantised(np.zeros(256, np.float32))).to_bytes(),
+    ],
+)
+def test_what_is_no_version_is_refused(broken: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(ValueError):
+        CallModel.from_bytes(broken(document().to_bytes()))
+
+
+def test_of_a_tool_with_few_calls_nothing_is_said() -> None:
+    model = CallModel.from_bytes(document(tools={"sql": LEAST_CALLS - 1}).to_bytes())
+    assert model.outlook(Call.of("sql", "select 1"), CallContext("g")) is None
+    assert model.outlook(Call.of("unknown", "select 1"), CallContext("g")) is None
+
+
+def test_without_a_threshold_no_call_is_warned_of() -> None:
+    outlook = CallModel.from_bytes(document(bias=9.0).to_bytes()).outlook(Call.of("sql", "x"), CallContext("g"))
+    assert outlook is not None
+    assert outlook.fails > 0.99
+    assert not outlook.warned
+
+
+def test_a_name_that_mostly_fails_is_named_where_the_call_holds_it() -> None:
+    model = CallModel.from_bytes(document(**KINDS).to_bytes())
+    context = CallContext("g")
+    assert model.expected(Call.of("sql", "select 1 from car"), context) == Expected("no such table", ("car",), 9, 10)
+    assert model.expected(Call.of("sql", "select 1 from cars"), context) == Expected("syntax error")
+
+
+def test_a_name_that_works_at_this_place_is_not_named_there() -> None:
+    places = {"garage": Place(20, {"car": (15, 0)}), "office": Place(20, {"car": (0, 4)})}
+    model = CallModel.from_bytes(document(**KINDS, places=places).to_bytes())
+    call, context = Call.of("sql", "select 1 from car"), CallContext("g")
+    at_garage, at_office = (model.expected(call, context, place) for place in ("garage", "office"))
+    assert at_garage == Expected("syntax error")
+    assert at_office == Expected("no such table", ("car",), 9, 10)
+
+
+def test_what_failed_in_this_session_is_said_before_what_failed_elsewhere() -> None:
+    model = CallModel.from_bytes(document(**KINDS).to_bytes())
+    own = [Expected("unknown column", ("model",))]
+    assert model.expected(Call.of("sql", "select model from car"), CallContext("g"), own=own) == own[0]
+
+
+def test_a_version_without_kinds_expects_nothing() -> None:
+    assert CallModel.from_bytes(document().to_bytes()).expected(Call.of("sql", "x"), CallContext("g")) is None

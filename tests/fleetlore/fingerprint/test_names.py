@@ -1,0 +1,50 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.names import MAX_KIND, failure_kind
+
+
+@pytest.mark.parametrize(
+    ("error", "call", "names"),
+    [
+        ("no such table: 'cars'", "SELECT 1 FROM cars", ("cars",)),
+        ("Table 'shop.Cars' doesn't exist", "SELECT 1 FROM cars", ("cars",)),
+        ("Unknown column 'T1.colour' in 'field list'", "SELECT T1.colour FROM paint T1", ("colour",)),
+        ("ModuleNotFoundError: No module named 'sympy'", "import sympy", ("sympy",)),
+        ("NameError: name 'total' is not defined", "print(total)", ("total",)),
+        ("bash: jq: command not found", "cat x | jq .", ("jq",)),
+        ("KeyError: 'user_id'", "row['user_id']", ("user_id",)),
+        ("no such table: 'cars'", "SELECT 1 FROM trucks", ()),
+        ("permission denied", "rm permission", ()),
+    ],
+)
+def test_names_of_the_error_that_stand_in_the_call(error: str, call: str, names: tuple[str, ...]) -> None:
+    failure = failure_of("tool", call, None, error)
+    assert failure_kind(failure.error_class, failure.template, error, call).names == names
+
+
+def test_failures_that_differ_in_the_name_are_of_one_kind() -> None:
+    kinds = set()
+    for name in ("cars", "boats"):
+        failure = failure_of("sql", name, None, f"no such table: '{name}'")
+        kinds.add(failure_kind(failure.error_class, failure.template, f"no such table: '{name}'", name).kind)
+    assert kinds == {"no such table: <name>"}
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_any_error_has_a_kind_of_bounded_length(error: str, call: str) -> None:
+    failure = failure_of("tool", call, None, error or "x")
+    found = failure_kind(failure.error_class, failure.template, error, call)
+    assert len(found.kind) <= MAX_KIND
+    assert list(found.names) == sorted(set(found.names))
+
+
+def test_long_texts_take_no_longer_than_cut_ones() -> None:
+    error = "Error: '" * 100_000
+    began = time.perf_counter()
+    failure_kind("ValueError", "x" * 500, error, error)
+    assert time.perf_counter() - began < 0.05

@@ -1,0 +1,155 @@
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetlore.calls.context import CallContext
+from fleetlore.calls.document import MAX_BYTES, Document
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import CallModel
+from fleetlore.testing.sessions import call, trajectory
+from fleetlore.wire.trajectory import Trajectory
+from models.calls.gate import judge_candidate
+from models.calls.training import train
+
+TABLES = ("cars", "makers", "models", "countries")
+WRONG = ("car", "maker", "model", "country")
+
+
+def session(number: int, random: Random, place: str = "") -> Trajectory:
+    """Agents ask for tables, of which the singular does not exist."""
+    steps = []
+    for _ in range(4):
+        name = random.choice(TABLES + WRONG)
+        query = f"SELECT {random.choice(['name', 'id', 'count(*)'])} FROM {name} LIMIT {random.randrange(9)}"
+        steps.append(call("sql", query, "3 rows", f"no such table: '{name}'" if name in WRONG else None))
+    return trajectory(
+        *steps, session=f"s{number}", agent=f"a{number % 7}", goal="count cars", ended=float(number), place=place
+    )
+
+
+def sessions(count: int, seed: int = 0, place: str = "") -> list[Trajectory]:
+    random = Random(seed)
+    return [session(number, random, place) for number in range(count)]
+
+
+@pytest.fixture(scope="module")
+def learned() -> CallModel:
+    return CallModel.from_bytes(train(sessions(150)).weights)
+
+
+def test_calls_that_fail_are_told_from_calls_that_work(learned: CallModel) -> None:
+    context = CallContext("count cars")
+    for name in WRONG + TABLES:
+        outlook = learned.outlook(Call.of("sql", f"SELECT name FROM {name} LIMIT 3"), context)
+        assert outlook is not None
+        assert (outlook.fails > 0.5) == (name in WRONG)
+
+
+def test_the_failure_that_comes_is_named(learned: CallModel) -> None:
+    expected = learned.expected(Call.of("sql", "SELECT id FROM maker"), CallContext("count cars"))
+    assert expected is not None
+    assert (expected.kind, expected.names) == ("no such table: <name>", ("maker",))
+    assert 0 < expected.failed == expected.held
+
+
+def test_a_version_is_a_function_of_the_set_of_sessions() -> None:
+    known = sessions(30)
+    expected = train(known).weights
+    shuffled = [*known, *known[:9]]
+    Random(1).shuffle(shuffled)
+    assert train(shuffled).weights == expected
+
+
+def test_of_two_revisions_of_a_session_the_newest_counts() -> None:
+    new = trajectory(call("sql", "SELECT 1"), events=5, session="s")
+    old = trajectory(call("sql", "SELECT 1", error="boom"), events=3, session="s")
+    assert train([old, new]).weights == train([new]).weights == train([new, old]).weights
+
+
+def test_what_passes_by_itself_is_not_learned() -> None:
+    down = trajectory(*(call("api", "{}", error="503 Service Unavailable") for _ in range(30)))
+    assert train([down]).calls == 0
+
+
+def test_one_agent_does_not_declare_a_name_bad_for_all() -> None:
+    liar = [
+        trajectory(call("sql", "SELECT 1 FROM cars", error="no such table: 'cars'"), session=f"l{n}", agent="liar")
+        for n in range(60)
+    ]
+    honest = [
+        trajectory(call("sql", "SELECT 1 FROM cars"), session=f"h{n}", agent=f"h{n % 20}", ended=2.0) for n in range(40)
+    ]
+    document = Document.from_bytes(train([*liar, *honest]).weights)
+    assert [each for each in document.named if "cars" in each.names] == []
+
+
+def test_names_of_a_place_are_those_that_its_sessions_showed() -> None:
+    document = Document.from_bytes(train(sessions(40, place="garage")).weights)
+    names = document.places["garage"].names
+    assert document.places["garage"].sessions == 40
+    assert all(names[name][0] > 0 == names[name][1] for name in TABLES)
+    assert all(names[name][1] > 0 == names[name][0] for name in WRONG)
+
+
+def test_sessions_without_a_place_teach_no_place() -> None:
+    assert Document.from_bytes(train(sessions(10)).weights).places == {}
+
+
+def test_a_version_fits_whatever_it_has_learned() -> None:
+    random = Random(0)
+    many = [
+        trajectory(
+            *(call("t", " ".join(f"name_{random.randrange(10**7)}" for _ in range(60))) for _ in range(5)),
+            session=str(number),
+            place=f"place {number % 50}",
+        )
+        for number in range(200)
+    ]
+    assert len(train(many).weights) <= MAX_BYTES
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40), st.booleans()), max_size=6))
+def test_any_session_can_be_learned(calls: list[tuple[str, str, bool]]) -> None:
+    steps = [call("t", arguments, said, said or "x" if failed else None) for arguments, said, failed in calls]
+    assert CallModel.from_bytes(train([trajectory(*steps)]).weights).places == {}
+
+
+def test_the_gate_lets_a_model_pass_that_foresees_better_than_rates() -> None:
+    report = judge_candidate(train(sessions(150)))
+    assert report.reason == "better"
+    assert report.figures["log_loss"] < report.figures["log_loss_rates"]
+
+
+def test_the_gate_stops_a_model_of_few_calls_and_one_of_noise() -> None:
+    assert judge_candidate(train(sessions(3))).reason == "too_few"
+    random = Random(0)
+    noise = [
+        trajectory(
+            *(call("t", f"x {random.random()}", error="no" if random.random() < 0.5 else None) for _ in range(3)),
+            session=str(number),
+        )
+        for number in range(100)
+    ]
+    assert judge_candidate(train(noise)).reason == "no_better_than_rates"
+
+
+def test_the_gate_compares_with_the_published_version_on_sessions_that_neither_had_learned() -> None:
+    known = sessions(200)
+    published, candidate = train(known[:150]), train(known)
+    report = judge_candidate(candidate, published.weights, known[150:])
+    assert report.reason == "better"
+    assert report.figures["log_loss_new"] <= report.figures["log_loss_published"] + 0.02
+    # One that learned the opposite is worse than what is published.
+    turned = [
+        trajectory(
+            *(call("sql", step.arguments, error=None if step.failed else "no such table: 'x'") for step in each.calls),
+            session=each.session,
+            ended=each.ended,
+        )
+        for each in known[:150]
+    ]
+    poisoned = train([*turned, *known[150:]])
+    assert judge_candidate(poisoned, published.weights, known[150:]).reason == "worse_than_published"
