@@ -30,7 +30,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.errors import StackError
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.wire.records import BATCH_HEADERS
-from sinks.collections import COLLECTIONS, versioned_name
+from sinks.collections import COLLECTIONS, PLACEHOLDER, versioned_name
 from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore
 from streams.embedded.broker import free_port
@@ -161,7 +161,11 @@ def _ready(rows: Rows) -> Rows:
     ready: Rows = {}
     for collection in COLLECTIONS:
         mine = rows[collection.name]
-        vectors = encoder.encode([row["text"] for row in mine])[:, : collection.dimensions].tolist()
+        vectors = (
+            encoder.encode([row["text"] for row in mine])[:, : collection.dimensions].tolist()
+            if collection.dimensions
+            else [PLACEHOLDER] * len(mine)
+        )
         ready[collection.name] = [
             {
                 **{name: row[name] for name in ("id", "body", "state")},

@@ -137,7 +137,8 @@ async def main(events: int) -> None:
     for name, count in flow.values.items():
         print(f"{name}: {count / seen:.4f} values an event, {flow.bytes[name] / count:.0f} bytes each")
     for collection, rows in flow.store.collections.items():
-        size = sum(len(row["body"]) + len(row.get("state", "")) + len(row["text"]) for row in rows.values()) / len(rows)
+        sizes = [sum(len(row.get(part, "")) for part in ("body", "state", "text")) for row in rows.values()]
+        size = sum(sizes) / len(sizes)
         print(
             f"{collection}: {flow.store.written[collection] / seen:.4f} rows written an event, {size:.0f} bytes each "
             f"before packing"

@@ -16,7 +16,9 @@ from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import Encoder
 
 FIRST_VERSION = "main"
-ENCODER_PROPERTY = "fleetlore.risk.encoder"
+# What the rows of a collection mean: raised when columns or texts change.
+SCHEMA = 2
+MADE_BY = "fleetlore.made_by"
 # Partitions of a collection: tenants are spread over them by hash.
 PARTITIONS = 16
 
@@ -27,21 +29,23 @@ class Collection:
 
     Attributes:
         columns: columns to filter by, each with its largest length in bytes.
-        dimensions: length of its vectors. The encoder is trained so that the first dimensions of a vector are a vector
-            of the same text (Matryoshka: Kusupati et al. 2022). Items keep all of them. The others are a hundred times
-            as many, and half of what a row costs an embedded Milvus is its 256 floats.
+        dimensions: length of the vectors of its texts; 0 where nobody searches them, so nothing is embedded.
     """
 
     name: str
     columns: tuple[tuple[str, int], ...]
-    dimensions: int
+    dimensions: int = 0
 
 
 COLLECTIONS = (
-    Collection("patterns", (("level", 16), ("tool", 256), ("error_class", 256)), 64),
-    Collection("judgments", (("task", 1024), ("agent", 1024), ("label", 16), ("source", 32)), 64),
+    Collection("patterns", (("level", 16), ("tool", 256), ("error_class", 256))),
+    Collection("judgments", (("task", 1024), ("agent", 1024), ("label", 16), ("source", 32))),
     Collection("items", (("kind", 16), ("tool", 256), ("pattern", 64), ("task", 1024)), 256),
 )
+
+# Milvus creates no collection without a vector field (milvus-io/milvus#33853, #52065), takes a null in it from 2.6.17
+# on only, and Milvus Lite refuses an empty sparse one. So rows that nobody searches carry the least that all take.
+PLACEHOLDER = (1.0, 0.0)
 
 
 def versioned_name(collection: str, version: str) -> str:
@@ -53,11 +57,11 @@ def create_collections(client: MilvusClient, encoder: Encoder, version: str | No
     """Create the missing collections of a version, or of the live one (None); return whether any was missing.
 
     Raises:
-        ConfigError: a collection was filled with another encoder, so its vectors mean something else.
+        ConfigError: a collection has another schema, or vectors of another encoder, which mean something else.
     """
-    made_by = f"encoder {encoder.name} {encoder.sha256}"
     created = False
     for collection in COLLECTIONS:
+        made_by = _made_by(collection, encoder)
         name = collection.name if version is None else versioned_name(collection.name, version)
         if not client.has_collection(name):
             real = versioned_name(collection.name, version or FIRST_VERSION)
@@ -67,12 +71,20 @@ def create_collections(client: MilvusClient, encoder: Encoder, version: str | No
                 created = True
             if version is None:
                 _create_alias(client, real, name)
-        made_with = client.describe_collection(name)["properties"].get(ENCODER_PROPERTY)
-        if made_with and made_with != made_by:
-            raise ConfigError(f"collection {name!r} was filled with {made_with}, this process has {made_by}")
+        made_with = client.describe_collection(name)["properties"].get(MADE_BY, "an earlier schema")
+        if made_with != made_by:
+            raise ConfigError(
+                f"collection {name!r} was filled with {made_with}, this process has {made_by}; stop the workers, then "
+                "`fleetlore backfill run NAME` and `fleetlore backfill switch NAME` fill a new one from the events"
+            )
         # A restarted Milvus Lite has its collections on disk only and answers no query from there.
         client.load_collection(name)
     return created
+
+
+def _made_by(collection: Collection, encoder: Encoder) -> str:
+    schema = f"schema {SCHEMA}"
+    return f"{schema}, encoder {encoder.name} {encoder.sha256}" if collection.dimensions else schema
 
 
 def list_versions(client: MilvusClient) -> dict[str, bool]:
@@ -153,7 +165,7 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
         schema.add_field(column, DataType.VARCHAR, max_length=length)
     schema.add_field("body", DataType.VARCHAR, max_length=65_535)
     schema.add_field("state", DataType.VARCHAR, max_length=65_535)
-    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=collection.dimensions)
+    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=collection.dimensions or len(PLACEHOLDER))
     index = client.prepare_index_params()
     index.add_index("vector", index_type="AUTOINDEX", metric_type="COSINE")
     client.create_collection(
@@ -164,5 +176,5 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
         # The very next query must find a row: a stage reads what it wrote before a rebalance.
         consistency_level="Strong",
         # Milvus Lite forgets the schema's description.
-        properties={ENCODER_PROPERTY: made_by},
+        properties={MADE_BY: made_by},
     )

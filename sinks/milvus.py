@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 
 from grpc import RpcError, StatusCode
 from pymilvus import DataType, MilvusClient, MilvusException
+from pymilvus.client.utils import SciPyHelper
 from pymilvus.exceptions import DataNotMatchException, ParamError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.risk.encoder import Encoder, shared_encoder
-from sinks.collections import COLLECTIONS, create_collections, versioned_name
+from sinks.collections import COLLECTIONS, PLACEHOLDER, create_collections, versioned_name
 from sinks.metrics import Metrics
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ class MilvusStore:
         """Connect, and create the missing collections; return whether any was missing.
 
         Raises:
-            ConfigError: a collection was filled with another encoder, so its vectors mean something else.
+            ConfigError: a collection has another schema, or vectors of another encoder, which mean something else.
         """
         return await self.on_client(lambda client: create_collections(client, self._encoder, self._version))
 
@@ -147,7 +148,7 @@ class MilvusStore:
         return now, described["collection_name"]
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Write rows; `text` of each is embedded into its vector. The last of several rows with one id wins.
+        """Write rows; where texts are searched, `text` of each is embedded. The last of several rows of one id wins.
 
         Raises:
             RowRefused: Milvus will never take some of the rows; all others are written.
@@ -197,7 +198,7 @@ class MilvusStore:
 
         Not called by the product yet.
         """
-        [vector] = self._vectors(collection, [text])
+        [vector] = self._vectors(collection, [{"text": text}])
         clause = f'tenant == "{tenant}"' + (f" and ({condition})" if condition else "")
         hits = await self._call(
             lambda: self._open_client().search(
@@ -211,7 +212,7 @@ class MilvusStore:
 
         `state` is not compressed: zlib would cost the client more than the larger row costs client and server.
         """
-        vectors = self._vectors(collection, [row["text"] for row in rows])
+        vectors = self._vectors(collection, rows)
         ready = [
             {
                 "id": row["id"],
@@ -225,8 +226,10 @@ class MilvusStore:
         ]
         return self._write(self._target(collection), ready)
 
-    def _vectors(self, collection: str, texts: list[str]) -> list[list[float]]:
-        vectors: list[list[float]] = self._encoder.encode(texts)[:, : _DIMENSIONS[collection]].tolist()
+    def _vectors(self, collection: str, rows: list[dict[str, Any]]) -> Sequence[Sequence[float]]:
+        if not (dimensions := _DIMENSIONS[collection]):
+            return [PLACEHOLDER] * len(rows)
+        vectors: list[list[float]] = self._encoder.encode([row["text"] for row in rows])[:, :dimensions].tolist()
         return vectors
 
     def _write(self, target: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -281,6 +284,8 @@ class MilvusStore:
 
     def _open_client(self) -> MilvusClient:
         if self._client is None:
+            # pymilvus looks for scipy at the first row that it packs, which fails where two threads do so at once.
+            SciPyHelper.is_scipy_sparse(None)
             self._client = MilvusClient(
                 uri=self._uri, token=self._token, timeout=self._timeout_seconds, grpc_options=GRPC_OPTIONS
             )

@@ -73,7 +73,6 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             "error_class": state.error_class,
             "body": self.publish(key, state, effects).decode(),
             "state": state.state_json(),
-            "text": f"{state.tool} {state.error_class} {state.template or state.shape}",
         }
 
     async def process(self, batch: Sequence[Record]) -> Effects:

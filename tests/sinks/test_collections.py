@@ -10,7 +10,7 @@ import pytest
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.testing.clock import FakeClock
-from sinks.collections import COLLECTIONS, drop_version, list_versions, make_live
+from sinks.collections import COLLECTIONS, MADE_BY, drop_version, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import REFRESH_SECONDS, RESOLVE_SECONDS, MilvusStore
 
@@ -53,6 +53,19 @@ async def test_a_version_is_filled_beside_the_live_one_and_takes_its_names(own_m
     assert await live.on_client(list_versions) == {"v2": True}
     await live.close()
     await new.close()
+
+
+async def test_a_store_of_an_earlier_schema_is_refused_with_what_to_do(own_milvus: str) -> None:
+    store = store_of(own_milvus)
+    await store.open()
+
+    def unmark(client: Any) -> None:
+        client.drop_collection_properties("judgments_main", [MADE_BY])
+
+    await store.on_client(unmark)
+    with pytest.raises(ConfigError, match=r"'judgments' was filled with an earlier schema.*fleetlore backfill run"):
+        await store.open()
+    await store.close()
 
 
 async def test_a_writer_goes_on_where_it_read_until_it_looks_again(own_milvus: str) -> None:

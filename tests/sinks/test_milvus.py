@@ -132,6 +132,26 @@ async def test_a_store_made_with_another_encoder_is_refused(store: MilvusStore, 
         await other.close()
 
 
+async def test_a_row_that_nobody_searches_is_not_embedded(milvus: str, store: MilvusStore, tenant: str) -> None:
+    class Counting(StaticEncoder):
+        texts = 0
+
+        def encode(self, texts: Sequence[str]) -> Vectors:
+            self.texts += len(texts)
+            return super().encode(texts)
+
+    encoder = Counting()
+    counting = MilvusStore(milvus, "", encoder, Metrics("test"))
+    try:
+        for collection in ("judgments", "patterns"):
+            await counting.upsert(collection, [item(tenant, "1")])
+        assert encoder.texts == 0
+        await counting.upsert("items", [item(tenant, "1")])
+        assert encoder.texts == 1
+    finally:
+        await counting.close()
+
+
 async def test_a_store_that_is_away_is_unavailable(encoder: StaticEncoder) -> None:
     store = MilvusStore(f"http://127.0.0.1:{free_port()}", "", encoder, Metrics("test"), timeout_seconds=1.0)
     for attempt in (store.open(), store.upsert("items", [item("a", "1")]), store.get("items", ["a/1"], "body")):

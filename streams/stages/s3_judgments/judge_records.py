@@ -107,7 +107,6 @@ class JudgeRecords:
                 "label": LABEL,
                 "source": record.source,
                 "body": "",
-                "text": "",
                 "state": record.to_json().decode(),
             }
             for key, record in changed.items()

@@ -164,7 +164,6 @@ class JudgmentsStage(Stage):
                 "tenant": tenant,
                 "label": PENDING,
                 "body": "",
-                "text": "",
                 "state": state.to_json().decode(),
             }
         )
@@ -206,7 +205,6 @@ class JudgmentsStage(Stage):
                 "label": verdict.label,
                 "source": verdict.source,
                 "body": encode(outline).decode(),
-                "text": f"{trajectory.goal} {trajectory.task}",
                 "state": state.to_json(encoded).decode(),
             }
         )
