@@ -79,7 +79,7 @@ class FleetWorker:
         self._session = session
 
     def knows(self, call: Call) -> bool:
-        advice = self._session.advise(call.tool, call.arguments)
+        advice = self._session.advise(call.tool, call.arguments, unseen=False)
         return bool(call.error) and call.failure.exact in advice.ids
 
     async def perform(self, call: Call) -> None:

@@ -44,8 +44,9 @@ class FleetText(Memory):
 
     def recall(self, situation: Situation) -> Recall:
         session = self._open_session
-        found: list[tuple[Advice, int | None]] = [(session.advise(), None)]
-        found += [(session.advise(call.tool, call.arguments), place) for place, call in enumerate(situation.candidates)]
+        found: list[tuple[Advice, int | None]] = [(session.advise(unseen=False), None)]
+        for place, call in enumerate(situation.candidates):
+            found.append((session.advise(call.tool, call.arguments, unseen=False), place))
         notes = [Note(advice.text, place) for advice, place in _each_once(found)]
         return Recall([note for note in notes if note.text])
 
@@ -121,14 +122,15 @@ def _each_once(found: Iterable[tuple[Advice, int | None]]) -> Iterator[tuple[Adv
     """The advice on several calls as an agent reads it that asks about all of them at once: an item or a loop is told
     the first time.
 
-    How often a call failed is told of every call, for it is another figure.
+    How likely a call fails is told of every call, for it is another figure.
     """
     told: set[str] = set()
     for advice, place in found:
         items = tuple(item for item in advice.items if item.id not in told)
-        patterns = tuple(each for each in advice.patterns if not (each.is_loop and each.id in told))
+        way_out = advice.way_out if advice.way_out is not None and advice.way_out.id not in told else None
+        loops = tuple(each for each in advice.loops if each.id not in told)
         told.update(advice.ids)
-        yield advice._replace(items=items, patterns=patterns), place
+        yield advice._replace(items=items, way_out=way_out, loops=loops), place
 
 
 def events_of(recorded: Recorded, clock: EventClock) -> list[Event]:

@@ -210,14 +210,19 @@ class BlockingSession:
     ) -> None:
         self._thread.run(self._session.__aexit__(kind, error, traceback))
 
-    def action(self, tool: str, arguments: object = None) -> BlockingAction:
+    def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> BlockingAction:
         """See `Session.action`."""
-        return BlockingAction(self._thread, self._session.action(tool, arguments))
+        return BlockingAction(self._thread, self._session.action(tool, arguments, call_id=call_id))
 
     @_arguments_of(Session.advise)
     def advise(self, *args: Any, **kwargs: Any) -> Advice:
         """See `Session.advise`."""
         return self._thread.call(lambda: self._session.advise(*args, **kwargs))
+
+    @_arguments_of(Session.brief)
+    def brief(self, *args: Any, **kwargs: Any) -> Advice:
+        """See `Session.brief`."""
+        return self._thread.call(lambda: self._session.brief(*args, **kwargs))
 
     def message(self, role: str, text: str) -> None:
         """See `Session.message`."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, best_of, parallel, sequential
 from fleetlore.agent.session import Action, Session, checked_name
+from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
@@ -240,6 +241,11 @@ class Fleet:
     def dropped(self) -> int:
         """Events that were given up because the broker did not take them in time."""
         return self.emitter.dropped
+
+    @property
+    def call_model(self) -> CallModel | None:
+        """The version of the call model in use; None before the first one."""
+        return None
 
     @property
     def risk_model(self) -> RiskModel | None:

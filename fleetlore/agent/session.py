@@ -10,13 +10,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fleetlore.agent.attempts import AttemptOf
+from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.model import CallModel, Expected
 from fleetlore.errors import ConfigError
-from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of, failure_of, kind_of
-from fleetlore.recall.advice import MAX_ITEMS, Advice, Caution, Situation, advise
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
+from fleetlore.fingerprint.names import failure_kind
+from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
 from fleetlore.recall.hints import hint_text
 from fleetlore.recall.provenance import AdviceLedger, redact_fenced
 from fleetlore.recall.remedies import PreconditionTracker
-from fleetlore.recall.render import shown_lines
+from fleetlore.recall.render import fitting, shown_lines
 from fleetlore.watch.credit import blame
 from fleetlore.watch.episode import RecentStep, RecentSteps
 from fleetlore.watch.safety import SafetyWatch
@@ -104,6 +107,9 @@ class Session:
         self._watchdog = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
         self._safety = SafetyWatch(fleet.safety)
         self._recent_steps = RecentSteps()
+        self._context = CallContext(goal)
+        self._own_expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
+        self._recognised: tuple[CallModel, int, str | None] | None = None
         self._made: deque[_Made] = deque(maxlen=_KEPT_CALLS)
         self._attempt = attempt
 
@@ -131,28 +137,69 @@ class Session:
             data[names.ADAPTER] = self._fleet.adapter_version
         self._emit("session.ended", data)
 
-    def action(self, tool: str, arguments: object = None) -> Action:
+    def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
         """A tool call about to be made: an async context manager around it.
 
         Args:
             arguments: an object of JSON values, or text.
+            call_id: as given to `advise`.
         """
-        return Action(self, tool, arguments)
+        return Action(self, tool, arguments, call_id)
 
-    def advise(self, tool: str | None = None, arguments: object = None, *, most: int = MAX_ITEMS) -> Advice:
+    def advise(
+        self,
+        tool: str | None = None,
+        arguments: object = None,
+        *,
+        call_id: str = "",
+        unseen: bool = True,
+        most: int = MAX_ITEMS,
+        max_chars: int = MAX_CHARS,
+    ) -> Advice:
         """What the fleet knows about a call that is about to be made, or without one about the task. No network.
 
-        After a failure it also brings what helped others against that failure, until a call of the same tool works.
+        Mostly nothing: before a call one line where it will likely fail; after a failure at most one way out, until a
+        call of the same tool works; at the start what tells success from failure at the task.
 
         Args:
+            call_id: of the call, as a model's API gives it, where several calls run side by side.
+            unseen: leave out what the session was told before. An agent that keeps no context takes False.
             most: memory items at the most. More is not better: what is recalled without need misleads.
+            max_chars: of the text; what is least important is left out.
         """
+        cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
+        return self._advise(tool, arguments, (), _asked(call_id, tool, arguments), cautions, unseen, most, max_chars)
+
+    def brief(
+        self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_ITEMS, max_chars: int = MAX_CHARS
+    ) -> Advice:
+        """What to tell a model before it chooses a call: about the task, and of the tools that it may call what they
+        need first and which of them have a passing fault. The other arguments are those of `advise`.
+
+        Args:
+            tools: names of the tools that it may call.
+        """
+        return self._advise(None, None, tuple(tools), "", self.cautions(), unseen, most, max_chars)
+
+    def _advise(
+        self,
+        tool: str | None,
+        arguments: object,
+        tools: tuple[str, ...],
+        asked: str,
+        cautions: tuple[Caution, ...],
+        unseen: bool,
+        most: int,
+        max_chars: int,
+    ) -> Advice:
         self._fleet.check_lore()
+        model, ledger = self._fleet.call_model, self._advice_ledger
         advice = advise(
             self._fleet.replica.index,
             Situation(
                 tool,
                 arguments,
+                tools=tools,
                 now=self._fleet.clock.now(),
                 task=self.task,
                 goal=self.goal,
@@ -161,15 +208,20 @@ class Session:
                 last_failure=self._last_failure,
                 loop=self._watchdog.loop,
                 preconditions=self._preconditions,
+                model=model,
+                context=self._context,
+                place=self._place(model),
+                own=self._own_expected,
+                told=ledger.told if unseen else (),
             ),
             holdout_share=self._fleet.settings.holdout_share,
             most=most,
         )
-        cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
-        if cautions:
-            advice = advice._replace(cautions=cautions)
-        lines = [line for item in advice.items for line in shown_lines(item.title, item.content)]
-        self._advice_ledger.show(advice.call, advice.ids, advice.withheld, lines)
+        introduced = unseen and bool(ledger.told)
+        advice = fitting(advice._replace(cautions=cautions, introduced=introduced), max_chars)
+        lines = [line for item in advice.memories for line in shown_lines(item.title, item.content)]
+        ledger.show(asked, advice.ids, advice.withheld, lines)
+        ledger.told.update(told_by(advice))
         return advice
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
@@ -269,6 +321,14 @@ class Session:
         if fleet.emitter.emit(event, at_once=at_once):
             self._sequence += 1
 
+    def _place(self, model: CallModel | None) -> str | None:
+        """Where the session is: as it said, or as its words tell where that is sure."""
+        if self.place or model is None:
+            return self.place or None
+        if self._recognised is None or self._recognised[:2] != (model, self._context.calls):
+            self._recognised = model, self._context.calls, model.places.recognise(self._context)
+        return self._recognised[2]
+
     def _hint(self, pattern: str) -> str | None:
         index = self._fleet.replica.index
         known = index.patterns.get(pattern)
@@ -283,7 +343,7 @@ class Session:
         """Send that a call begins and claim the advice that it follows. `Action` does this on entering."""
         adapter = self._fleet.action_opens()
         text = arguments_text(action.arguments)
-        advice, withheld, cited = self._advice_ledger.take(call_id(action.tool, text))
+        advice, withheld, cited = self._advice_ledger.take(_asked(action.call_id, action.tool, text))
         recorded = self._advice_ledger.redact_shown(action.arguments)
         self._emit("action", {names.TOOL: action.tool, names.ARGUMENTS: recorded})
         followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.CITED: cited, names.ADAPTER: adapter}
@@ -318,6 +378,11 @@ class Session:
         self._recent_steps.record(tool, call.text, result, error)
         self._watchdog.took_place(tool, call.text, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, action.arguments, failed=failure is not None)
+        said = text_of(call.text)
+        self._context.record(tool, said, error[1] or error[0] if error else result, failure and failure.family)
+        if failure is not None:
+            kind = failure_kind(failure.error_class, failure.template, error[1] if error else "", said)
+            self._own_expected.append(Expected(kind.kind, kind.names))
         if self._fleet.risk_model is not None:
             error_class = failure.error_class if failure else None
             self._made.append(_Made(tool, call.text, error_class, error[1] if error else None))
@@ -344,9 +409,10 @@ class Action:
         rule: name of the rule that the call broke.
     """
 
-    def __init__(self, session: Session, tool: str, arguments: object) -> None:
+    def __init__(self, session: Session, tool: str, arguments: object, call_id: str = "") -> None:
         self.tool = _CONTROL.sub(" ", tool)[: names.MAX_ID_LENGTH] or "unnamed"
         self.arguments = arguments
+        self.call_id = call_id
         self.result: object = None
         self.error: tuple[str, str] | None = None
         self.rule = ""
@@ -377,6 +443,13 @@ class Action:
             self.error = (type(error).__name__, _message(error))
         if self._call is not None:
             self._session.end_call(self, self._call)
+
+
+def _asked(call_id: str, tool: str | None, arguments: object) -> str:
+    """What advice was asked about: a call by its id, else by what it is; nothing for the session as a whole."""
+    if tool is None:
+        return ""
+    return f"id\x1f{call_id}" if call_id else f"{tool}\x1f{arguments_text(arguments)}"
 
 
 def _message(error: BaseException) -> str:

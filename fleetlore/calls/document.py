@@ -89,6 +89,7 @@ class Document(msgspec.Struct, frozen=True):
 
     Attributes:
         tools: calls learned of each; of any other the model knows nothing.
+        until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 
     calls: Table
@@ -100,6 +101,7 @@ class Document(msgspec.Struct, frozen=True):
     named: tuple[Named, ...] = ()
     places: dict[str, Place] = {}
     thresholds: tuple[Threshold, ...] = ()
+    until: float = 0.0
     features: int = FEATURES
     schema: int = SCHEMA
 

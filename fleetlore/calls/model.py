@@ -66,6 +66,7 @@ class CallModel:
 
     Attributes:
         places: by name.
+        until: end of the newest session that it has learned, in seconds since the Unix epoch.
     """
 
     def __init__(self, document: Document) -> None:
@@ -73,6 +74,7 @@ class CallModel:
         self._kinds = KindScores(restored(document.kinds, KIND_BITS), document.kind_counts)
         self._kind_texts = document.kind_texts
         self._bias = document.bias
+        self.until = document.until
         self._tools = document.tools
         self._thresholds = {(each.tool, each.state): each for each in document.thresholds}
         self._named: defaultdict[tuple[str, str], list[Named]] = defaultdict(list)

@@ -1,23 +1,28 @@
-"""Look up what the fleet knows that matters to the next action: in memory, no network, tens of microseconds.
+"""Look up what the fleet knows that matters to the next action: in memory, no network, some 0.1 ms.
 
-Before an action: how such calls have failed, and what helped. At the start of a session: what tells success from
-failure at its task. After a failure: what helped against that failure. What is found by id comes first: the class of
-the failure, the kind of call, the tool, the task. Where no id is known, what is likest in words is taken, above a
-threshold: errors of the same family, goals, facts.
+Before a call: one line, if it will likely fail (`fleetlore.recall.call_warning`), and what is still to be prepared for
+it. After a failure: at most one way out. At the start of a session: what tells success from failure at its task. What
+is found by id comes first: the class of the failure, the kind of call, the tool, the task. Where no id is known, what
+is likest in words is taken, above a threshold: errors of the same family, goals, facts.
 
-Advice is short: more recalled memory measured worse than less (ReasoningBank, number of recalled items: best at one). A
-share of the items is withheld at random (`fleetlore.recall.holdout`) and its place is left empty: an item is compared
-with nothing, not with the next best.
+Advice is short, and mostly silent: more recalled memory measured worse than less (ReasoningBank, number of recalled
+items: best at one), and a warning before every call says nothing. Nothing is told twice in a session. A share of what
+would be said is withheld at random (`fleetlore.recall.holdout`) and its place is left empty: it is compared with
+nothing, not with the next best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
-from fleetlore.fingerprint.fingerprint import Failure, call_id, cause_of_class, tool_id
+from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import CallModel, Expected
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of_class, tool_id
 from fleetlore.fingerprint.loops import Loop
+from fleetlore.recall.call_warning import WARN_RATE, CallWarning, by_counts, by_model, lasting
 from fleetlore.recall.hints import transient_weight, worth_showing
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
@@ -29,10 +34,7 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 __all__ = ["Advice", "Situation", "advise"]
 
 MAX_ITEMS = 3
-MAX_PATTERNS = 3
-# A call is warned of where it surely (lower bound of the 95 % interval) fails at least this often: one failure of one
-# call is enough (0.21), one of twenty is not (0.009).
-WARN_RATE = 0.05
+MAX_CHARS = 600
 # Sessions: what one session did not get past, or repeated, may have been its own fault.
 LESSON_SUPPORT = 2
 # Cosine of words, above which an error is taken for like another one of its family, and a goal for like another goal.
@@ -53,45 +55,64 @@ class Caution(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What the fleet knows; falsy where it knows nothing. A named tuple, since one is made before every call.
+    """What the fleet knows; falsy where it says nothing. A named tuple, since one is made before every call.
 
     Attributes:
-        items: memory items, the most useful first, few.
-        patterns: failures (exact level) that this kind of call met, the most frequent first; last of all a loop, where
-            that many sessions surely got into one with it.
+        warning: of the call that was asked about, where it will likely fail.
+        way_out: what got others past the failure that the session has just met.
+        items: other memory items, the most useful first, few: what to prepare, how to go about the task.
+        loops: a loop that sessions surely got into with this kind of call.
         transient: errors of the last minutes that pass by themselves: try again later.
         health: calls and failures of this kind of call, transient errors included; None where it was never made.
-        risk: chance that the call fails for a lasting reason, 0..1, as seen by the fleet (Jeffreys' estimate, transient
-            errors left out); None where such a call was never made or no call was asked about.
-        withheld: ids of the items that the holdout withheld.
-        withheld_about: patterns of those items, of which nothing may be hinted.
+        risk: chance that the call fails, 0..1: the call model's, or as often as such calls failed (Jeffreys' estimate,
+            transient errors left out); None where nothing is known of such a call, or none was asked about.
+        withheld: ids of what the holdout withheld.
         call: id of the kind of call that was asked about.
+        introduced: whether the session was told before what advice is.
     """
 
+    warning: CallWarning | None = None
+    way_out: MemoryItem | None = None
     items: tuple[MemoryItem, ...] = ()
-    patterns: tuple[Pattern, ...] = ()
+    loops: tuple[Pattern, ...] = ()
     transient: tuple[Pattern, ...] = ()
     health: Pattern | None = None
     risk: float | None = None
     withheld: tuple[str, ...] = ()
-    withheld_about: frozenset[str | None] = frozenset()
     cautions: tuple[Caution, ...] = ()
     now: float = 0.0
     call: str | None = None
+    introduced: bool = False
+
+    @property
+    def memories(self) -> tuple[MemoryItem, ...]:
+        """The way out and the other items."""
+        return self.items if self.way_out is None else (self.way_out, *self.items)
+
+    @property
+    def shown(self) -> Iterator[CallWarning | MemoryItem | Pattern | Caution]:
+        """All that is said and has an id."""
+        yield from self.cautions
+        if self.warning is not None:
+            yield self.warning
+        yield from self.memories
+        yield from self.loops
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the items, patterns and cautions, for the outcome's record of what the agent was shown."""
-        shown: tuple[MemoryItem | Pattern | Caution, ...] = (*self.items, *self.patterns, *self.cautions)
-        return tuple([each.id for each in shown])
+        """Ids of what is said, for the outcome's record of what the agent was shown."""
+        return tuple([each.id for each in self.shown])
 
     def __bool__(self) -> bool:
-        return bool(self.items or self.patterns or self.transient or self.cautions)
+        return any(True for _ in self.shown) or bool(self.transient)
 
     @property
     def text(self) -> str:
         """Text for a model's context, marked as data: its words come from other sessions. Empty if there is nothing."""
         return advice_text(self)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(slots=True)
@@ -100,6 +121,7 @@ class Situation:
 
     Attributes:
         tool, arguments: the call that is about to be made; None for advice on the session as a whole.
+        tools: of which one may be called next, where no call is asked about.
         now: wall time in seconds, by which transient errors grow old.
         task: the session's task.
         goal: the session's goal in words, for a task of which nothing is known.
@@ -109,6 +131,11 @@ class Situation:
         loop: the loop that the session is in, if it is in one.
         preconditions: what the session met and prepared so far; without it, remedies that are counted over names are
             left out.
+        model: of calls; None before the first version.
+        context: what the session has shown, for the model.
+        place: where the session is; None where that is not known.
+        own: failures of the session, with their names.
+        told: ids of what the session was told before, which is not told again.
     """
 
     tool: str | None = None
@@ -122,64 +149,134 @@ class Situation:
     last_failure: Failure | None = None
     loop: Loop | None = None
     preconditions: PreconditionTracker | None = None
+    model: CallModel | None = None
+    context: CallContext | None = None
+    place: str | None = None
+    tools: tuple[str, ...] = ()
+    own: Collection[Expected] = ()
+    told: Collection[str] = ()
 
 
 def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most: int = MAX_ITEMS) -> Advice:
     """Look up what the fleet knows.
 
     Args:
-        holdout_share: share of the items that is withheld, 0..1.
+        holdout_share: share of what would be said that is withheld, 0..1.
         most: items at the most, the withheld ones among them.
     """
-    tool, last_failure = at.tool, at.last_failure
-    found: list[MemoryItem] = []
-    if at.loop is not None:
-        found += index.recoveries(at.loop.pattern.exact)
+    remedies: list[MemoryItem] = []
     remedied: frozenset[str] = frozenset()
-    about = tool if tool is not None else last_failure.tool if last_failure is not None else None
+    failed = at.last_failure if at.last_failure is not None and not at.last_failure.transient else None
+    about = at.tool if at.tool is not None else failed.tool if failed is not None else None
     if at.preconditions is not None and about is not None:
         remedies = remedies_before(index, about, at.arguments, at.preconditions)
-        found += remedies
-        most = max(most, len(remedies))
         remedied = index.derived(remedied_causes, about)
-    if last_failure is not None and not last_failure.transient and _cause(last_failure) not in remedied:
+    ways: Iterable[MemoryItem] = ()
+    if at.loop is not None:
+        ways = index.recoveries(at.loop.pattern.exact)
+    if failed is not None and about == failed.tool and not ways and _cause(failed) not in remedied:
         # Its class is known by its id; the words of an error that is new may still be like those of another.
-        found += index.recoveries(last_failure.class_) or index.derived(
-            _after_like_error, last_failure.tool, last_failure.family, last_failure.template
+        ways = index.recoveries(failed.class_) or index.derived(
+            _after_like_error, failed.tool, failed.family, failed.template
         )
-    known, call = _NOTHING, None
-    if tool is None:
-        found += (index.strategies(at.task) if at.task else ()) or (
-            index.derived(_for_like_goal, at.goal) if at.goal else ()
-        )
-        found += index.derived(_facts, "", at.goal) if index.has_facts("") else ()
-    else:
-        call = call_id(tool, at.arguments)
-        known = index.derived(_known, tool, call)
-        if at.own_failures and not known.of_one_session.isdisjoint(at.own_failures):
-            known = _known(index, tool, call, at.own_failures)
-        if remedied:  # what helps is said instead of what fails, and nothing once it is done
-            known = known.without(index, remedied)
-        found += known.items
-        if index.has_facts(tool):
-            found += index.derived(_facts, tool, at.goal if last_failure is None else last_failure.template)
-    transient = known.transient and tuple([each for each in known.transient if transient_weight(each, at.now)])
-    items = _choose(found, at.session, most)
-    # A fact is shown and not learned: there is nothing to be found out about it.
-    kept_back = [item for item in items if item.kind != "fact" and withheld(at.session, item.id, holdout_share)]
-    if not kept_back:
-        return Advice(tuple(items), known.patterns, transient, known.health, known.risk, now=at.now, call=call)
-    return Advice(
-        tuple([item for item in items if item not in kept_back]),
-        known.patterns,
-        transient,
-        known.health,
-        known.risk,
-        tuple([item.id for item in kept_back]),
-        frozenset([item.pattern for item in kept_back]),
+    if at.tool is None:
+        transient = [each for tool in at.tools for each in index.transient_of_tool(tool)]
+        advice = Advice(transient=_lasting_still(transient, at), now=at.now)
+        return _said(at, advice, ways, [*remedies, *_needed(index, at), *_at_start(index, at)], holdout_share, most)
+    call = call_id(at.tool, at.arguments)
+    known = index.derived(_known, at.tool, call)
+    warning, risk = _warning(index, at, call, remedied)
+    if warning is not None and not ways:
+        ways = [item for item in index.recoveries(warning.pattern or "") if item.support >= LESSON_SUPPORT]
+    advice = Advice(
+        warning,
+        loops=known.loops,
+        transient=_lasting_still(known.transient, at),
+        health=known.health,
+        risk=known.risk if risk is None else risk,
         now=at.now,
         call=call,
     )
+    lessons = known.lessons if warning is not None else ()
+    return _said(at, advice, ways, [*remedies, *known.ways_out, *lessons, *_facts_of(index, at)], holdout_share, most)
+
+
+def _said(
+    at: Situation, advice: Advice, ways: Iterable[MemoryItem], items: Iterable[MemoryItem], share: float, most: int
+) -> Advice:
+    """What is left of it: the best way out, the first few items, none that was told before, and some withheld."""
+    way_out = next(iter(_chosen(ways, at, 1)), None)
+    chosen = [item for item in _chosen(items, at, most) if item is not way_out]
+    warning = advice.warning if advice.warning is None or _warned_of(advice.warning) not in at.told else None
+    loops = tuple([each for each in advice.loops if each.id not in at.told])
+    # A fact is shown and not learned, and a warning by counts rests on its pattern: nothing is to be found out of them.
+    tried: list[MemoryItem | CallWarning | None] = [way_out, *(item for item in chosen if item.kind != "fact")]
+    if warning is not None and warning.pattern is None:
+        tried.append(warning)
+    kept_back = {each.id for each in tried if each is not None and withheld(at.session, each.id, share)}
+    if kept_back:
+        warning = None if warning is not None and warning.id in kept_back else warning
+        way_out = None if way_out is not None and way_out.id in kept_back else way_out
+        chosen = [item for item in chosen if item.id not in kept_back]
+    return advice._replace(
+        warning=warning, way_out=way_out, items=tuple(chosen), loops=loops, withheld=tuple(sorted(kept_back))
+    )
+
+
+def told_by(advice: Advice) -> Iterator[str]:
+    """What the session need not be told again. A warning of the call model is told of each kind and names once."""
+    for each in advice.shown:
+        if not isinstance(each, Caution):
+            yield _warned_of(each) if isinstance(each, CallWarning) else each.id
+
+
+def _warned_of(warning: CallWarning) -> str:
+    return f"{warning.kind}\x1f{warning.names}"
+
+
+def _warning(
+    index: LoreIndex, at: Situation, call: str, remedied: frozenset[str]
+) -> tuple[CallWarning | None, float | None]:
+    """The line before a call, and the model's estimate of the risk."""
+    tool = at.tool or ""
+    asked = Call.of(tool, text_of(arguments_text(at.arguments)))
+    risk = since = None
+    if at.model is not None and at.context is not None:
+        outlook = at.model.outlook(asked, at.context, at.place)
+        if outlook is not None:
+            risk, since = outlook.fails, at.model.until
+            if outlook.warned and (warning := by_model(at.model, risk, asked, at.context, at.place, at.own)):
+                return warning, risk
+    warning = by_counts(index, asked, call, at.own_failures, since)
+    # What helps is said instead of what fails, and nothing once it is done.
+    if warning is not None and remedied and cause_of_id(index, warning.pattern) in remedied:
+        return None, risk
+    return warning, risk
+
+
+def _lasting_still(transient: Iterable[Pattern], at: Situation) -> tuple[Pattern, ...]:
+    return tuple([each for each in transient if transient_weight(each, at.now)])
+
+
+def _needed(index: LoreIndex, at: Situation) -> Iterator[MemoryItem]:
+    """What the tools that may be called still need."""
+    if at.preconditions is not None:
+        for tool in at.tools:
+            yield from remedies_before(index, tool, None, at.preconditions)
+
+
+def _at_start(index: LoreIndex, at: Situation) -> list[MemoryItem]:
+    known = (index.strategies(at.task) if at.task else ()) or (
+        index.derived(_for_like_goal, at.goal) if at.goal else ()
+    )
+    return [*known, *(index.derived(_facts, "", at.goal) if index.has_facts("") else ())]
+
+
+def _facts_of(index: LoreIndex, at: Situation) -> tuple[MemoryItem, ...]:
+    tool, failed = at.tool or "", at.last_failure
+    if not index.has_facts(tool):
+        return ()
+    return index.derived(_facts, tool, at.goal if failed is None else failed.template)
 
 
 def _cause(failure: Failure) -> str:
@@ -199,56 +296,34 @@ def _for_like_goal(index: LoreIndex, goal: str) -> tuple[MemoryItem, ...]:
 
 
 class _Known(NamedTuple):
-    """What is known of a kind of call, for any session. Some `items` may be the asking session's own.
+    """What is known of a kind of call, for any session. Some items may be the asking session's own.
 
-    transient: may be old.
-    of_one_session: ids of patterns that a single session met: to that session they are nothing new.
+    lessons: to be said with a warning only; ways_out: of the loops; transient: may be old.
     """
 
-    items: tuple[MemoryItem, ...]
-    patterns: tuple[Pattern, ...]
+    lessons: tuple[MemoryItem, ...]
+    ways_out: tuple[MemoryItem, ...]
+    loops: tuple[Pattern, ...]
     transient: tuple[Pattern, ...]
     health: Pattern | None
     risk: float | None
-    of_one_session: frozenset[str]
-
-    def without(self, index: LoreIndex, causes: frozenset[str]) -> _Known:
-        """What is left without errors of these causes."""
-        items = [item for item in self.items if cause_of_id(index, item.pattern) not in causes]
-        patterns = [pattern for pattern in self.patterns if cause_of_id(index, pattern.parent) not in causes]
-        return self._replace(items=tuple(items), patterns=tuple(patterns))
 
 
-_NOTHING = _Known((), (), (), None, None, frozenset())
-
-
-def _known(index: LoreIndex, tool: str, call: str, own_failures: Collection[str] = ()) -> _Known:
+def _known(index: LoreIndex, tool: str, call: str) -> _Known:
     health = index.health(call)
-    patterns = index.failures_of_call(call)
-    of_one_session = frozenset(pattern.id for pattern in patterns if pattern.sessions <= 1)
-    # What one session saw, and this one saw it too: there is nothing to learn from it.
-    patterns = tuple(
-        pattern for pattern in patterns if pattern.id not in of_one_session or pattern.id not in own_failures
-    )
     tools = index.health(tool_id(tool))
-    patterns = tuple([pattern for pattern in patterns if worth_showing(pattern, tools)])
-    failures, calls = _lasting(health, patterns, index.transient_of_call(call))
-    items: list[MemoryItem] = []
-    if failures and wilson(failures, calls)[0] >= WARN_RATE:
-        for pattern in patterns[:MAX_PATTERNS]:
-            if pattern.parent is not None:
-                items += index.recoveries(pattern.parent)
-        items += index.recoveries(call)
-        for key in (call, tool):
-            items += (item for item in index.lessons(key) if item.support >= LESSON_SUPPORT)
-    else:
-        patterns = ()
+    patterns = [pattern for pattern in index.failures_of_call(call) if worth_showing(pattern, tools)]
+    failures, calls = lasting(health, patterns, index.transient_of_call(call))
+    lessons = [item for key in (call, tool) for item in index.lessons(key) if item.support >= LESSON_SUPPORT]
     loops = [each for each in index.loops_of_call(call) if _is_usual(each, health) and worth_showing(each, tools)][:1]
-    for each in loops:
-        items += index.recoveries(each.id)
-    risk = (failures + 0.5) / (calls + 1.0) if calls else None
-    transient = index.transient_of_tool(tool)[:2]
-    return _Known(tuple(items), (*patterns[:MAX_PATTERNS], *loops), transient, health, risk, of_one_session)
+    return _Known(
+        tuple(lessons),
+        tuple([item for each in loops for item in index.recoveries(each.id)]),
+        tuple(loops),
+        index.transient_of_tool(tool)[:2],
+        health,
+        (failures + 0.5) / (calls + 1.0) if calls else None,
+    )
 
 
 def _is_usual(loop: Pattern, health: Pattern | None) -> bool:
@@ -258,27 +333,13 @@ def _is_usual(loop: Pattern, health: Pattern | None) -> bool:
     return wilson(min(loop.sessions, health.sessions), health.sessions)[0] >= WARN_RATE
 
 
-def _lasting(health: Pattern | None, patterns: tuple[Pattern, ...], transient: tuple[Pattern, ...]) -> tuple[int, int]:
-    """Failures for a lasting reason and calls, both without transient errors.
-
-    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all.
-    Until then the pattern speaks for itself.
-    """
-    met = sum(pattern.failures for pattern in patterns)
-    if health is None or health.calls < met:
-        return met, met
-    passing = min(sum(pattern.failures for pattern in transient), health.failures)
-    failures = max(health.failures - passing, met) if patterns else 0
-    return failures, max(health.calls - passing, failures)
-
-
-def _choose(found: Iterable[MemoryItem], session: str, most: int) -> list[MemoryItem]:
-    """The first few, each once, without what only the session itself has taught."""
+def _chosen(found: Iterable[MemoryItem], at: Situation, most: int) -> list[MemoryItem]:
+    """The first few, each once, without what only the session itself has taught or what it was told before."""
     chosen: dict[str, MemoryItem] = {}
     for item in found:
         if len(chosen) >= most:
             break
-        if item.support > 1 or not _taught(item, session):
+        if item.id not in at.told and (item.support > 1 or not _taught(item, at.session)):
             chosen.setdefault(item.id, item)
     return list(chosen.values())
 

@@ -31,6 +31,8 @@ _STRANGE = re.compile(r"[^0-9A-Za-z_-]")
 # A shorter line may come about by itself ("SELECT 1"); what is taken for an echo is lost as evidence.
 _MIN_LINE = 24
 _MAX_LINES = 64
+# Calls that were asked about and not made.
+_MAX_ASKED = 64
 # No stage reads further into a text.
 _MAX_TEXT = 8192
 _MAX_DEPTH = 16
@@ -48,14 +50,23 @@ def redact_fenced(value: Any) -> Any:
 
 
 class AdviceLedger:
-    """Advice of one session: what was shown, what was withheld, and what the agent says it used."""
+    """Advice of one session: what was shown, what was withheld, and what the agent says it used.
+
+    Advice is asked for in rounds: of some calls, one or several of which are then made. What was asked about a call
+    belongs to it, with calls side by side too. What was asked about a call that is not made counts for the next call of
+    a later round: an agent that is warned of a call and makes another has heeded the warning; if only unheeded advice
+    were recorded, nothing would ever seem to help.
+
+    Attributes:
+        told: what the session need not be told again.
+    """
 
     def __init__(self) -> None:
-        # Since the last action, by kind of call.
-        self._shown: dict[str, tuple[str, ...]] = {}
-        self._withheld: dict[str, tuple[str, ...]] = {}
-        self._for_all: tuple[str, ...] = ()
-        self._withheld_for_all: tuple[str, ...] = ()
+        self.told: set[str] = set()
+        # By call, or "" for the session as a whole: of which round, what was shown, what was withheld.
+        self._asked: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
+        self._round = 0
+        self._acted = False
         # By handle: all that was ever shown.
         self._ids: dict[str, str] = {}
         # Since the last action.
@@ -63,12 +74,16 @@ class AdviceLedger:
         # The last ones shown, newest last.
         self._lines: dict[str, None] = {}
 
-    def show(self, call: str | None, ids: tuple[str, ...], withheld: tuple[str, ...], lines: Iterable[str]) -> None:
-        """Note what was shown: about one kind of call, or (None) about the session as a whole."""
-        if call is None:
-            self._for_all, self._withheld_for_all = ids, withheld
-        else:
-            self._shown[call], self._withheld[call] = ids, withheld
+    def show(self, call: str, ids: tuple[str, ...], withheld: tuple[str, ...], lines: Iterable[str]) -> None:
+        """Note what was shown about a call, or (an empty string) about the session as a whole."""
+        if self._acted:
+            self._round += 1
+            self._acted = False
+        _, before, kept_back = self._asked.pop(call, (0, (), ()))
+        # Asked about again, it is told only what is new.
+        self._asked[call] = self._round, (*before, *ids), (*kept_back, *withheld)
+        if len(self._asked) > _MAX_ASKED:
+            del self._asked[next(iter(self._asked))]
         if not ids:
             return
         for id in ids:
@@ -80,16 +95,16 @@ class AdviceLedger:
             del self._lines[next(iter(self._lines))]
 
     def take(self, call: str) -> tuple[list[str], list[str], list[str]]:
-        """Ids of what was shown and withheld since the last call, that about this one first, and of what was cited.
-
-        What was asked about other calls counts too. An agent that is warned of a call and makes another has heeded the
-        warning; if only unheeded advice were recorded, nothing would ever seem to help. The next call starts afresh.
-        """
-        shown = _taken(self._shown, call, self._for_all)
-        withheld = _taken(self._withheld, call, self._withheld_for_all)
+        """Ids of what was shown and withheld about a call that begins, and of what was cited since the last one."""
+        self._acted = True
+        due = [known for known, (asked, _, _) in self._asked.items() if known in (call, "") or asked < self._round]
+        due.sort(key=lambda known: known != call)
+        taken = [self._asked.pop(known) for known in due]
+        shown = list(dict.fromkeys(chain.from_iterable(ids for _, ids, _ in taken)))
+        kept_back = list(dict.fromkeys(chain.from_iterable(ids for _, _, ids in taken)))
         cited = list(self._cited)
         self._cited.clear()
-        return shown, withheld, cited
+        return shown, kept_back, cited
 
     def cite(self, id: str) -> bool:
         """Note that the agent used what was shown under this id or handle; False where nothing was."""
@@ -116,15 +131,6 @@ class AdviceLedger:
         for line in sorted(found, key=len, reverse=True):  # the longer first: a part of it may be a line of its own
             marked = marked.replace(line, MARK)
         return marked
-
-
-def _taken(by_call: dict[str, tuple[str, ...]], call: str, for_all: tuple[str, ...]) -> list[str]:
-    """Each id once, those of `call` first; nothing is left of what was asked about calls."""
-    ids = by_call.pop(call, ())
-    if by_call or for_all:
-        ids = tuple(chain(ids, *by_call.values(), for_all))
-        by_call.clear()
-    return list(dict.fromkeys(ids))
 
 
 def _redact_fenced_text(text: str) -> str:

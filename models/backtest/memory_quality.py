@@ -140,8 +140,9 @@ def harmless_warnings(
                     own_failures=own,
                 ),
             )
-            shown += len(advice.patterns)
-            needless += sum(pattern.id in harmless for pattern in advice.patterns)
+            if advice.warning is not None:
+                shown += 1
+                needless += advice.warning.id in harmless
             if step.exact is not None:
                 own.add(step.exact)
     return needless / shown if shown else None

@@ -86,6 +86,7 @@ class CallTraining:
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
         self._random = random.Random(0)
         self._sessions = 0
+        self._until = 0.0
         self._calls = 0
         self._agents: set[str] = set()
         self._tools: Counter[str] = Counter()
@@ -121,6 +122,7 @@ class CallTraining:
         if session.place:
             self._places.learn(session.place, session.agent, worked, failed, context.goal_words)
         self._sessions += 1
+        self._until = max(self._until, session.ended)
         self._calls += len(examples)
         self._agents.add(session.agent)
         self._tools.update(example.tool for example in examples)
@@ -151,6 +153,7 @@ class CallTraining:
                 named=self._named.said(most // NAMES_A_FAILURE),
                 places=self._places.said(most),
                 thresholds=thresholds(self._foreseen),
+                until=self._until,
             )
             encoded = document.to_bytes()
             if len(encoded) <= MAX_BYTES or not most:

@@ -66,13 +66,13 @@ class FleetAdviser:
         self._session = session
 
     def advise(self, call: Call) -> Tip:
-        advice = self._session.advise(call.tool, call.arguments)
+        advice = self._session.advise(call.tool, call.arguments, unseen=False)
         return Tip(
             advice.risk or 0.0,
             # A lesson's call is the one that did not help.
             tuple(
                 helped
-                for item in advice.items
+                for item in advice.memories
                 if item.kind == "recovery" and (helped := _remedy(item.remedy)) is not None
             ),
         )

@@ -12,10 +12,10 @@ not yet is said of the other candidates of its tool as well. In the session's ow
 before, until the tool fails again; * don't (−1): it failed in the story and never worked.
 
 A call of the story is about those of the candidates with the same tool and the same names of arguments that agree with
-it in the most values: names and numbers differ from session to session. "x of y such calls failed" says −x/y of the
-call it was given for. Where several candidates agree equally well it says half as much of each, for it cannot tell them
-apart. Which way to make a call and whether to make it now are two questions: of each the mean over what was read is
-taken, and the two are added.
+it in the most values: names and numbers differ from session to session. "will likely fail (x%)" says −x/100 of the call
+it was given for, "may fail" −1/2. Where several candidates agree equally well it says half as much of each, for it
+cannot tell them apart. Which way to make a call and whether to make it now are two questions: of each the mean over
+what was read is taken, and the two are added.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _AGAIN = re.compile(r"^got past it: the same call again", re.IGNORECASE)
 _WRONG = re.compile(r"^only in a session that failed", re.IGNORECASE)
 _MISSING = re.compile(r"^a session that failed did not do", re.IGNORECASE)
 _RAW = re.compile(r"\s*(?:→|->)\s*(ok|error)\b")
-_RATE = re.compile(r"\b(\d+) of (\d+) such calls failed")
+_RATE = re.compile(r"\bwill likely fail \((\d+)%\)|\bmay fail: ")
 THIS_WAY = 0.5
 _DECODER = json.JSONDecoder()
 
@@ -99,9 +99,9 @@ def _told(line: str, listed: bool | None) -> Told | None:
 
 @lru_cache(maxsize=16_384)
 def failure_rate(text: str) -> float | None:
-    """The share of such calls that failed, where the text says so."""
+    """How likely the call fails, where the text says so."""
     match = _RATE.search(text)
-    return int(match.group(1)) / max(1, int(match.group(2))) if match else None
+    return None if match is None else int(match.group(1) or 50) / 100
 
 
 def advised(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import orjson
@@ -13,14 +14,16 @@ from aiokafka import AIOKafkaProducer
 
 import fleetlore
 from fleetlore import Budget, ConfigError, Fleet
+from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.provenance import MARK
 from fleetlore.testing import FakeClock
-from fleetlore.testing.sessions import memory_item
+from fleetlore.testing.sessions import call, memory_item, trajectory
 from fleetlore.wire import events
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
+from models.calls.training import train
 from streams.embedded.broker import EmbeddedBroker
 
 CALL = ("sql", {"query": "SELECT 1"})
@@ -143,14 +146,89 @@ def teach(fleet: Fleet) -> tuple[str, str]:
 async def test_an_outcome_names_the_advice_that_came_before_it(fleet: Fleet, recorder: Recorder) -> None:
     pattern, item = teach(fleet)
     async with fleet.session("g") as session:
-        assert session.advise(*CALL).ids == (item, pattern)
+        assert session.advise(*CALL).ids == (pattern, item)
         session.advise("other", {})
         async with session.action(*CALL):
             pass
         async with session.action(*CALL):  # nobody asked before this one
             pass
     outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
-    assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[item, pattern], None]
+    assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[pattern, item], None]
+
+
+async def test_advice_belongs_to_its_call_with_calls_side_by_side(fleet: Fleet, recorder: Recorder) -> None:
+    pattern, item = teach(fleet)
+    async with fleet.session("g") as session:
+        session.advise(*CALL, call_id="second")
+        session.advise(*CALL, call_id="first")  # nothing is told twice
+        async with session.action(*CALL, call_id="first"), session.action(*CALL, call_id="second"):
+            pass
+    outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
+    assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[pattern, item], None]
+
+
+async def test_a_call_that_the_model_holds_likely_to_fail_is_warned_of_in_one_line(
+    fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fleet, "call_model", CallModel.from_bytes(version_of_tables()))
+    async with fleet.session("count the cars", place="garage") as session:
+        assert not session.advise("sql", "SELECT name FROM cars")
+        advice = session.advise("sql", "SELECT id FROM car")
+        assert advice.warning is not None
+        assert (advice.warning.names, advice.risk) == (("car",), advice.warning.fails)
+        assert advice.warning.text.startswith("sql will likely fail (") and "no such table: `car`" in advice.text
+        assert "known here: cars" in advice.text
+        assert len(advice.warning.text) <= 120
+        assert not session.advise("sql", "SELECT id FROM car")
+        async with session.action("sql", "SELECT id FROM car") as action:
+            action.fail("OperationalError", "no such table: 'car'")
+        assert session.advise("sql", "SELECT id FROM cars").risk < 0.5  # type: ignore[operator]
+    [outcome] = [event.data for event in recorder.events if event.kind == "outcome"]
+    assert outcome[events.ADVICE] == [advice.warning.id]
+
+
+def version_of_tables() -> bytes:
+    """A call model of sessions in which tables are asked for, of which the singular does not exist."""
+    draw = Random(0)
+    sessions = []
+    for number in range(150):
+        steps = []
+        for _ in range(4):
+            table = draw.choice(["cars", "makers", "car", "maker"])
+            error = None if table.endswith("s") else f"no such table: '{table}'"
+            steps.append(call("sql", f"SELECT {draw.choice(['name', 'id'])} FROM {table}", error=error))
+        sessions.append(
+            trajectory(*steps, session=str(number), agent=f"a{number % 9}", goal="count the cars", place="garage")
+        )
+    return train(sessions).weights
+
+
+async def test_a_brief_tells_of_the_task_and_of_what_the_tools_need(fleet: Fleet) -> None:
+    index = fleet.replica.index
+    index.put_item(memory_item("s", kind="strategy", task="refund", support=2), 0.0)
+    failure = failure_of("pay", {}, "http_503", "503 Service Unavailable")
+    for level, id in (("exact", failure.exact), ("class", failure.class_)):
+        index.put_pattern(
+            Pattern(
+                id=id, level=level, tenant="default", tool="pay", transient=True, failures=9, calls=9, last_seen=1000.0
+            ),  # type: ignore[arg-type]
+            0.0,
+        )
+    async with fleet.session("refund", "refund") as session:
+        brief = session.brief(["pay", "look_up"])
+        assert brief.ids == ("s",)
+        assert "pay is having a passing fault" in brief.text
+        assert session.brief(["look_up"]).text == ""
+
+
+async def test_nothing_is_told_twice_unless_asked_for(fleet: Fleet) -> None:
+    teach(fleet)
+    async with fleet.session("g") as session:
+        text = str(session.advise(*CALL))
+        assert "not instruction" in text
+        assert not session.advise(*CALL)
+        assert session.advise(*CALL, unseen=False).text == text
+        assert len(session.advise(*CALL, unseen=False, max_chars=260).text) <= 260
 
 
 async def test_what_is_withheld_is_named_beside_what_is_shown(recorder: Recorder) -> None:
@@ -204,7 +282,7 @@ async def test_a_failure_is_taken_into_account_until_the_tool_works_again(fleet:
         assert not session.advise()
         async with session.action("sql", {"statement": "another shape"}) as action:
             action.fail("NoSuchTable", "table 'cars' doesn't exist")
-        assert [item.id for item in session.advise().items] == ["r"]
+        assert session.advise().ids == ("r",)
         async with session.action("sql", {"query": "SELECT 2"}):
             pass
         assert not session.advise()

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.recall.advice import MAX_ITEMS, Advice, Situation, advise
+from fleetlore.recall.advice import MAX_ITEMS, Advice, Situation, advise, told_by
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.render import fitting
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import Pattern
 
@@ -70,7 +71,9 @@ def test_one_failure_anywhere_warns_everyone() -> None:
     index = LoreIndex()
     known(index, failures=1)
     advice = ask(index, session="another")
-    assert [pattern.id for pattern in advice.patterns] == [FAILURE.exact]
+    assert advice.warning is not None
+    assert (advice.warning.id, advice.warning.names) == (FAILURE.exact, ("cars",))
+    assert advice.warning.text == "sql may fail: table `cars` doesn't exist (seen once)"
     assert advice.risk == pytest.approx(0.75)
     assert advice.ids == (FAILURE.exact,)
 
@@ -80,10 +83,38 @@ def test_a_recovery_comes_with_the_failure_it_is_for() -> None:
     known(index, failures=8, calls=9)
     put(index, "r")
     advice = ask(index)
-    assert [item.id for item in advice.items] == ["r"]
-    assert advice.ids == ("r", FAILURE.exact)
+    assert advice.way_out is not None and advice.way_out.id == "r"
+    assert advice.ids == (FAILURE.exact, "r")
     assert advice.health is not None and advice.health.calls == 9
-    assert "8 of 9 such calls failed" in advice.text and "use cars_data" in advice.text
+    assert "met by 8 agents" in advice.text and "use cars_data" in advice.text
+    assert str(advice) == advice.text
+
+
+def test_what_one_session_did_is_no_way_out_before_the_failure() -> None:
+    index = LoreIndex()
+    known(index)
+    put(index, "r", support=1)
+    assert ask(index).way_out is None
+    after = ask(index, last_failure=FAILURE).way_out
+    assert after is not None and after.id == "r"
+
+
+def test_free_text_is_warned_of_only_where_it_holds_what_the_failure_names() -> None:
+    index = LoreIndex()
+    known(index, failures=9, shape="query:text(select)")
+    assert ask(index).warning is not None
+    assert ask(index, TOOL, {"query": "SELECT name FROM trucks"}).warning is None
+
+
+def test_nothing_is_told_twice() -> None:
+    index = LoreIndex()
+    known(index, failures=8, calls=9)
+    put(index, "r")
+    put(index, "s", "strategy", task="refund")
+    first = ask(index)
+    told = set(told_by(first))
+    assert not ask(index, told=told)
+    assert [item.id for item in advise(index, Situation(now=NOW, task="refund", told=told)).items] == ["s"]
 
 
 def test_another_kind_of_call_is_not_warned_of() -> None:
@@ -97,10 +128,11 @@ def test_another_kind_of_call_is_not_warned_of() -> None:
 def test_a_call_that_nearly_always_works_is_not_warned_of() -> None:
     index = LoreIndex()
     known(index, failures=1, calls=100)
+    health(index, 10, 100)
     put(index, "r")
-    advice = ask(index)
+    advice = ask(index, TOOL, {"query": "SELECT name FROM trucks"})
     assert not advice
-    assert advice.risk == pytest.approx(1.5 / 101)
+    assert advice.risk == pytest.approx(10.5 / 101)
 
 
 def test_health_that_lags_behind_its_pattern_is_not_believed() -> None:
@@ -135,13 +167,11 @@ def test_a_session_is_never_told_what_only_it_has_taught() -> None:
     index = LoreIndex()
     known(index, failures=2, sessions=1)
     put(index, "own", support=1, sessions=("me",))
-    put(index, "shared", support=2, sessions=("me", "you"))
-    own = ask(index, session="me", own_failures={FAILURE.exact})
-    assert [item.id for item in own.items if item.id == "own"] == []
-    assert own.patterns == ()
-    other = ask(index, session="you")
-    assert {item.id for item in other.items} == {"own", "shared"}
-    assert other.patterns != ()
+    own = ask(index, session="me", own_failures={FAILURE.exact}, last_failure=FAILURE)
+    assert (own.warning, own.way_out) == (None, None)
+    other = ask(index, session="you", last_failure=FAILURE)
+    assert other.warning is not None
+    assert other.way_out is not None and other.way_out.id == "own"
 
 
 def test_strategies_come_at_the_start_and_are_few() -> None:
@@ -156,14 +186,13 @@ def test_strategies_come_at_the_start_and_are_few() -> None:
 
 def test_after_a_failure_what_helped_against_it_comes_first() -> None:
     index = LoreIndex()
-    put(index, "r", call="another call")
+    for id in ("r", "next best"):
+        put(index, id, call="another call", support=9 if id == "r" else 3)
     put(index, "s", "strategy", task="refund")
-    assert [item.id for item in advise(index, Situation(now=NOW, task="refund", last_failure=FAILURE)).items] == [
-        "r",
-        "s",
-    ]
-    assert [item.id for item in ask(index, "other", {}, last_failure=FAILURE).items] == ["r"]
-    assert not ask(index, "other", {}, last_failure=TRANSIENT)
+    assert advise(index, Situation(now=NOW, task="refund", last_failure=FAILURE)).ids == ("r", "s")
+    assert ask(index, last_failure=FAILURE).ids == ("r",)
+    assert not ask(index, "other", {}, last_failure=FAILURE)
+    assert not ask(index, last_failure=TRANSIENT)
 
 
 def test_a_new_error_is_helped_by_what_helped_against_one_like_it() -> None:
@@ -177,9 +206,9 @@ def test_a_new_error_is_helped_by_what_helped_against_one_like_it() -> None:
     ):
         index.put_pattern(Pattern(id=f"class {id}", level="class", tenant="default", tool=tool, parent=family), NOW)
         put(index, id, when=f"{tool} fails with: {error}", tool=tool, pattern=f"class {id}", call=None)
-    assert [item.id for item in ask(index, "other", {}, last_failure=new).items] == ["r"]
+    assert ask(index, last_failure=new).ids == ("r",)
     put(index, "exact", pattern=new.class_)
-    assert [item.id for item in ask(index, "other", {}, last_failure=new).items] == ["exact"]
+    assert ask(index, last_failure=new).ids == ("exact",)
 
 
 def test_a_new_task_is_helped_by_one_with_a_like_goal_and_by_none_without() -> None:
@@ -196,17 +225,23 @@ def test_a_new_task_is_helped_by_one_with_a_like_goal_and_by_none_without() -> N
 
 
 def test_what_surely_helps_comes_first_and_what_surely_harms_never() -> None:
+    def ways_out() -> list[str]:
+        told, found = set[str](), list[str]()
+        while (way_out := ask(index, last_failure=FAILURE, told=told).way_out) is not None:
+            told.add(way_out.id)
+            found.append(way_out.id)
+        return found
+
     index = LoreIndex()
-    known(index)
     put(index, "backed", support=90, uplift=0.1, uplift_low=-0.1, uplift_high=0.3)
     put(index, "helps", support=2, uplift=0.3, uplift_low=0.1, uplift_high=0.5)
     put(index, "harms", support=99, uplift=-0.3, uplift_low=-0.5, uplift_high=-0.1)
     put(index, "old", support=99, superseded_by="backed")
-    assert [item.id for item in ask(index).items] == ["helps", "backed"]
+    assert ways_out() == ["helps", "backed"]
     put(index, "harms", support=99, uplift=0.0, uplift_low=-0.2, uplift_high=0.2)  # later evidence clears it
-    assert [item.id for item in ask(index).items] == ["helps", "harms", "backed"]
+    assert ways_out() == ["helps", "harms", "backed"]
     put(index, "harms", support=99, superseded_by="helps")
-    assert [item.id for item in ask(index).items] == ["helps", "backed"]
+    assert ways_out() == ["helps", "backed"]
 
 
 def test_facts_come_last_where_they_are_about_it_and_are_never_withheld() -> None:
@@ -220,15 +255,15 @@ def test_facts_come_last_where_they_are_about_it_and_are_never_withheld() -> Non
     ):
         put(index, id, "fact", title=id, content=content, tool=tool, pattern=None, call=None, support=0)
     told = ask(index, last_failure=FAILURE, holdout_share=1.0)
-    assert ([item.id for item in told.items], told.withheld) == ([], ("r",))
+    assert (told.ids, told.withheld) == ((FAILURE.exact,), ("r",))
     told = ask(index, goal="which tables carry names", holdout_share=1.0)
-    assert ([item.id for item in told.items], told.withheld) == (["names"], ("r",))
-    assert [item.id for item in ask(index, goal="which tables carry names").items] == ["r", "names"]
+    assert (told.ids, told.withheld) == ((FAILURE.exact, "names"), ("r",))
+    assert ask(index, goal="which tables carry names").ids == (FAILURE.exact, "r", "names")
     assert [item.id for item in advise(index, Situation(now=NOW, goal="count the orders of the office")).items] == [
         "office"
     ]
     index.forget_item("names")
-    assert [item.id for item in ask(index, goal="which tables carry names").items] == ["r"]
+    assert ask(index, goal="which tables carry names").ids == (FAILURE.exact, "r")
 
 
 @given(st.sets(st.integers(0, 9)), st.floats(0, 1), st.text(max_size=5))
@@ -236,24 +271,24 @@ def test_shown_and_withheld_together_are_what_would_be_shown(known_items: set[in
     index = LoreIndex()
     known(index)
     for number in known_items:
-        put(index, f"i{number}", support=number + 2)
+        put(index, f"i{number}", "lesson" if number % 2 else "recovery", support=number + 2)
     everything = ask(index, session=session)
     some = ask(index, session=session, holdout_share=share)
     assert everything.withheld == ()
-    assert {item.id for item in some.items} | set(some.withheld) == {item.id for item in everything.items}
-    assert not {item.id for item in some.items} & set(some.withheld)
+    assert {*some.ids, *some.withheld} == set(everything.ids)
+    assert not {*some.ids} & {*some.withheld}
     assert all(withheld(session, id, share) for id in some.withheld)
-    # An item shares the fate of no other: what is withheld is not replaced, and a warning never is.
-    assert some.patterns == everything.patterns
-    assert ask(index, session=session, holdout_share=1.0).items == ()
+    # An item shares the fate of no other: what is withheld is not replaced. A warning by counts never is withheld.
+    assert some.warning == everything.warning
+    assert ask(index, session=session, holdout_share=1.0).ids == (FAILURE.exact,)
 
 
 def test_a_part_of_a_long_session_is_the_session_too() -> None:
     index = LoreIndex()
     known(index)
     put(index, "own", support=1, sessions=("me#2",))
-    assert ask(index, session="me").items == ()
-    assert ask(index, session="you").items != ()
+    assert ask(index, session="me", last_failure=FAILURE).way_out is None
+    assert ask(index, session="you", last_failure=FAILURE).way_out is not None
 
 
 def transient(index: LoreIndex, last_seen: float, failures: int = 50) -> None:
@@ -285,7 +320,7 @@ def test_weather_is_shown_for_minutes_and_never_a_lesson() -> None:
     put(index, "r", pattern=TRANSIENT.class_, call=CALL)
     advice = ask(index)
     assert [pattern.id for pattern in advice.transient] == [TRANSIENT.class_]
-    assert (advice.patterns, advice.items, advice.ids) == ((), (), ())
+    assert (advice.warning, advice.ids) == (None, ())
     assert advice.risk == pytest.approx(0.5 / 51)
     assert "passing fault" in advice.text
     assert not advise(index, Situation(TOOL, ARGUMENTS, now=NOW + 600))
@@ -302,8 +337,20 @@ def test_the_text_is_marked_as_data_and_cannot_leave_its_place() -> None:
     assert "im_start" not in text and "＜" not in text and "< /" not in text
     assert f"[#{FAILURE.exact[-8:]}]" in text and "[#r]" in text
     assert "not instruction" in text
+    assert "not instruction" not in ask(index)._replace(introduced=True).text
     assert "\x1b" not in text and "\u202e" not in text
     assert len(text) < 3000
+
+
+def test_what_does_not_fit_is_left_out_from_the_end() -> None:
+    index = LoreIndex()
+    for number in range(3):
+        put(index, f"s{number}", "strategy", task="refund", support=9 - number, content="x" * 150)
+    advice = advise(index, Situation(now=NOW, task="refund"))
+    assert fitting(advice, 10_000) == advice
+    assert fitting(advice, 650).ids == ("s0", "s1")
+    assert len(fitting(advice, 650).text) <= 650
+    assert fitting(advice, 10).ids == ("s0",)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["recovery", "lesson"]), st.integers(0, 5)), max_size=20))
@@ -338,7 +385,7 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
     times = []
     for tool, arguments in calls * 2:
         started = time.thread_time()
-        assert advise(index, Situation(tool, arguments, now=NOW)).items
+        assert advise(index, Situation(tool, arguments, now=NOW)).way_out
         times.append(time.thread_time() - started)
     # The aim is 100 microseconds; the bound leaves room for a machine that is busy with other tests.
     assert sorted(times)[int(len(times) * 0.99)] < 500e-6

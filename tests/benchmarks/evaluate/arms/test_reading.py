@@ -17,7 +17,7 @@ What other sessions of this fleet ran into.
   Error: rejected
   Then: git.pull({"rebase":true})
   Got past it: the same call again
-- known failure of push: 1: rejected (12 times in 4 sessions; 12 of 48 such calls failed (15% to 39%)).
+- [#1a2b3c4d] push will likely fail (25%): rejected (12 of 48 sessions with it)
 </fleet-memory>"""
 
 

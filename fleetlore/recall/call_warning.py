@@ -1,0 +1,153 @@
+"""Write the one line that is said before a call: that it will likely fail, how, and for which of its names.
+
+Where the call model knows the tool, the model decides: it has seen how such calls end, those that worked as well. A
+failure that is newer than the model, or of a tool that it does not know, is judged by counts: how often this kind of
+call fails. In free text the kind of a call says little, so there the failure must name something that the call holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fleetlore.calls.context import CallContext
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import CallModel, Expected
+from fleetlore.calls.places import PlaceNames
+from fleetlore.fingerprint.fingerprint import pattern_id, tool_id
+from fleetlore.fingerprint.names import failure_kind
+from fleetlore.recall.hints import count, worth_showing
+from fleetlore.recall.index import LoreIndex
+from fleetlore.stats.intervals import wilson
+from fleetlore.wire.lore import Pattern
+
+MAX_LINE = 120
+# Lower bound of the rate at which a kind of call fails: one failure of one call is enough (0.21).
+WARN_RATE = 0.2
+NAMED = "<name>"
+MAX_LIKE = 2
+_ELSE = "…"
+_STEM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CallWarning:
+    """A call that will likely fail.
+
+    Attributes:
+        id: of a pattern, or of the warnings of the call model about a tool.
+        text: one line of at most 120 characters.
+        kind: the error without the names in it.
+        names: of the call, for which it will fail.
+        fails: P(the call fails), 0..1.
+        pattern: class-level id of the pattern behind it; None where it comes from the call model.
+    """
+
+    id: str
+    text: str
+    kind: str
+    names: tuple[str, ...]
+    fails: float
+    pattern: str | None = None
+
+
+def by_model(
+    model: CallModel, fails: float, call: Call, context: CallContext, place: str | None, own: Collection[Expected]
+) -> CallWarning | None:
+    """The warning of a call that the model holds likely to fail; None where it cannot say of what."""
+    expected = model.expected(call, context, place, own)
+    if expected is None:
+        return None
+    known = model.places.get(place) if place is not None else None
+    return CallWarning(
+        pattern_id("warning", call.tool, context.state),
+        _line(call.tool, expected, fails, known),
+        expected.kind,
+        expected.names,
+        fails,
+    )
+
+
+def by_counts(
+    index: LoreIndex, call: Call, id: str, own_failures: Collection[str], since: float | None
+) -> CallWarning | None:
+    """The warning of the most frequent failure of this kind of call.
+
+    Args:
+        id: of the kind of call.
+        own_failures: ids of exact patterns that the session met: what it alone has met is nothing new to it.
+        since: only failures first met after this time (seconds since the epoch) count; None: all.
+    """
+    tool, health = index.health(tool_id(call.tool)), index.health(id)
+    for pattern in index.failures_of_call(id):
+        if since is not None and pattern.first_seen <= since:
+            continue
+        if (pattern.sessions <= 1 and pattern.id in own_failures) or not worth_showing(pattern, tool):
+            continue
+        kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
+        if not kind.names and _is_free_text(pattern.shape):
+            continue
+        failures, calls = lasting(health, (pattern,), index.transient_of_call(id))
+        if not kind.names and wilson(failures, calls)[0] < WARN_RATE:
+            continue
+        expected = Expected(kind.kind or pattern.error_class, kind.names)
+        met = f"met by {count(pattern.agents, 'agent')}" if pattern.sessions > 1 else "seen once"
+        text = _fit(f"{call.tool} may fail: {_filled(expected)}", f" ({met})")
+        fails = (failures + 0.5) / (calls + 1.0)
+        return CallWarning(pattern.id, text, kind.kind, kind.names, fails, pattern.parent)
+    return None
+
+
+def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
+    """Failures of a kind of call for a lasting reason, and calls; both without transient errors.
+
+    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all.
+    Until then the pattern speaks for itself.
+    """
+    met = sum(pattern.failures for pattern in patterns)
+    if health is None or health.calls < met:
+        return met, met
+    passing = min(sum(pattern.failures for pattern in transient), health.failures)
+    failures = max(health.failures - passing, met) if patterns else 0
+    return failures, max(health.calls - passing, failures)
+
+
+def _is_free_text(shape: str) -> bool:
+    return "text" in shape
+
+
+def _line(tool: str, expected: Expected, fails: float, known: PlaceNames | None) -> str:
+    """The failure, its record, and names like the wrong one that work at the place; what does not fit is left out."""
+    head = f"{tool} will likely fail ({fails:.0%}): {_filled(expected)}"
+    if not expected.held:
+        return _fit(head)
+    of = f" ({expected.failed} of {count(expected.held, 'session')} with it)"
+    like = _like(expected.names[0], known) if known is not None and expected.names else ()
+    known_here = f"; known here: {', '.join(like)}" if like else ""
+    return _fit(head, of + known_here) if len(head + of + known_here) <= MAX_LINE else _fit(head, of)
+
+
+def _fit(head: str, tail: str = "") -> str:
+    if len(head) + len(tail) > MAX_LINE:
+        head = f"{head[: MAX_LINE - len(tail) - 1]}{_ELSE}"
+    return head + tail
+
+
+def _filled(expected: Expected) -> str:
+    """The error with the names of the call put in, in their order, and an ellipsis for those that are not known."""
+    text = expected.kind
+    for name in expected.names:
+        text = text.replace(NAMED, f"`{name}`", 1)
+    missing = [name for name in expected.names if f"`{name}`" not in text]
+    text = re.sub(rf"{NAMED}|<\*>", _ELSE, text)
+    return f"{', '.join(f'`{name}`' for name in missing)}: {text}" if missing else text
+
+
+def _like(name: str, known: PlaceNames) -> tuple[str, ...]:
+    """Names that work at the place and have a stem in common with this one, the most used first."""
+    stem = name[: max(_STEM, len(name) - 2)]
+    like = [
+        (-ended.worked, each) for each, ended in known.names.items() if ended.worked and each != name and stem in each
+    ]
+    return tuple([each for _, each in sorted(like)[:MAX_LIKE]])
