@@ -128,9 +128,8 @@ def _each_once(found: Iterable[tuple[Advice, int | None]]) -> Iterator[tuple[Adv
     for advice, place in found:
         items = tuple(item for item in advice.items if item.id not in told)
         way_out = advice.way_out if advice.way_out is not None and advice.way_out.id not in told else None
-        loops = tuple(each for each in advice.loops if each.id not in told)
         told.update(advice.ids)
-        yield advice._replace(items=items, way_out=way_out, loops=loops), place
+        yield advice._replace(items=items, way_out=way_out), place
 
 
 def events_of(recorded: Recorded, clock: EventClock) -> list[Event]:

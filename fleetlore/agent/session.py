@@ -218,6 +218,11 @@ class Session:
             most=most,
         )
         introduced = unseen and bool(ledger.told)
+        if unseen:
+            # Of a dangerous call it is warned each time.
+            cautions = tuple(
+                [each for each in cautions if each.id.startswith("safety:") or each.key not in ledger.told]
+            )
         advice = fitting(advice._replace(cautions=cautions, introduced=introduced), max_chars)
         lines = [line for item in advice.memories for line in shown_lines(item.title, item.content)]
         ledger.show(asked, advice.ids, advice.withheld, lines)

@@ -80,6 +80,8 @@ class Places(dict[str, PlaceNames]):
 
         For reading only: what a session teaches is kept under the place that it states.
         """
+        if not self:
+            return None
         said: defaultdict[str, float] = defaultdict(float)
         total = 0.0
         for word in context.goal_words | context.worked:

@@ -13,6 +13,7 @@ nothing, not with the next best.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
@@ -22,18 +23,18 @@ from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of_class, tool_id
 from fleetlore.fingerprint.loops import Loop
-from fleetlore.recall.call_warning import WARN_RATE, CallWarning, by_counts, by_model, lasting
+from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, lasting
 from fleetlore.recall.hints import transient_weight, worth_showing
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker, cause_of_id, remedied_causes, remedies_before
 from fleetlore.recall.render import advice_text
-from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 __all__ = ["Advice", "Situation", "advise"]
 
 MAX_ITEMS = 3
+_FIGURES = re.compile(r"[\d.,%]+")
 MAX_CHARS = 600
 # Sessions: what one session did not get past, or repeated, may have been its own fault.
 LESSON_SUPPORT = 2
@@ -53,6 +54,11 @@ class Caution(NamedTuple):
     id: str
     text: str
 
+    @property
+    def key(self) -> str:
+        """By which it is told once: with other figures it is no news."""
+        return f"{self.id}\x1f{_FIGURES.sub('', self.text)}"
+
 
 class Advice(NamedTuple):
     """What the fleet knows; falsy where it says nothing. A named tuple, since one is made before every call.
@@ -61,7 +67,6 @@ class Advice(NamedTuple):
         warning: of the call that was asked about, where it will likely fail.
         way_out: what got others past the failure that the session has just met.
         items: other memory items, the most useful first, few: what to prepare, how to go about the task.
-        loops: a loop that sessions surely got into with this kind of call.
         transient: errors of the last minutes that pass by themselves: try again later.
         health: calls and failures of this kind of call, transient errors included; None where it was never made.
         risk: chance that the call fails, 0..1: the call model's, or as often as such calls failed (Jeffreys' estimate,
@@ -74,7 +79,6 @@ class Advice(NamedTuple):
     warning: CallWarning | None = None
     way_out: MemoryItem | None = None
     items: tuple[MemoryItem, ...] = ()
-    loops: tuple[Pattern, ...] = ()
     transient: tuple[Pattern, ...] = ()
     health: Pattern | None = None
     risk: float | None = None
@@ -90,13 +94,12 @@ class Advice(NamedTuple):
         return self.items if self.way_out is None else (self.way_out, *self.items)
 
     @property
-    def shown(self) -> Iterator[CallWarning | MemoryItem | Pattern | Caution]:
+    def shown(self) -> Iterator[CallWarning | MemoryItem | Caution]:
         """All that is said and has an id."""
         yield from self.cautions
         if self.warning is not None:
             yield self.warning
         yield from self.memories
-        yield from self.loops
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -190,7 +193,6 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
         ways = [item for item in index.recoveries(warning.pattern or "") if item.support >= LESSON_SUPPORT]
     advice = Advice(
         warning,
-        loops=known.loops,
         transient=_lasting_still(known.transient, at),
         health=known.health,
         risk=known.risk if risk is None else risk,
@@ -198,7 +200,7 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
         call=call,
     )
     lessons = known.lessons if warning is not None else ()
-    return _said(at, advice, ways, [*remedies, *known.ways_out, *lessons, *_facts_of(index, at)], holdout_share, most)
+    return _said(at, advice, ways, [*remedies, *lessons, *_facts_of(index, at)], holdout_share, most)
 
 
 def _said(
@@ -208,7 +210,6 @@ def _said(
     way_out = next(iter(_chosen(ways, at, 1)), None)
     chosen = [item for item in _chosen(items, at, most) if item is not way_out]
     warning = advice.warning if advice.warning is None or _warned_of(advice.warning) not in at.told else None
-    loops = tuple([each for each in advice.loops if each.id not in at.told])
     # A fact is shown and not learned, and a warning by counts rests on its pattern: nothing is to be found out of them.
     tried: list[MemoryItem | CallWarning | None] = [way_out, *(item for item in chosen if item.kind != "fact")]
     if warning is not None and warning.pattern is None:
@@ -218,16 +219,16 @@ def _said(
         warning = None if warning is not None and warning.id in kept_back else warning
         way_out = None if way_out is not None and way_out.id in kept_back else way_out
         chosen = [item for item in chosen if item.id not in kept_back]
-    return advice._replace(
-        warning=warning, way_out=way_out, items=tuple(chosen), loops=loops, withheld=tuple(sorted(kept_back))
-    )
+    return advice._replace(warning=warning, way_out=way_out, items=tuple(chosen), withheld=tuple(sorted(kept_back)))
 
 
 def told_by(advice: Advice) -> Iterator[str]:
-    """What the session need not be told again. A warning of the call model is told of each kind and names once."""
+    """What the session need not be told again."""
     for each in advice.shown:
-        if not isinstance(each, Caution):
-            yield _warned_of(each) if isinstance(each, CallWarning) else each.id
+        if isinstance(each, CallWarning):
+            yield _warned_of(each)
+        else:
+            yield each.key if isinstance(each, Caution) else each.id
 
 
 def _warned_of(warning: CallWarning) -> str:
@@ -298,12 +299,10 @@ def _for_like_goal(index: LoreIndex, goal: str) -> tuple[MemoryItem, ...]:
 class _Known(NamedTuple):
     """What is known of a kind of call, for any session. Some items may be the asking session's own.
 
-    lessons: to be said with a warning only; ways_out: of the loops; transient: may be old.
+    lessons: to be said with a warning only; transient: may be old.
     """
 
     lessons: tuple[MemoryItem, ...]
-    ways_out: tuple[MemoryItem, ...]
-    loops: tuple[Pattern, ...]
     transient: tuple[Pattern, ...]
     health: Pattern | None
     risk: float | None
@@ -315,22 +314,12 @@ def _known(index: LoreIndex, tool: str, call: str) -> _Known:
     patterns = [pattern for pattern in index.failures_of_call(call) if worth_showing(pattern, tools)]
     failures, calls = lasting(health, patterns, index.transient_of_call(call))
     lessons = [item for key in (call, tool) for item in index.lessons(key) if item.support >= LESSON_SUPPORT]
-    loops = [each for each in index.loops_of_call(call) if _is_usual(each, health) and worth_showing(each, tools)][:1]
     return _Known(
         tuple(lessons),
-        tuple([item for each in loops for item in index.recoveries(each.id)]),
-        tuple(loops),
         index.transient_of_tool(tool)[:2],
         health,
         (failures + 0.5) / (calls + 1.0) if calls else None,
     )
-
-
-def _is_usual(loop: Pattern, health: Pattern | None) -> bool:
-    """Whether as many of the sessions that made such a call got into the loop as would have to fail for a warning."""
-    if health is None or loop.sessions < LESSON_SUPPORT:
-        return False
-    return wilson(min(loop.sessions, health.sessions), health.sessions)[0] >= WARN_RATE
 
 
 def _chosen(found: Iterable[MemoryItem], at: Situation, most: int) -> list[MemoryItem]:

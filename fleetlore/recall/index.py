@@ -56,10 +56,6 @@ def _by_failures(pattern: Pattern) -> tuple[int, float, str]:
     return pattern.failures, pattern.last_seen, pattern.id
 
 
-def _by_sessions(pattern: Pattern) -> tuple[int, float, str]:
-    return pattern.sessions, pattern.last_seen, pattern.id
-
-
 def _by_time(pattern: Pattern) -> tuple[float, str]:
     return pattern.last_seen, pattern.id
 
@@ -74,7 +70,6 @@ Role = Literal[
     "failures of call",
     "transient of call",
     "transient of tool",
-    "loops of call",
     "recoveries",
     "remedies",
     "ineffective",
@@ -88,7 +83,6 @@ _RANKS: dict[Role, Callable[[Any], Any]] = {
     "failures of call": _by_failures,
     "transient of call": _by_failures,
     "transient of tool": _by_time,
-    "loops of call": _by_sessions,
     "recoveries": _by_worth,
     "remedies": _by_worth,
     "ineffective": _by_worth,
@@ -159,10 +153,6 @@ class LoreIndex:
     def transient_of_tool(self, tool: str) -> tuple[Pattern, ...]:
         """Transient class-level patterns of this tool, the latest first."""
         return self._best("transient of tool", tool)
-
-    def loops_of_call(self, call: str) -> tuple[Pattern, ...]:
-        """Loops that sessions got into with this kind of call, the one that most of them did first."""
-        return self._best("loops of call", call)
 
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
         """What helped against a class-level pattern or a loop, or after a kind of call failed; best backed first."""
@@ -302,7 +292,7 @@ def _keys_of_pattern(pattern: Pattern) -> list[_Key]:
     # All of these follow from the id, so a newer version of a pattern is in the same groups.
     if pattern.level == "exact" and pattern.call is not None:
         if pattern.is_loop:
-            return [("loops of call", pattern.call)]
+            return []  # of a session's own loop its watchdog tells; that others got into one says nothing of this call
         return [("transient of call" if pattern.transient else "failures of call", pattern.call)]
     return [("transient of tool", pattern.tool)] if pattern.level == "class" and pattern.transient else []
 

@@ -43,8 +43,6 @@ def fitting(advice: Advice, max_chars: int) -> Advice:
     while len(advice_text(advice)) > max_chars and len([*advice.shown, *advice.transient]) > 1:
         if advice.transient:
             advice = advice._replace(transient=advice.transient[:-1])
-        elif advice.loops:
-            advice = advice._replace(loops=advice.loops[:-1])
         elif advice.items:
             advice = advice._replace(items=advice.items[:-1])
         elif advice.way_out is not None:
@@ -72,10 +70,7 @@ def clean(text: str) -> str:
     return harmless.replace("\n", "\n  ")
 
 
-def _entry(each: CallWarning | MemoryItem | Pattern | Caution) -> str:
-    if isinstance(each, Pattern):
-        where = f"sessions went in circles with {clean(each.tool)}: {clean(each.template)}"
-        return f"- [#{handle(each.id)}] {where} ({each.calls} calls in {each.sessions} sessions)."
+def _entry(each: CallWarning | MemoryItem | Caution) -> str:
     if isinstance(each, MemoryItem):
         return f"- [#{handle(each.id)}] {clean(each.title)} ({backed(each)})\n  {clean(each.content)}"
     return f"- [#{handle(each.id)}] {clean(each.text)}"

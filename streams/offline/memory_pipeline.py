@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from fleetlore.agent.fleet import Fleet, Session
+from fleetlore.calls.model import CallModel
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import encode_event
 from fleetlore.errors import RowRefused
@@ -25,6 +26,7 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
+from models.calls.training import train
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.offline.logs import LoggedSession
@@ -172,19 +174,21 @@ class MemoryPipeline:
 
     Attributes:
         index: the lore of every agent.
+        call_model: of every agent; None until it is set.
     """
 
     def __init__(self, started: float = START_SECONDS, *, learn: bool = True) -> None:
         self.clock = EventClock(started)
         self.store = MemoryStore()
         self.index = LoreIndex()
+        self.call_model: CallModel | None = None
         stages = pipeline(self.store, Metrics("in-memory"), self.clock, SILENT_SECONDS)
         self._chain = Chain(stages if learn else stages[:1], self.store)
         self._offset = 0
 
     def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event]) -> Session:
         """Make a session that puts its events into `emitted`; `take` them when it has ended."""
-        fleet = Fleet(agent, broker=NO_BROKER, tenant=DEFAULT_TENANT, clock=self.clock)
+        fleet = _Fleet(agent, self)
         fleet.emitter, fleet.replica = _Emitter(emitted, self.clock), _Replica(self.index)
         return fleet.session(goal, task, id)
 
@@ -218,6 +222,18 @@ class MemoryPipeline:
         await self._chain.settle()
 
 
+class _Fleet(Fleet):
+    """Has the model of its pipeline."""
+
+    def __init__(self, agent: str, pipeline: MemoryPipeline) -> None:
+        super().__init__(agent, broker=NO_BROKER, tenant=DEFAULT_TENANT, clock=pipeline.clock)
+        self._pipeline = pipeline
+
+    @property
+    def call_model(self) -> CallModel | None:
+        return self._pipeline.call_model
+
+
 class _Emitter(Emitter):
     """Keeps the events, each with the run's own time."""
 
@@ -243,13 +259,15 @@ class OfflineRun:
 
     Attributes:
         trajectories: in the order of the stream, each with the ending and reward that the log gave.
-        patterns, items: what the fleet knows in the end; none unless it learned.
+        patterns, items, calls: what the fleet knows in the end, `calls` being bytes of the call model
+            (`CallModel.from_bytes`); none unless it learned.
         ended: event time of the last event, in seconds since the Unix epoch.
     """
 
     trajectories: list[Trajectory]
     patterns: list[Pattern]
     items: list[MemoryItem]
+    calls: bytes
     ended: float
 
 
@@ -276,7 +294,8 @@ async def run_logs(
     await memory.settle()
     patterns = [Pattern.from_json(body) for body in memory.store.bodies("patterns")]
     items = [MemoryItem.from_json(body) for body in memory.store.bodies("items")]
-    return OfflineRun(trajectories, patterns, items, memory.clock.now())
+    calls = train(trajectories).weights if learn else b""
+    return OfflineRun(trajectories, patterns, items, calls, memory.clock.now())
 
 
 def _events_of(session: LoggedSession, clock: EventClock) -> list[Event]:

@@ -37,6 +37,10 @@ def test_a_goal_between_two_places_is_not_decided() -> None:
     assert PLACES.recognise(CallContext("customers of animals")) is None
 
 
+def test_without_places_none_is_recognised() -> None:
+    assert Places({}).recognise(CallContext("customers of the shop")) is None
+
+
 def test_names_are_counted_by_how_calls_with_them_ended() -> None:
     place = PlaceNames(5, {"a": Ended(2, 0), "b": Ended(0, 2), "c": Ended(1, 1), "d": Ended(1, 9)})
     assert place.counts(["a", "b", "c", "d", "e"]) == (2, 1, 2, 1)
