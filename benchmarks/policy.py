@@ -13,7 +13,6 @@ import gc
 import random
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
@@ -40,9 +39,7 @@ def run(quick: bool) -> Report:
     calls = [(step["tool"], step["arguments"]) for session in sessions for step in session["steps"]]
     weights = random_weights(1)
     risk_model = RiskModel()
-    risk_model.swap(
-        weights, replace(manifest_for(weights, "default"), tools=tuple(sorted({tool for tool, _ in calls})))
-    )
+    risk_model.swap(weights, manifest_for(weights, "default", tools=tuple(sorted({tool for tool, _ in calls}))))
     count = QUICK_CALLS if quick else CALLS
     timed = _Timed(risk_model, sessions, calls)
     timed.going_on(QUICK_CALLS, fresh=False)  # what is loaded on first use is not a call's cost

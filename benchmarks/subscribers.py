@@ -23,13 +23,13 @@ import torch
 
 from benchmarks.advice import percentile
 from benchmarks.report import Report, Row
+from fleetlore.adapters.signatures import public_keys
+from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.risk.model import LoadedAdapter, RiskModel
-from fleetlore.risk.signatures import public_keys
-from fleetlore.risk.subscriber import AdapterSubscriber
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.wire.adapter_manifest import AdapterPointer
+from fleetlore.wire.adapter_manifest import AdapterPointer, ProceduralManifest
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
@@ -91,7 +91,7 @@ async def _measure(
         for number in range(PROCESSES)
     ]
     try:
-        async with AdapterPublisher.from_settings(settings) as publisher:
+        async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
             first = (await _publish(publisher, 0)).version
             async with asyncio.timeout(JOIN_SECONDS):
                 await asyncio.gather(*(_applied(child, first, share) for child in children))
@@ -127,7 +127,7 @@ async def _timed(
     return [moment - pointer.created for each in times for moment in each]
 
 
-async def _publish(publisher: AdapterPublisher, seed: int) -> AdapterPointer:
+async def _publish(publisher: AdapterPublisher[ProceduralManifest], seed: int) -> AdapterPointer:
     weights = random_weights(seed)
     return await publisher.publish(weights, manifest_for(weights, TENANT, ordinal=seed + 1))
 

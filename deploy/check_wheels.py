@@ -1,6 +1,6 @@
 """Build both distributions and install each into an empty environment: `make wheels`.
 
-What an agent gets: four dependencies, and nothing named `models`, `streams` or `sinks`, which would shadow modules of
+What an agent gets: five dependencies, and nothing named `models`, `streams` or `sinks`, which would shadow modules of
 its own. What a server gets: every command.
 """
 
@@ -20,7 +20,7 @@ import fleetlore
 assert "site-packages" in fleetlore.__file__, f"imported {fleetlore.__file__}, not the wheel"
 others = [name for name in ("models", "streams", "sinks", "tests", "benchmarks") if importlib.util.find_spec(name)]
 assert not others, f"an agent's environment gets {others}"
-heavy = ("torch", "faust", "pymilvus", "peft", "wordllama", "prometheus_client", "typer", "cryptography", "safetensors")
+heavy = ("torch", "faust", "pymilvus", "peft", "wordllama", "prometheus_client", "typer", "safetensors", "fsspec")
 installed = [name for name in heavy if importlib.util.find_spec(name)]
 assert not installed, f"an agent gets {installed} without asking for an extra"
 # No optional dependency at module level, but for the rooms that an extra is for.

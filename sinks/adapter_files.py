@@ -1,9 +1,9 @@
 """Keep published adapter versions as files, so that a broker that lost them can be filled again.
 
-    FOLDER/TENANT/VERSION.safetensors   the weights as they are on the topic: themselves, or the reference to them
-    FOLDER/TENANT/VERSION.json          the signed manifest
-    FOLDER/TENANT/CHANNEL.pointer       the signed pointer
-    FOLDER/TENANT/KIND-WHAT.revoked     a signed revocation
+    FOLDER/TENANT/ADAPTER/VERSION.weights   the weights as they are on the topic: themselves, or the reference to them
+    FOLDER/TENANT/ADAPTER/VERSION.json      the signed manifest
+    FOLDER/TENANT/ADAPTER/CHANNEL.pointer   the signed pointer
+    FOLDER/TENANT/KIND-WHAT.revoked         a signed revocation
 
 A file appears whole or not at all. The manifest of a version appears after its weights, so a version with a manifest is
 complete.
@@ -23,18 +23,18 @@ class LocalMirror:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def save(self, tenant: str, version: str, weights: bytes, manifest: bytes) -> None:
+    def save(self, tenant: str, adapter: str, version: str, weights: bytes, manifest: bytes) -> None:
         """Keep a version."""
-        self._write(self.folder / tenant / f"{version}.safetensors", weights)
-        self._write(self.folder / tenant / f"{version}.json", manifest)
+        self._write(self.folder / tenant / adapter / f"{version}.weights", weights)
+        self._write(self.folder / tenant / adapter / f"{version}.json", manifest)
 
-    def point(self, tenant: str, pointer: bytes) -> None:
+    def point(self, tenant: str, adapter: str, pointer: bytes) -> None:
         """Keep the channel's newest pointer."""
-        self._write(self.folder / tenant / f"{CHANNEL}.pointer", pointer)
+        self._write(self.folder / tenant / adapter / f"{CHANNEL}.pointer", pointer)
 
-    def pointer(self, tenant: str) -> bytes | None:
+    def pointer(self, tenant: str, adapter: str) -> bytes | None:
         """Return the channel's newest signed pointer."""
-        file = self.folder / tenant / f"{CHANNEL}.pointer"
+        file = self.folder / tenant / adapter / f"{CHANNEL}.pointer"
         return file.read_bytes() if file.exists() else None
 
     def revoke(self, tenant: str, kind: str, what: str, revocation: bytes) -> None:
@@ -49,15 +49,15 @@ class LocalMirror:
         """Return the tenants with at least one file."""
         return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.folder.is_dir() else []
 
-    def versions(self, tenant: str) -> dict[str, tuple[bytes, bytes]]:
+    def versions(self, tenant: str, adapter: str) -> dict[str, tuple[bytes, bytes]]:
         """Return weights and signed manifest of every complete version."""
-        manifests = sorted((self.folder / tenant).glob("*.json"))
-        return {m.stem: (m.with_suffix(".safetensors").read_bytes(), m.read_bytes()) for m in manifests}
+        manifests = sorted((self.folder / tenant / adapter).glob("*.json"))
+        return {m.stem: (m.with_suffix(".weights").read_bytes(), m.read_bytes()) for m in manifests}
 
-    def drop(self, tenant: str, version: str) -> None:
+    def drop(self, tenant: str, adapter: str, version: str) -> None:
         """Forget a version; the manifest goes first."""
-        for suffix in ("json", "safetensors"):
-            (self.folder / tenant / f"{version}.{suffix}").unlink(missing_ok=True)
+        for suffix in ("json", "weights"):
+            (self.folder / tenant / adapter / f"{version}.{suffix}").unlink(missing_ok=True)
 
     def _write(self, file: Path, data: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

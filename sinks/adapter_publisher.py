@@ -13,27 +13,20 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from types import TracebackType
+from typing import Generic, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
+from fleetlore.adapters.registry import RegistryView
+from fleetlore.adapters.signatures import Manifest, SigningKey, public_keys, verify_pointer, verify_revocation
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
-from fleetlore.risk.blob_store import MAX_INLINE_BYTES, BlobStore
-from fleetlore.risk.registry import RegistryView
-from fleetlore.risk.signatures import SigningKey, public_keys, verify_pointer, verify_revocation
-from fleetlore.wire.adapter_manifest import (
-    ADAPTER,
-    CANARY,
-    CHANNEL,
-    REVOKED,
-    AdapterManifest,
-    AdapterPointer,
-    Revocation,
-)
+from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
 from sinks.signing_key import load_signing_key
@@ -42,12 +35,13 @@ KEPT_VERSIONS = 32
 ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
-class AdapterPublisher:
-    """Writes the adapter topics, and the local store if there is one. An async context manager.
+class AdapterPublisher(Generic[Manifest]):
+    """Writes the topics of one adapter, and the local store if there is one. An async context manager.
 
     Every method raises BrokerUnavailable if the broker does not acknowledge within `timeout_seconds`.
 
     Args:
+        kind: of the adapter's manifests.
         trusted: public keys, base64 by comma, beside the publisher's own key. What they signed counts, so a new key
             continues from an old one.
         kept_versions: number of versions to keep; older ones are deleted.
@@ -55,6 +49,7 @@ class AdapterPublisher:
 
     def __init__(
         self,
+        kind: type[Manifest],
         bootstrap: str,
         key: SigningKey,
         store: LocalMirror | None = None,
@@ -65,6 +60,7 @@ class AdapterPublisher:
         timeout_seconds: float = 20.0,
         kept_versions: int = KEPT_VERSIONS,
     ) -> None:
+        self.kind = kind
         self._bootstrap = bootstrap
         self._key = key
         self._trusted = public_keys(key.public_base64, trusted)
@@ -76,16 +72,16 @@ class AdapterPublisher:
         self._producer: AIOKafkaProducer | None = None
 
     @classmethod
-    def from_settings(cls, settings: Settings, clock: Clock | None = None) -> AdapterPublisher:
+    def from_settings(cls, kind: type[Manifest], settings: Settings, clock: Clock | None = None) -> Self:
         """Make a publisher with the key and the store of the settings. Raises ConfigError if there is no key."""
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None
         blob_store = BlobStore(settings.weights_storage)
         key = load_signing_key(settings.signing_key)
-        return cls(settings.broker, key, store, trusted=settings.public_key, blob_store=blob_store, clock=clock)
+        return cls(kind, settings.broker, key, store, trusted=settings.public_key, blob_store=blob_store, clock=clock)
 
-    async def __aenter__(self) -> AdapterPublisher:
+    async def __aenter__(self) -> Self:
         producer = make_producer(self._bootstrap, request_timeout_ms=int(self._timeout_seconds * 1000))
         try:
             await connect(producer)
@@ -101,7 +97,7 @@ class AdapterPublisher:
             await disconnect(self._producer)
             self._producer = None
 
-    async def published(self, tenant: str) -> RegistryView:
+    async def published(self, tenant: str) -> RegistryView[Manifest]:
         """Read the topics and the store, verified with the trusted keys: the newest pointer and its version.
 
         Raises BrokerUnavailable also if the blob store does not return the weights.
@@ -115,13 +111,14 @@ class AdapterPublisher:
                 raise BrokerUnavailable(f"the weights in service cannot be fetched: {refusal}") from refusal
         return registry
 
-    async def _read_all(self, tenant: str) -> RegistryView:
+    async def _read_all(self, tenant: str) -> RegistryView[Manifest]:
         registry = await self._read_topics(tenant)
         if self._store is not None:
-            for version, (weights, manifest) in self._store.versions(tenant).items():
+            name = self.kind.name
+            for version, (weights, manifest) in self._store.versions(tenant, name).items():
                 _take(registry, "adapters.weights", version.encode(), weights)
-                _take(registry, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
-            _take(registry, "adapters.pointers", f"{ADAPTER}/{CHANNEL}".encode(), self._store.pointer(tenant))
+                _take(registry, "adapters.manifests", f"{name}/{version}".encode(), manifest)
+            _take(registry, "adapters.pointers", f"{name}/{CHANNEL}".encode(), self._store.pointer(tenant, name))
             for revocation in self._store.revocations(tenant):
                 _take(registry, "adapters.pointers", REVOKED.encode(), revocation)
         return registry
@@ -129,11 +126,11 @@ class AdapterPublisher:
     async def publish(
         self,
         weights: bytes,
-        manifest: AdapterManifest,
+        manifest: Manifest,
         reason: str = "promoted",
         canary_share: float = 0.0,
         *,
-        known: RegistryView | None = None,
+        known: RegistryView[Manifest] | None = None,
     ) -> AdapterPointer:
         """Publish a version and point the channel to it; with a share, point a canary of that share of agents first.
 
@@ -149,7 +146,7 @@ class AdapterPublisher:
             reference = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
             weights = reference.to_json()
         if self._store is not None:
-            self._store.save(manifest.tenant, manifest.version, weights, signed)
+            self._store.save(manifest.tenant, manifest.name, manifest.version, weights, signed)
         await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
         await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
         channel, share = (CANARY, canary_share) if canary_share > 0 else (CHANNEL, 1.0)
@@ -158,7 +155,7 @@ class AdapterPublisher:
         return pointer
 
     async def move(
-        self, known: RegistryView, version: str, reason: str, *, channel: str = CHANNEL, share: float = 1.0
+        self, known: RegistryView[Manifest], version: str, reason: str, *, channel: str = CHANNEL, share: float = 1.0
     ) -> AdapterPointer:
         """Point a channel to a version, if none was moved since `known` was read. Raises ChannelMoved."""
         try:
@@ -167,6 +164,10 @@ class AdapterPublisher:
             # The newest record of the channel is now one that no reader follows, and compaction keeps that one.
             await self._move_stable(known.tenant, _unchanged)
             raise
+
+    async def matching(self, tenant: str, version: str) -> list[str]:
+        """Return the published versions whose hash begins so."""
+        return _matching(await self._read_all(tenant), version)
 
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
@@ -205,7 +206,7 @@ class AdapterPublisher:
         await self._revoke(tenant, "key", key_id, reason)
 
     async def _revoke(self, tenant: str, kind: str, what: str, reason: str) -> None:
-        revocation = Revocation(ADAPTER, tenant, kind, what, reason, self._clock.now())
+        revocation = Revocation(tenant, kind, what, reason, self._clock.now())
         signed = self._key.sign(revocation)
         if self._store is not None:
             self._store.revoke(tenant, kind, what, signed)
@@ -219,11 +220,12 @@ class AdapterPublisher:
         for document in self._store.revocations(tenant):
             revocation = verify_revocation(document, self._trusted)
             await self._send(tenant, "adapters.pointers", revocation.key, document)
-        missing = {v: files for v, files in self._store.versions(tenant).items() if v not in there.versions}
+        kept = self._store.versions(tenant, self.kind.name)
+        missing = {version: files for version, files in kept.items() if version not in there.versions}
         for version, (weights, manifest) in missing.items():
             await self._send(tenant, "adapters.weights", version.encode(), weights)
-            await self._send(tenant, "adapters.manifests", f"{ADAPTER}/{version}".encode(), manifest)
-        signed = self._store.pointer(tenant)
+            await self._send(tenant, "adapters.manifests", f"{self.kind.name}/{version}".encode(), manifest)
+        signed = self._store.pointer(tenant, self.kind.name)
         if signed is not None:
             pointer = verify_pointer(signed, self._trusted)
             # An older pointer must not become the newest record: compaction would keep it and drop the right one.
@@ -231,15 +233,15 @@ class AdapterPublisher:
                 await self._send(tenant, "adapters.pointers", pointer.key, signed)
         return len(missing)
 
-    async def _read_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView:
-        registry = RegistryView(tenant, self._trusted)
+    async def _read_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView[Manifest]:
+        registry = RegistryView(self.kind, tenant, self._trusted)
         names = {topic(tenant, name): name for name in kinds}
         for record in await read_to_end(self._bootstrap, names, self._timeout_seconds):
             _take(registry, names[record.topic], record.key or b"", record.value)
         return registry
 
     async def _move_stable(
-        self, tenant: str, decide: Callable[[RegistryView], tuple[str, str, bool]]
+        self, tenant: str, decide: Callable[[RegistryView[Manifest]], tuple[str, str, bool]]
     ) -> AdapterPointer:
         """Move the stable channel to (version, reason, pinned) of `decide`; decide again if another one moves it."""
         while True:
@@ -250,7 +252,7 @@ class AdapterPublisher:
 
     async def _point(
         self,
-        known: RegistryView,
+        known: RegistryView[Manifest],
         version: str,
         reason: str,
         *,
@@ -258,8 +260,8 @@ class AdapterPublisher:
         share: float = 1.0,
         pinned: bool = False,
     ) -> AdapterPointer:
-        now = self._clock.now()
-        pointer = AdapterPointer(ADAPTER, channel, known.tenant, version, known.epoch + 1, reason, now, share, pinned)
+        name, tenant, now = self.kind.name, known.tenant, self._clock.now()
+        pointer = AdapterPointer(name, channel, tenant, version, known.epoch + 1, reason, now, share, pinned)
         signed = self._key.sign(pointer)
         await self._send(known.tenant, "adapters.pointers", pointer.key, signed)
         there = await self._read_topics(known.tenant, ("adapters.pointers",))
@@ -267,10 +269,10 @@ class AdapterPublisher:
         if followed is None or (followed.epoch, followed.version, followed.pinned) != (pointer.epoch, version, pinned):
             raise ChannelMoved(f"the channel {channel} of tenant {known.tenant} was moved while it was being moved")
         if self._store is not None and channel == CHANNEL:  # a canary does not outlive its broker
-            self._store.point(known.tenant, signed)
+            self._store.point(known.tenant, self.kind.name, signed)
         return pointer
 
-    async def _forget_old(self, registry: RegistryView, newest: AdapterManifest) -> None:
+    async def _forget_old(self, registry: RegistryView[Manifest], newest: Manifest) -> None:
         """Delete old versions: every version is a key of its own, and compaction never drops a key by itself."""
         others = (manifest for manifest in registry.versions.values() if manifest.version != newest.version)
         for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - self._kept_versions]:
@@ -280,7 +282,7 @@ class AdapterPublisher:
                 if registry.reference(manifest.version) is not None:
                     await asyncio.to_thread(self._blob_store.drop, registry.tenant, manifest.version)
                 if self._store is not None:
-                    self._store.drop(registry.tenant, manifest.version)
+                    self._store.drop(registry.tenant, self.kind.name, manifest.version)
 
     async def _send(self, tenant: str, name: str, key: bytes, value: bytes | None) -> None:
         if self._producer is None:
@@ -291,21 +293,25 @@ class AdapterPublisher:
             raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
 
 
-def _find_version(registry: RegistryView, version: str) -> str:
-    matching = [known for known in registry.versions if known.startswith(version)]
+def _find_version(registry: RegistryView[Manifest], version: str) -> str:
+    matching = _matching(registry, version)
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
     return matching[0]
 
 
-def _unchanged(registry: RegistryView) -> tuple[str, str, bool]:
+def _matching(registry: RegistryView[Manifest], version: str) -> list[str]:
+    return [known for known in registry.versions if known.startswith(version)]
+
+
+def _unchanged(registry: RegistryView[Manifest]) -> tuple[str, str, bool]:
     pointer = registry.pointer
     if pointer is None:
         raise ConfigError("nothing is published that could be pinned")
     return pointer.version, pointer.reason, pointer.pinned
 
 
-def _take(registry: RegistryView, name: str, key: bytes, value: bytes | None) -> None:
+def _take(registry: RegistryView[Manifest], name: str, key: bytes, value: bytes | None) -> None:
     # Every agent would refuse it, so it does not count as a version.
     with contextlib.suppress(AdapterRefused):
         registry.take(name, key, value)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fleetlore.adapters.signatures import SigningKey
 from fleetlore.errors import ConfigError
-from fleetlore.risk.signatures import SigningKey
 
 
 def load_signing_key(file: str | Path) -> SigningKey:

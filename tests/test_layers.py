@@ -19,6 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",
+        "fleetlore.adapters",
         "fleetlore.emit fleetlore.calls",
         "fleetlore.recall fleetlore.risk",
         "fleetlore.watch",

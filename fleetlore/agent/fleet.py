@@ -36,8 +36,8 @@ from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 
 if TYPE_CHECKING:  # torch comes with the extra [adapters] and must not be imported by an agent without it
+    from fleetlore.adapters.subscriber import AdapterSubscriber
     from fleetlore.risk.model import RiskModel
-    from fleetlore.risk.subscriber import AdapterSubscriber
 
 __all__ = ["Action", "Fleet", "Session"]
 
@@ -97,7 +97,7 @@ class Fleet:
         )
         self.safety = SafetyLessons(self.replica.index)
         self._follows_adapters = adapters
-        self._subscriber: AdapterSubscriber | None = None
+        self._subscriber: AdapterSubscriber[RiskModel] | None = None
         self._open_actions = 0
         self._feedback = 0
 
@@ -250,7 +250,7 @@ class Fleet:
     @property
     def risk_model(self) -> RiskModel | None:
         """The risk model in use; None without `adapters=True`."""
-        return self._subscriber.risk_model if self._subscriber is not None else None
+        return self._subscriber.holder if self._subscriber is not None else None
 
     @property
     def adapter_version(self) -> str | None:
@@ -262,12 +262,12 @@ class Fleet:
         """How many adapter records and versions were refused, by reason."""
         return dict(self._subscriber.refused) if self._subscriber is not None else {}
 
-    def _new_subscriber(self) -> AdapterSubscriber:
-        from fleetlore.risk.blob_store import BlobStore
+    def _new_subscriber(self) -> AdapterSubscriber[RiskModel]:
+        from fleetlore.adapters.blob_store import BlobStore
+        from fleetlore.adapters.signatures import public_keys
+        from fleetlore.adapters.subscriber import AdapterSubscriber
         from fleetlore.risk.model import RiskModel
         from fleetlore.risk.network import load_base
-        from fleetlore.risk.signatures import public_keys
-        from fleetlore.risk.subscriber import AdapterSubscriber
 
         return AdapterSubscriber(
             self.settings.broker,

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, Version, connection
+from fleetlore.adapters.listing import AdapterListing, read_adapters
+from fleetlore.cli.options import Adapter, Broker, Data, Json, Tenant, Timeout, Version, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
-from fleetlore.risk.listing import AdapterListing, read_adapters
 
 SHORT = 12
 MOST_NAMES = 20
@@ -23,11 +23,16 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(
-    broker: Broker = None, data: Data = None, tenant: Tenant = "default", timeout: Timeout = 10.0, json: Json = False
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    adapter: Adapter = None,
+    timeout: Timeout = 10.0,
+    json: Json = False,
 ) -> None:
     """List all versions, oldest first, with their channels and the number of agents running them."""
     listing = _read(broker, data, tenant, timeout)
-    rows = [_row(listing, manifest) for manifest in listing.manifests]
+    rows = [_row(listing, manifest) for manifest in _of(listing, adapter)]
     if json:
         print_json({"tenant": tenant, "versions": rows, "pointers": list(listing.pointers)})
         return
@@ -35,6 +40,7 @@ def list_(
         typer.echo(f"No adapter of tenant {tenant} is published yet.")
         return
     columns = [
+        Column("ADAPTER"),
         Column("#", "right"),
         Column("VERSION"),
         Column("PARENT"),
@@ -48,6 +54,7 @@ def list_(
         columns,
         [
             (
+                row["adapter"],
                 str(row["ordinal"]),
                 row["version"][:SHORT],
                 (row["parent"] or "-")[:SHORT],
@@ -67,12 +74,13 @@ def show(
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
+    adapter: Adapter = None,
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
     """Show one version: its lineage, the gate's metrics and the agents running it. Signatures are not checked."""
     listing = _read(broker, data, tenant, timeout)
-    found = [each for each in listing.manifests if version and str(each.get("version", "")).startswith(version)]
+    found = [each for each in _of(listing, adapter) if version and str(each.get("version", "")).startswith(version)]
     if len(found) != 1:
         reason = "no version begins" if not found else f"{len(found)} versions begin"
         raise typer.BadParameter(f"{reason} with {version!r}", param_hint="VERSION")
@@ -85,12 +93,13 @@ def show(
         said = {name: row[name] for name in ("channels", "agents_running")}
         print_json({**found[0], **said, "lineage": lineage, "running": running, "refused": refused})
         return
-    facts = {name: row[name] for name in ("version", "ordinal", "channels", "sessions")}
+    facts = {name: row[name] for name in ("adapter", "version", "ordinal", "channels", "sessions")}
     facts |= {"lineage": " ← ".join(each[:SHORT] for each in lineage)}
     facts |= {"run by": _some(running), "not run by": _some(refused)}
     facts |= {
         name: found[0].get(name)
-        for name in ("agents", "tools", "rank", "alpha", "size_bytes", "encoder", "base_sha256", "key_id")
+        for name in ("agents", "calls", "tools", "rank", "alpha", "size_bytes", "encoder", "base_sha256", "key_id")
+        if name in found[0]  # the rest is of the other adapter
     }
     facts |= {"created": moment(row["created"]), "gate": _figures(row["metrics"])}
     facts |= {"learned from": [_range(each) for each in found[0].get("data", []) if isinstance(each, dict)]}
@@ -103,6 +112,10 @@ def show(
             else str(value)
         )
         typer.echo(f"{name:<15} {safe(text) or '-'}")
+
+
+def _of(listing: AdapterListing, adapter: str | None) -> list[dict[str, Any]]:
+    return [manifest for manifest in listing.manifests if adapter in (None, manifest.get("name"))]
 
 
 def _lineage(listing: AdapterListing, version: str) -> list[str]:
@@ -125,6 +138,7 @@ def _row(listing: AdapterListing, manifest: dict[str, Any]) -> dict[str, Any]:
     metrics, created = manifest.get("metrics"), manifest.get("created")
     running = Counter(str(ack.get("version")) for ack in listing.acks if ack.get("result") == "applied")
     return {
+        "adapter": str(manifest.get("name", "")),
         "version": version,
         "ordinal": manifest.get("ordinal", 0),
         "parent": manifest.get("parent"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,14 @@ import typer
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import check_tenant
+from fleetlore.wire.adapter_manifest import CALLS, PROCEDURAL
+
+
+class AdapterName(StrEnum):
+    """The adapters (`fleetlore.wire.adapter_manifest`)."""
+
+    calls = CALLS
+    procedural = PROCEDURAL
 
 
 def _broker(value: str | None) -> str | None:
@@ -43,6 +52,9 @@ Data = Annotated[
     ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Tenant to read.", callback=_tenant)]
+Adapter = Annotated[
+    AdapterName | None, typer.Option("--adapter", help="Which adapter is meant. Default: either, by the version.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Logs = Annotated[
     Path, typer.Argument(metavar="DIR", help="Folder of logged sessions: trajectories.jsonl and steps.jsonl.")

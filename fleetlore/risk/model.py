@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from fleetlore.adapters.blob_store import MAX_WEIGHTS_BYTES, sha256_of
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.blob_store import MAX_WEIGHTS_BYTES, sha256_of
 from fleetlore.risk.encoder import StaticEncoder, Vectors, shared_encoder
 from fleetlore.risk.inference import NOTHING, InferenceEngine, KVCache
 from fleetlore.risk.network import (
@@ -35,7 +35,7 @@ from fleetlore.risk.network import (
     read_adapter,
 )
 from fleetlore.risk.session_texts import StepLike, action_text, session_texts
-from fleetlore.wire.adapter_manifest import AdapterManifest, Probe
+from fleetlore.wire.adapter_manifest import Probe, ProceduralManifest
 
 PROBE_TOLERANCE = 1e-3
 NO_CHANGE = 1e-6
@@ -84,7 +84,7 @@ class LoadedAdapter:
     prototypes: float32 (m, 256), of the goals it has learned from.
     """
 
-    manifest: AdapterManifest
+    manifest: ProceduralManifest
     engine: InferenceEngine
     signatures: Vectors
     prototypes: Vectors
@@ -131,13 +131,15 @@ class RiskModel:
     Raises ModelUnavailable when the `[adapters]` extra or the packaged base is missing.
     """
 
+    kind = ProceduralManifest
+
     def __init__(self, base: Base | None = None, encoder: StaticEncoder | None = None) -> None:
         self.base = base or load_base()
         self.encoder = encoder or shared_encoder()
         self._current: LoadedAdapter | None = None
 
     @property
-    def manifest(self) -> AdapterManifest | None:
+    def manifest(self) -> ProceduralManifest | None:
         current = self._current
         return current.manifest if current else None
 
@@ -214,7 +216,7 @@ class RiskModel:
             found[index] = Outlook(fails[place], ineffective[place] if known else None), signatures[place]
         return found
 
-    def prepare(self, weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
+    def prepare(self, weights: bytes, manifest: ProceduralManifest) -> LoadedAdapter:
         """Check everything and merge; the version in use is not touched. ~20 ms, safe on another thread.
 
         What is merged is shared with the other risk models of this process that run this version.
@@ -246,18 +248,18 @@ class RiskModel:
         """Back to the bare base, on which the risk model abstains: one assignment."""
         self._current = None
 
-    def swap(self, weights: bytes, manifest: AdapterManifest) -> None:
+    def swap(self, weights: bytes, manifest: ProceduralManifest) -> None:
         """Prepare and apply. Raises AdapterRefused; the version in use then stays."""
         self.apply(self.prepare(weights, manifest))
 
-    def is_loaded(self, manifest: AdapterManifest) -> bool:
+    def is_loaded(self, manifest: ProceduralManifest) -> bool:
         """Whether a risk model of this process runs this version: to prepare it then takes 0.1 ms and no thread."""
         return self._key(manifest) in _engines
 
-    def _key(self, manifest: AdapterManifest) -> tuple[str, str, int, int, Probe]:
+    def _key(self, manifest: ProceduralManifest) -> tuple[str, str, int, int, Probe]:
         return self.base.sha256, manifest.version, manifest.rank, manifest.alpha, manifest.probe
 
-    def _merged(self, weights: bytes, manifest: AdapterManifest) -> InferenceEngine:
+    def _merged(self, weights: bytes, manifest: ProceduralManifest) -> InferenceEngine:
         key = self._key(manifest)
         # Before the lock: an event loop must not wait for another version to be merged.
         engine = _engines.get(key)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import safetensors.torch
 import torch
+from msgspec import structs
 
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import (
@@ -19,7 +21,14 @@ from fleetlore.risk.network import (
     probe_answers,
     read_adapter,
 )
-from fleetlore.wire.adapter_manifest import ADAPTER, CHANNEL, AdapterManifest, AdapterPointer, Probe
+from fleetlore.wire.adapter_manifest import (
+    CHANNEL,
+    AdapterManifest,
+    AdapterPointer,
+    CallsManifest,
+    Probe,
+    ProceduralManifest,
+)
 
 RANK, ALPHA = 8, 16
 
@@ -35,13 +44,12 @@ def random_weights(seed: int, size: float = 0.2, rank: int = RANK) -> bytes:
     )
 
 
-def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **changes: Any) -> AdapterManifest:
+def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **changes: Any) -> ProceduralManifest:
     """A truthful manifest of `weights`, then `changes`."""
     base, encoder = base or load_base(), shared_encoder()
     rank = min(min(tensor.shape) for tensor in safetensors.torch.load(weights).values())
     answers = probe_answers(merge_lora(base.network, read_adapter(weights, rank), ALPHA / rank), seed=1)
-    manifest = AdapterManifest(
-        name=ADAPTER,
+    manifest = ProceduralManifest(
         version=hashlib.sha256(weights).hexdigest(),
         ordinal=1,
         parent=None,
@@ -62,10 +70,40 @@ def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **change
         probe=Probe(1, answers),
         created=1_000.0,
     )
-    return replace(manifest, **changes)
+    return structs.replace(manifest, **changes)
+
+
+def calls_manifest_for(weights: bytes, tenant: str, **changes: Any) -> CallsManifest:
+    """A truthful manifest of a version of the call model, then `changes`."""
+    manifest = CallsManifest(
+        version=hashlib.sha256(weights).hexdigest(),
+        ordinal=1,
+        parent=None,
+        tenant=tenant,
+        size_bytes=len(weights),
+        data=(),
+        sessions=32,
+        agents=4,
+        tools=("shell",),
+        metrics={},
+        created=1_000.0,
+        calls=100,
+    )
+    return structs.replace(manifest, **changes)
+
+
+def version_of(
+    kind: type[AdapterManifest], seed: int, tenant: str, **changes: Any
+) -> tuple[bytes, CallsManifest | ProceduralManifest]:
+    """Weights and manifest of a version of either adapter."""
+    if kind is ProceduralManifest:
+        weights = random_weights(seed)
+        return weights, manifest_for(weights, tenant, **changes)
+    weights = Random(seed).randbytes(20_000)
+    return weights, calls_manifest_for(weights, tenant, **changes)
 
 
 def pointer_to(manifest: AdapterManifest, epoch: int, **changes: Any) -> AdapterPointer:
     """A pointer of the stable channel to this version."""
-    pointer = AdapterPointer(ADAPTER, CHANNEL, manifest.tenant, manifest.version, epoch, "test", 1_000.0)
+    pointer = AdapterPointer(manifest.name, CHANNEL, manifest.tenant, manifest.version, epoch, "test", 1_000.0)
     return replace(pointer, **changes)

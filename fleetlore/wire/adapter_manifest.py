@@ -1,16 +1,22 @@
-"""Describe an adapter on the log: its manifest, the pointer that puts it into service, and its revocation.
+"""Describe adapters on the log: a version's manifest, the pointer that puts it into service, and its revocation.
 
-Each is canonical JSON (sorted keys) under one Ed25519 signature (`fleetlore.risk.signatures`).
+There are two adapters: `calls`, the call model that every agent runs, and `procedural`, a LoRA over the network of
+`fleetlore.risk`. All that is said here is said of one of them, by its name.
+
+Each is canonical JSON (sorted keys) under one Ed25519 signature (`fleetlore.adapters.signatures`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import msgspec
 
 SCHEMA = 1
-ADAPTER = "procedural"
+CALLS = "calls"
+PROCEDURAL = "procedural"
 CHANNEL = "stable"
 CANARY = "canary"
 REVOKED = "revoked/"
@@ -100,17 +106,56 @@ class Probe:
     expected: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterManifest:
-    """One immutable adapter version.
+class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name"):
+    """One immutable adapter version: what is said of a version of either adapter.
 
     Attributes:
+        name: of the adapter.
         version: sha256 of the weights; `ordinal` counts versions for people.
-        data, sessions, agents: what it learned from beyond its parent; `agents` is how many, never who.
-        tools: those it may judge, by what it showed on held-out sessions; on any other tool the risk model abstains.
-        vain_tools: those for which it may also predict whether a call is ineffective.
+        parent: the version that was in service when it was made.
+        data, sessions, agents: what it learned from; `agents` is how many, never who.
+        tools: those whose calls it may judge.
         metrics: the gate's figures.
         created: Unix seconds.
+    """
+
+    name: ClassVar[str]
+    version: str
+    ordinal: int
+    parent: str | None
+    tenant: str
+    size_bytes: int
+    data: tuple[DataRange, ...]
+    sessions: int
+    agents: int
+    tools: tuple[str, ...]
+    metrics: dict[str, float]
+    created: float
+    schema: int = SCHEMA
+
+    @property
+    def key(self) -> bytes:
+        """Key of its record on `adapters.manifests`."""
+        return f"{self.name}/{self.version}".encode()
+
+
+class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
+    """A version of the call model, learned anew from the whole of `data`: trained from it again, it is the same.
+
+    Attributes:
+        calls: how many it learned from.
+    """
+
+    name: ClassVar[str] = CALLS
+    calls: int
+
+
+class ProceduralManifest(AdapterManifest, frozen=True, kw_only=True, tag=PROCEDURAL):
+    """A LoRA, learned on from its parent: `data`, `sessions` and `agents` are what came beyond that.
+
+    Attributes:
+        tools: by what it showed on held-out sessions; on any other tool the risk model abstains.
+        vain_tools: those for which it may also predict whether a call is ineffective.
         batches: the updates that made it of its parent, in order: with `training` (settings, seed) they give the same
             weights again, to the byte, with the same release of torch on a CPU.
         signatures: the failure patterns it knows best, for the nearest one to a call that is likely to fail.
@@ -119,11 +164,7 @@ class AdapterManifest:
         privacy: what was spent where it was learned with differential privacy; it then has no signatures and goals.
     """
 
-    name: str
-    version: str
-    ordinal: int
-    parent: str | None
-    tenant: str
+    name: ClassVar[str] = PROCEDURAL
     base_sha256: str
     encoder: str
     encoder_sha256: str
@@ -131,32 +172,22 @@ class AdapterManifest:
     alpha: int
     targets: tuple[str, ...]
     tensors: dict[str, tuple[int, ...]]
-    size_bytes: int
-    data: tuple[DataRange, ...]
-    sessions: int
-    agents: int
-    tools: tuple[str, ...]
-    metrics: dict[str, float]
     probe: Probe
-    created: float
     batches: tuple[TrainedBatch, ...] = ()
-    training: dict[str, float] = field(default_factory=dict)
+    training: dict[str, float] = {}
     torch: str = ""
-    judges: dict[str, int] = field(default_factory=dict)
+    judges: dict[str, int] = {}
     signatures: tuple[FailureSignature, ...] = ()
     familiar: GoalPrototypes = GoalPrototypes()
     privacy: PrivacyLedger | None = None
     vain_tools: tuple[str, ...] = ()
-    schema: int = SCHEMA
-
-    @property
-    def key(self) -> bytes:
-        """Key of its record on `adapters.manifests`."""
-        return f"{self.name}/{self.version}".encode()
 
     @property
     def scale(self) -> float:
         return self.alpha / self.rank
+
+
+ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, ProceduralManifest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +195,7 @@ class AdapterPointer:
     """Which version a channel runs. A higher epoch wins; a rollback is a newer pointer to an older version.
 
     Attributes:
+        name: of the adapter.
         epoch: counts over all channels of an adapter, so that a pointer of one channel can end another's.
         share: share of the agents, by the hash of their names, that follow the channel `canary` while it is newer than
             `stable`.
@@ -194,7 +226,6 @@ class Revocation:
     kind: `version` or `key`; what: sha256 of the weights, or the key's id. A key cannot revoke itself.
     """
 
-    name: str
     tenant: str
     kind: str
     what: str

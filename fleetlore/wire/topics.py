@@ -86,13 +86,18 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("candidates", "-", False, 7, "what one session contributes to a memory item"),
     TopicSpec("items", "item", True, None, "memory items with lineage; tombstone = forgotten"),
     TopicSpec(
-        "adapters.weights", "sha256 of the weights", True, None, "raw safetensors, or a reference to them", partitions=1
+        "adapters.weights",
+        "sha256 of the weights",
+        True,
+        None,
+        "weights of a version, or a reference to them",
+        partitions=1,
     ),
     TopicSpec("adapters.manifests", "adapter/version", True, None, "signed manifest", partitions=1),
     TopicSpec(
         "adapters.pointers", "adapter/channel", True, None, "which version this channel runs, epoch", partitions=1
     ),
-    TopicSpec("adapters.acks", "agent", False, 7, "version, probe result, load time"),
+    TopicSpec("adapters.acks", "adapter/agent", False, 7, "version, probe result, load time"),
     TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why", keyed=False),
 )
 NAMES = frozenset(spec.name for spec in TOPICS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.risk.network import Base, RiskNetwork
-from fleetlore.wire.adapter_manifest import AdapterManifest, DataRange, Place
+from fleetlore.wire.adapter_manifest import DataRange, Place, ProceduralManifest
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.admission import Admission, Cadence
 from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig
@@ -91,7 +91,7 @@ class Learner:
             self.config = replace(config or PRIVATE_UPDATES, replayed_sessions=0)
             # The noise is that of a whole batch, however few sessions are in it.
             self.cadence = replace(self.cadence, smallest_update=self.config.new_sessions)
-        self.running: tuple[bytes, AdapterManifest] | None = None
+        self.running: tuple[bytes, ProceduralManifest] | None = None
         self.replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
         self.outliers: frozenset[tuple[str, str]] = frozenset()
         self._base = base
@@ -125,7 +125,7 @@ class Learner:
         """The running version's network; the bare base where there is none."""
         return self._running_network or self._base.network
 
-    def resume(self, weights: bytes, manifest: AdapterManifest) -> None:
+    def resume(self, weights: bytes, manifest: ProceduralManifest) -> None:
         """Continue from a published version: after a start, a promotion or a rollback by someone else.
 
         Raises:
@@ -147,7 +147,7 @@ class Learner:
         self.running = self._running_network = None
         self.course = self._new_course()
 
-    def skip_learned(self, versions: Iterable[AdapterManifest]) -> None:
+    def skip_learned(self, versions: Iterable[ProceduralManifest]) -> None:
         """With privacy, never learn a session again that a published version holds: its ledger counts each once."""
         if self._privacy is not None:
             self._admission.skip(place for version in versions for batch in version.batches for place in batch.new)
@@ -277,7 +277,7 @@ class Learner:
 
     def manifest(
         self, candidate: CandidateVersion, ordinal: int, data: tuple[DataRange, ...], created: float
-    ) -> AdapterManifest:
+    ) -> ProceduralManifest:
         """Describe a candidate that passed."""
         return self.course.provenance.manifest(
             candidate.weights,

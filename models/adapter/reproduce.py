@@ -12,12 +12,11 @@ from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.risk.network import LORA_TARGETS, Base, adapter_shapes, probe_answers
 from fleetlore.wire.adapter_manifest import (
-    ADAPTER,
-    AdapterManifest,
     DataRange,
     GoalPrototypes,
     Place,
     Probe,
+    ProceduralManifest,
     TrainedBatch,
 )
 from fleetlore.wire.trajectory import Judgment
@@ -73,7 +72,7 @@ class Provenance:
         parent: str | None,
         data: tuple[DataRange, ...],
         created: float,
-    ) -> AdapterManifest:
+    ) -> ProceduralManifest:
         """Describe a version for agents and auditors.
 
         Args:
@@ -81,8 +80,7 @@ class Provenance:
         """
         network = trainer.network_of(weights)
         ledger = trainer.ledger if isinstance(trainer, PrivateTrainer) else None
-        return AdapterManifest(
-            name=ADAPTER,
+        return ProceduralManifest(
             version=version_of(weights),
             ordinal=ordinal,
             parent=parent,
@@ -105,7 +103,7 @@ class Provenance:
             created=created,
             batches=tuple(self.batches),
             training=asdict(trainer.config),
-            torch=torch.__version__,
+            torch=str(torch.__version__),
             judges=dict(self.judges),
             # Both are made of single sessions, which no noise has covered.
             signatures=() if ledger else signatures_of(network, known),
@@ -119,7 +117,7 @@ def _places(examples: Sequence[Example]) -> tuple[tuple[int, ...], ...]:
 
 
 def reproduce(
-    manifest: AdapterManifest,
+    manifest: ProceduralManifest,
     parent: bytes | None,
     sessions: Mapping[Place, Judgment],
     base: Base,

@@ -6,19 +6,24 @@ They sign with the trainer's key, so they run where that key is.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 
 from fleetlore.cli.app import group
-from fleetlore.cli.options import Broker, Data, Json, Tenant, Version, connection
+from fleetlore.cli.options import Adapter, AdapterName, Broker, Data, Json, Tenant, Version, connection
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.wire.adapter_manifest import ADAPTERS
 
 if TYPE_CHECKING:
-    from fleetlore.wire.adapter_manifest import AdapterPointer
+    from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
     from sinks.adapter_publisher import AdapterPublisher
+
+    Publisher: TypeAlias = AdapterPublisher[AdapterManifest]
 
 T = TypeVar("T")
 
@@ -53,38 +58,62 @@ def register(app: typer.Typer) -> None:
     adapters.command("revoke-key")(revoke_key)
 
 
-def _rollback(publisher: AdapterPublisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
+def _rollback(publisher: Publisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
     return publisher.rollback(tenant, version, reason)
 
 
-def _pin(publisher: AdapterPublisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
+def _pin(publisher: Publisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
     return publisher.rollback(tenant, version, reason, pinned=True)
 
 
-def _revoke(publisher: AdapterPublisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer | None]:
+def _revoke(publisher: Publisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer | None]:
     return publisher.revoke(tenant, version, reason)
 
 
 def _about_a_version(
-    why: str, decide: Callable[[AdapterPublisher, str, str, str], Awaitable[AdapterPointer | None]]
+    why: str, decide: Callable[[Publisher, str, str, str], Awaitable[AdapterPointer | None]]
 ) -> Callable[..., None]:
     def command(
         version: Version,
         broker: Broker = None,
         data: Data = None,
         tenant: Tenant = "default",
+        adapter: Adapter = None,
         reason: Why = why,
         as_json: Json = False,
     ) -> None:
-        pointer = ask(_with(broker, data, lambda publisher: decide(publisher, tenant, version, reason)))
-        _tell(pointer, tenant, as_json)
+        async def act(publishers: list[Publisher]) -> tuple[str, AdapterPointer | None]:
+            found = [(each, await each.matching(tenant, version)) for each in publishers]
+            if sum(len(versions) for _, versions in found) != 1:
+                count = sum(len(versions) for _, versions in found)
+                raise ConfigError(f"{count} published versions begin with {version!r}")
+            ((publisher, _),) = [(each, versions) for each, versions in found if versions]
+            return publisher.kind.name, await decide(publisher, tenant, version, reason)
+
+        _tell(*ask(_with(broker, data, adapter, act)), tenant, as_json)
 
     return command
 
 
-def unpin(broker: Broker = None, data: Data = None, tenant: Tenant = "default", as_json: Json = False) -> None:
+def unpin(
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    adapter: Annotated[
+        AdapterName | None, typer.Option("--adapter", help="Which adapter is meant. Default: the one that is pinned.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Let the trainer move the channel again."""
-    _tell(ask(_with(broker, data, lambda publisher: publisher.unpin(tenant))), tenant, as_json)
+
+    async def act(publishers: list[Publisher]) -> tuple[str, AdapterPointer | None]:
+        pointers = [(each, (await each.published(tenant)).pointer) for each in publishers]
+        pinned = [each for each, pointer in pointers if pointer is not None and pointer.pinned]
+        if len(pinned) != 1:
+            raise ConfigError(f"{len(pinned)} adapters of tenant {tenant} are pinned" + "; see --adapter" * len(pinned))
+        return pinned[0].kind.name, await pinned[0].unpin(tenant)
+
+    _tell(*ask(_with(broker, data, adapter, act)), tenant, as_json)
 
 
 def revoke_key(
@@ -96,21 +125,29 @@ def revoke_key(
     as_json: Json = False,
 ) -> None:
     """Revoke a signing key for ever, with all that it signed. Run this where the new key is."""
-    ask(_with(broker, data, lambda publisher: publisher.revoke_key(tenant, key_id, reason)))
+
+    async def act(publishers: list[Publisher]) -> None:
+        await publishers[0].revoke_key(tenant, key_id, reason)  # which is of all adapters
+
+    ask(_with(broker, data, None, act))
     if as_json:
         print_json({"tenant": tenant, "key": key_id, "reason": reason})
     else:
         typer.echo(f"The key {key_id} of tenant {tenant} is revoked.")
 
 
-def _tell(pointer: AdapterPointer | None, tenant: str, as_json: bool) -> None:
+def _tell(adapter: str, pointer: AdapterPointer | None, tenant: str, as_json: bool) -> None:
+    document: dict[str, object] = {"tenant": tenant, "adapter": adapter}
     if pointer is None:
-        document: dict[str, object] = {"tenant": tenant, "version": None}
-        text = f"Tenant {tenant} has no version left: its agents run without an adapter."
+        document |= {"version": None}
+        text = f"The adapter {adapter} of tenant {tenant} has no version left: its agents run without one."
     else:
-        document = {"tenant": tenant, "version": pointer.version, "epoch": pointer.epoch, "reason": pointer.reason}
+        document |= {"version": pointer.version, "epoch": pointer.epoch, "reason": pointer.reason}
         document |= {"pinned": True} if pointer.pinned else {}
-        text = f"The channel {pointer.channel} of tenant {tenant} runs {pointer.version[:12]} (epoch {pointer.epoch})."
+        text = (
+            f"The adapter {adapter} of tenant {tenant}: its channel {pointer.channel} runs {pointer.version[:12]} "
+            f"(epoch {pointer.epoch})."
+        )
     if as_json:
         print_json(document)
     else:
@@ -127,8 +164,18 @@ def _with_key(settings: Settings, data: Path | None) -> Settings:
     )
 
 
-async def _with(broker: str | None, data: Path | None, act: Callable[[AdapterPublisher], Awaitable[T]]) -> T:
+async def _with(
+    broker: str | None, data: Path | None, adapter: str | None, act: Callable[[list[Publisher]], Awaitable[T]]
+) -> T:
+    """Act with the publishers of one adapter, or of all."""
     from sinks.adapter_publisher import AdapterPublisher
 
-    async with AdapterPublisher.from_settings(_with_key(connection(broker, data), data)) as publisher:
-        return await act(publisher)
+    settings = _with_key(connection(broker, data), data)
+    async with AsyncExitStack() as stack:
+        return await act(
+            [
+                await stack.enter_async_context(AdapterPublisher.from_settings(kind, settings))
+                for kind in ADAPTERS
+                if adapter in (None, kind.name)
+            ]
+        )

@@ -16,10 +16,11 @@ from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.kafka.read import end_offsets, observer, read_to_end, read_until
+from fleetlore.wire.adapter_manifest import ProceduralManifest
 from fleetlore.wire.topics import topic
 
 if TYPE_CHECKING:
-    from fleetlore.wire.adapter_manifest import AdapterManifest, Place
+    from fleetlore.wire.adapter_manifest import Place
     from fleetlore.wire.trajectory import Judgment
 
 
@@ -75,15 +76,15 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
 
     import torch
 
-    from fleetlore.risk.blob_store import BlobStore
+    from fleetlore.adapters.blob_store import BlobStore
+    from fleetlore.adapters.registry import RegistryView
+    from fleetlore.adapters.signatures import public_keys
     from fleetlore.risk.encoder import shared_encoder
     from fleetlore.risk.network import load_base
-    from fleetlore.risk.registry import RegistryView
-    from fleetlore.risk.signatures import public_keys
     from models.adapter.reproduce import reproduce
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
-    registry = RegistryView(tenant, public_keys(settings.public_key))
+    registry = RegistryView(ProceduralManifest, tenant, public_keys(settings.public_key))
     names = {topic(tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests")}
     for record in await read_to_end(settings.broker, names, timeout_seconds):
         try:
@@ -113,7 +114,7 @@ async def remade(settings: Settings, tenant: str, version: str, timeout_seconds:
 
 
 async def _sessions(
-    bootstrap: str, tenant: str, manifest: AdapterManifest, timeout_seconds: float
+    bootstrap: str, tenant: str, manifest: ProceduralManifest, timeout_seconds: float
 ) -> dict[Place, Judgment]:
     """The sessions that the manifest names, from the log."""
     from streams.training.judgment_log import judgments_of

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import torch
 from rich.progress import Progress
 
+from fleetlore.adapters.listing import read_adapters
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
-from fleetlore.risk.listing import read_adapters
 from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.lore import PATTERN_LEVELS
 from sinks.metrics import Metrics

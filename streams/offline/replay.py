@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
+from fleetlore.adapters.listing import read_adapters
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.risk.listing import read_adapters
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

@@ -9,6 +9,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import StoreUnavailable
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
+from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
@@ -40,9 +41,10 @@ async def restore_topics(settings: Settings) -> int:
     try:
         await _open(store)
         count = await republish(settings, store, passes=1)
-        async with AdapterPublisher.from_settings(settings) as publisher:
-            for tenant in settings.tenants:
-                await publisher.restore(tenant)
+        for kind in ADAPTERS:
+            async with AdapterPublisher.from_settings(kind, settings) as publisher:
+                for tenant in settings.tenants:
+                    await publisher.restore(tenant)
     finally:
         await store.close()
     return count

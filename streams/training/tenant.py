@@ -14,7 +14,7 @@ from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved
 from fleetlore.kafka.client import backoff
-from fleetlore.wire.adapter_manifest import ADAPTER, DataRange, Place
+from fleetlore.wire.adapter_manifest import PROCEDURAL, DataRange, Place, ProceduralManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
@@ -22,8 +22,7 @@ from streams.training.backlog import Backlog
 from streams.training.judgment_log import Judged, judgments_of
 
 if TYPE_CHECKING:
-    from fleetlore.risk.registry import RegistryView
-    from fleetlore.wire.adapter_manifest import AdapterManifest
+    from fleetlore.adapters.registry import RegistryView
     from models.adapter.learner import CandidateVersion, Learner
     from models.promotion.canary import CanaryTrial
 
@@ -47,7 +46,7 @@ class TenantTrainer:
         self,
         tenant: str,
         learner: Learner,
-        publisher: AdapterPublisher,
+        publisher: AdapterPublisher[ProceduralManifest],
         settings: Settings,
         metrics: Metrics,
         clock: Clock,
@@ -64,7 +63,7 @@ class TenantTrainer:
         self._offered_from: dict[int, int] = {}  # by partition: first offset since the version in service
         self._read_to: dict[int, int] = {}
         self._offered: dict[str, Place] = {}  # sessions offered to the learner and not learned yet
-        self._trial: tuple[CanaryTrial, bytes, AdapterManifest] | None = None
+        self._trial: tuple[CanaryTrial, bytes, ProceduralManifest] | None = None
 
     async def resume(self) -> None:
         """Continue from the version that the channel points to."""
@@ -79,7 +78,7 @@ class TenantTrainer:
             running = (await self._publisher.published(self._tenant)).complete()
         if running is not None:
             self._learner.resume(*running)
-            self._metrics.show_adapter(ADAPTER, running[1].version)
+            self._metrics.show_adapter(PROCEDURAL, running[1].version)
             log.info(
                 "tenant %s continues from adapter %d (%s)", self._tenant, running[1].ordinal, running[1].version[:12]
             )
@@ -201,18 +200,18 @@ class TenantTrainer:
             return
         self._set_in_service(candidate.weights, manifest)
 
-    def _follow(self, published: RegistryView) -> None:
+    def _follow(self, published: RegistryView[ProceduralManifest]) -> None:
         """Continue from the channel's version: a child of a withdrawn version must not undo the withdrawal."""
         pointed = published.complete()
         if pointed is not None:
             log.warning("tenant %s continues from %s; the candidate is dropped", self._tenant, pointed[1].version[:12])
             self._learner.resume(*pointed)
 
-    def _set_in_service(self, weights: bytes, manifest: AdapterManifest) -> None:
+    def _set_in_service(self, weights: bytes, manifest: ProceduralManifest) -> None:
         self._learner.resume(weights, manifest)
         self._offered_from = {}
         self._metrics.adapters_published("ok").inc()
-        self._metrics.show_adapter(ADAPTER, manifest.version)
+        self._metrics.show_adapter(PROCEDURAL, manifest.version)
         log.info("tenant %s: adapter %d (%s) is published", self._tenant, manifest.ordinal, manifest.version[:12])
 
     def _data(self) -> tuple[DataRange, ...]:

@@ -26,6 +26,7 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, heartbeat_seconds, make_consumer
 from fleetlore.kafka.read import POLL_MS
+from fleetlore.wire.adapter_manifest import ProceduralManifest
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
@@ -88,7 +89,7 @@ async def run_trainer(
     learners = {tenant: Learner(tenant, base, encoder, config, cadence, privacy=privacy) for tenant in settings.tenants}
     endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
     try:
-        async with AdapterPublisher.from_settings(settings) as publisher:
+        async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
             role = TrainerRole(settings, learners, publisher, metrics, health)
             counting = asyncio.create_task(count_refusals(settings, learners, metrics), name="fleetlore-refusals")
             running, stopping = asyncio.create_task(role.run(stop)), asyncio.create_task(stop.wait())
@@ -111,7 +112,7 @@ class TrainerRole:
         self,
         settings: Settings,
         learners: dict[str, Learner],
-        publisher: AdapterPublisher,
+        publisher: AdapterPublisher[ProceduralManifest],
         metrics: Metrics,
         health: Readiness,
         clock: Clock | None = None,

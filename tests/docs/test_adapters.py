@@ -11,7 +11,6 @@ import random
 import re
 import struct
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from tokenizers import Tokenizer
 
 from fleetlore.risk.model import RiskModel, packed
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes
+from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes, ProceduralManifest
 from fleetlore.wire.trajectory import Step
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
@@ -212,8 +211,8 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
         "signatures": (FailureSignature("p1", "shell", packed(np.full(64, 0.125, np.float32))),),
         "metrics": {"größe": 1e-7, "whole": 3.0},
     }
-    async with AdapterPublisher(broker.address, key) as publisher:
-        good = await publisher.publish(first, replace(manifest_for(first, tenant), **told))
+    async with AdapterPublisher(ProceduralManifest, broker.address, key) as publisher:
+        good = await publisher.publish(first, manifest_for(first, tenant, **told))
         await publisher.publish(second, manifest_for(second, tenant, ordinal=2))
         await publisher.revoke(tenant, good.version)
         records = await records_of(broker.address, tenant)
@@ -222,7 +221,7 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
         running = chosen(records, trusted, "a1")
         assert running == hashlib.sha256(second).hexdigest()
         assert f"revoked/version/{good.version}" in records["pointers"]
-        canary = await publisher.publish(first, replace(manifest_for(first, tenant), ordinal=3), canary_share=0.5)
+        canary = await publisher.publish(first, manifest_for(first, tenant, ordinal=3), canary_share=0.5)
         records = await records_of(broker.address, tenant)
     assert canary.version == good.version
     assert {chosen(records, trusted, f"a{n}") for n in range(20)} == {running, None}  # revoked stays revoked
@@ -231,7 +230,7 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
         document(records["pointers"]["procedural/stable"].replace(b'"epoch":', b'"epoch":1'), trusted)
 
     base = tensors(BASE)
-    signed = key.sign(replace(manifest_for(first, tenant), **told))  # type: ignore[arg-type]
+    signed = key.sign(manifest_for(first, tenant, **told))  # type: ignore[arg-type]
     for value, weights in ((signed, first), (records["manifests"][f"procedural/{running}"], second)):
         manifest = document(value, trusted)
         assert manifest["version"] == hashlib.sha256(weights).hexdigest()
@@ -242,7 +241,7 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
         assert probed == pytest.approx(manifest["probe"]["expected"], abs=1e-3)
 
     manifest, risk_model = document(signed, trusted), RiskModel()
-    risk_model.swap(first, replace(manifest_for(first, tenant), **told))  # type: ignore[arg-type]
+    risk_model.swap(first, manifest_for(first, tenant, **told))  # type: ignore[arg-type]
     network, session = folded(base, first, manifest), texts_of(GOAL, STEPS)
     for goal_now in (GOAL, "write a poem about the sea"):
         (vector,) = texts.vectors([goal_now])

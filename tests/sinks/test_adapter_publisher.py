@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from fleetlore.adapters import subscriber as subscribing
+from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
+from fleetlore.adapters.listing import read_adapters, read_to_end
+from fleetlore.adapters.registry import RegistryView
+from fleetlore.adapters.signatures import public_keys
+from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
-from fleetlore.risk import subscriber as subscribing
-from fleetlore.risk.blob_store import MAX_INLINE_BYTES, BlobStore
-from fleetlore.risk.listing import read_adapters, read_to_end
 from fleetlore.risk.model import RiskModel
-from fleetlore.risk.registry import RegistryView
-from fleetlore.risk.signatures import public_keys
-from fleetlore.risk.subscriber import AdapterSubscriber
 from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.wire.adapter_manifest import AdapterManifest, in_cohort
+from fleetlore.wire.adapter_manifest import ProceduralManifest, in_cohort
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
@@ -38,7 +38,7 @@ async def publisher(
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=2)
     key = create_signing_key(tmp_path / "key")
     store, storage = LocalMirror(tmp_path / "store"), BlobStore(f"file://{tmp_path}/shared")
-    async with AdapterPublisher(broker.address, key, store, blob_store=storage) as running:
+    async with AdapterPublisher(ProceduralManifest, broker.address, key, store, blob_store=storage) as running:
         yield running
 
 
@@ -60,7 +60,7 @@ async def follow(broker: EmbeddedBroker, tenant: str, tmp_path: Path) -> AsyncIt
         await subscriber.close()
 
 
-def version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, AdapterManifest]:
+def version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, ProceduralManifest]:
     weights = random_weights(seed)
     return weights, manifest_for(weights, tenant, ordinal=ordinal, created=float(ordinal))
 
@@ -120,7 +120,7 @@ async def test_a_publication_decided_before_a_rollback_is_given_up(
     await until(lambda: early.version == first)
     names = {topic(tenant, name): name for name in ADAPTER_TOPICS}
     kept = {(r.topic, r.key): r.value for r in await read_to_end(broker.address, names, 20)}
-    late = RegistryView(tenant, publisher._trusted)
+    late = RegistryView(ProceduralManifest, tenant, publisher._trusted)
     for (name, key), value in kept.items():
         late.take(names[name], key or b"", value)
     assert late.pointer is not None
@@ -186,7 +186,7 @@ async def test_agents_of_one_process_share_a_connection(
     await until(lambda: one.version == other.version)
 
 
-def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, AdapterManifest]:
+def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, ProceduralManifest]:
     weights = random_weights(seed, rank=64)
     assert len(weights) > MAX_INLINE_BYTES
     return weights, manifest_for(weights, tenant, ordinal=ordinal, created=float(ordinal))
@@ -278,7 +278,7 @@ async def test_a_revoked_key_takes_what_it_signed_with_it(
     try:
         assert await both.caught_up(20)
         assert both.version == version(tenant, 1)[1].version
-        async with AdapterPublisher(broker.address, new) as rotated:
+        async with AdapterPublisher(ProceduralManifest, broker.address, new) as rotated:
             await rotated.revoke_key(tenant, old.key_id)
             await until(lambda: both.version is None)
             await publisher.publish(*version(tenant, 2, 2))
@@ -300,7 +300,7 @@ async def test_a_new_key_goes_on_from_what_the_old_one_signed(
     )
     await agent.start()
     try:
-        async with AdapterPublisher(broker.address, new, trusted=old.public_base64) as rotated:
+        async with AdapterPublisher(ProceduralManifest, broker.address, new, trusted=old.public_base64) as rotated:
             running = (await rotated.published(tenant)).complete()
             assert running is not None
             assert running[1].version == first[1].version
@@ -341,7 +341,7 @@ async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_
 ) -> None:
     await publisher.publish(*version(tenant, 1))
     agent = await follow()
-    stranger = AdapterPublisher(broker.address, create_signing_key(tmp_path / "other"))
+    stranger = AdapterPublisher(ProceduralManifest, broker.address, create_signing_key(tmp_path / "other"))
     async with stranger:
         await stranger.publish(*version(tenant, 2, 2))
     weights, manifest = version(tenant, 3, 3)
@@ -399,14 +399,14 @@ async def test_a_broker_that_lost_everything_is_filled_again(
         broker=own_broker.address, signing_key=str(tmp_path / "key"), adapters_dir=str(tmp_path / "store")
     )
     first, second = version(tenant, 1), version(tenant, 2, 2)
-    async with AdapterPublisher.from_settings(settings) as publisher:
+    async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
         await publisher.publish(*first)
         await publisher.publish(*second)
         await publisher.rollback(tenant, first[1].version)
     own_broker.kill()
     own_broker.start()
     await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS)
-    async with AdapterPublisher.from_settings(settings) as publisher:
+    async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
         assert await publisher.restore(tenant) == 2
         assert await publisher.restore(tenant) == 0
     listing = await read_adapters(own_broker.address, tenant)
@@ -418,7 +418,7 @@ async def test_a_stale_store_never_moves_the_channel_back(
     publisher: AdapterPublisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path
 ) -> None:
     await publisher.publish(*version(tenant, 1))
-    elsewhere = AdapterPublisher(broker.address, create_signing_key(tmp_path / "key"))
+    elsewhere = AdapterPublisher(ProceduralManifest, broker.address, create_signing_key(tmp_path / "key"))
     async with elsewhere:
         await elsewhere.publish(*version(tenant, 2, 2))
     await publisher.restore(tenant)
@@ -430,20 +430,22 @@ async def test_old_versions_are_forgotten(
     broker: EmbeddedBroker, publisher: AdapterPublisher, follow: Follow, tenant: str, tmp_path: Path
 ) -> None:
     store = LocalMirror(tmp_path / "store")
-    async with AdapterPublisher(broker.address, create_signing_key(tmp_path / "key"), store, kept_versions=2) as two:
+    async with AdapterPublisher(
+        ProceduralManifest, broker.address, create_signing_key(tmp_path / "key"), store, kept_versions=2
+    ) as two:
         for number in range(1, 5):
             await two.publish(*version(tenant, number, number))
-        assert len(store.versions(tenant)) == 2
+        assert len(store.versions(tenant, "procedural")) == 2
         assert len((await two.published(tenant)).versions) == 2
     assert (await follow()).version == version(tenant, 4)[1].version
 
 
 async def test_no_broker_is_an_error_with_a_name(tmp_path: Path) -> None:
     with pytest.raises(BrokerUnavailable):
-        async with AdapterPublisher("127.0.0.1:1", create_signing_key(tmp_path / "key")):
+        async with AdapterPublisher(ProceduralManifest, "127.0.0.1:1", create_signing_key(tmp_path / "key")):
             pass
 
 
 def test_publishing_needs_a_key() -> None:
     with pytest.raises(ConfigError, match="SIGNING_KEY"):
-        AdapterPublisher.from_settings(Settings())
+        AdapterPublisher.from_settings(ProceduralManifest, Settings())

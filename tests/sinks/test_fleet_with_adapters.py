@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from fleetlore import Fleet
+from fleetlore.adapters.listing import read_to_end
 from fleetlore.errors import ConfigError
-from fleetlore.risk.listing import read_to_end
 from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.wire.adapter_manifest import ProceduralManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
@@ -37,7 +38,7 @@ async def test_an_agent_swaps_between_two_actions_and_each_outcome_names_what_it
     monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
     versions = [(weights, manifest_for(weights, tenant)) for weights in (random_weights(1), random_weights(2))]
     first, second = (manifest.version for _, manifest in versions)
-    async with AdapterPublisher(broker.address, key) as publisher:
+    async with AdapterPublisher(ProceduralManifest, broker.address, key) as publisher:
         await publisher.publish(*versions[0])
         async with (
             Fleet("acts", broker=broker.address, tenant=tenant, adapters=True) as fleet,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fleetlore.adapters.listing import AdapterListing
 from fleetlore.cli import adapters as cli_adapters
 from fleetlore.cli import app as cli_app
-from fleetlore.risk.listing import AdapterListing
 
 MANIFESTS: tuple[dict[str, Any], ...] = (
     {

@@ -15,10 +15,10 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
+from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.emit.emitter import Emitter
 from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connect, disconnect
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.risk.registry_follower import RegistryFollower
 from fleetlore.wire.events import TOOL, Event
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker

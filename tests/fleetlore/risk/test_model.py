@@ -25,7 +25,7 @@ from fleetlore.risk.model import KEPT_SESSIONS, PrefixCache, RiskModel, packed, 
 from fleetlore.risk.network import MAX_STEPS, read_adapter
 from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.clock import FakeClock
-from fleetlore.wire.adapter_manifest import AdapterManifest, FailureSignature, GoalPrototypes, Probe
+from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes, Probe, ProceduralManifest
 from fleetlore.wire.trajectory import Step
 
 STEPS = [
@@ -40,7 +40,7 @@ CANDIDATES: list[tuple[str, Any]] = [("shell", {"cmd": "sudo rm"}), ("unknown", 
 OTHERS = [Step(sequence=3, role="tool", tool="browser", arguments=f'{{"url": "{n}"}}') for n in range(4)]
 
 
-def adapter(seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
+def adapter(seed: int, **changes: Any) -> tuple[bytes, ProceduralManifest]:
     weights = random_weights(seed)
     return weights, manifest_for(weights, "acme", **changes)
 
@@ -184,7 +184,7 @@ def test_a_warning_names_the_nearest_failure_of_the_same_tool_and_its_hint() -> 
     assert risk_model._current is not None
     risk_model._current = replace(
         risk_model._current,
-        manifest=replace(risk_model.manifest, signatures=known),
+        manifest=structs.replace(risk_model.manifest, signatures=known),
         signatures=np.stack([signature, other, signature]),
     )
     risk = risk_model.risk(STEPS, "clean up", "shell", arguments, hint={"same": "ask first"}.get)
@@ -228,9 +228,9 @@ def without_effect() -> bytes:
     return bytes(safetensors.torch.save({name: torch.zeros_like(tensor) for name, tensor in tensors.items()}))
 
 
-def truthful(weights: bytes, **changes: Any) -> tuple[bytes, AdapterManifest]:
+def truthful(weights: bytes, **changes: Any) -> tuple[bytes, ProceduralManifest]:
     _, manifest = adapter(1)
-    return weights, replace(manifest, version=hashlib.sha256(weights).hexdigest(), **changes)
+    return weights, structs.replace(manifest, version=hashlib.sha256(weights).hexdigest(), **changes)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def truthful(weights: bytes, **changes: Any) -> tuple[bytes, AdapterManifest]:
         (*truthful(without_effect(), probe=Probe(1, adapter(1)[1].probe.expected)), "probe"),
     ],
 )
-def test_what_is_refused_leaves_the_old_version(weights: bytes, manifest: AdapterManifest, reason: str) -> None:
+def test_what_is_refused_leaves_the_old_version(weights: bytes, manifest: ProceduralManifest, reason: str) -> None:
     risk_model = RiskModel()
     risk_model.swap(*adapter(9))
     before = risk_model.version, risk_model.failure_probabilities(STEPS, "g", CANDIDATES)
@@ -268,7 +268,7 @@ def test_policies_of_one_process_share_a_version_and_nothing_of_it_is_kept_after
     one, other = RiskModel(), RiskModel()
     weights, manifest = adapter(31)
     one.swap(weights, manifest)
-    own = replace(manifest, tools=("shell",))
+    own = structs.replace(manifest, tools=("shell",))
     loaded = other.prepare(weights, own)
     assert one._current is not None and loaded.engine is one._current.engine
     assert loaded.manifest is own  # what is not the network's is each policy's own
@@ -283,7 +283,7 @@ def test_a_shared_version_does_not_let_a_manifest_pass_that_says_otherwise() -> 
     risk_model = RiskModel()
     weights, manifest = adapter(31)
     risk_model.swap(weights, manifest)
-    for odd in (replace(manifest, alpha=32), replace(manifest, probe=Probe(1, (0.5,)))):
+    for odd in (structs.replace(manifest, alpha=32), structs.replace(manifest, probe=Probe(1, (0.5,)))):
         with pytest.raises(AdapterRefused, match="probe"):
             RiskModel().prepare(weights, odd)
 
@@ -321,7 +321,7 @@ def test_no_call_ever_mixes_two_versions() -> None:
 async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
     risk_model, arguments = likely_to_fail()
     fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
-    subscriber: Any = SimpleNamespace(risk_model=risk_model, version=risk_model.version, apply_pending=lambda: None)
+    subscriber: Any = SimpleNamespace(holder=risk_model, version=risk_model.version, apply_pending=lambda: None)
     fleet._subscriber = subscriber
     async with fleet.session(goal="clean up") as session:
         async with session.action("shell", {"cmd": "ls"}):

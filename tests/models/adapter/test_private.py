@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from benchmarks.pretrain import world_episodes, world_judgments
+from fleetlore.adapters.signatures import SigningKey, public_keys, verify_manifest
 from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base, read_adapter
-from fleetlore.risk.signatures import SigningKey, public_keys, verify_manifest
 from fleetlore.testing.adapters import manifest_for
-from fleetlore.wire.adapter_manifest import Place, PrivateSteps
+from fleetlore.wire.adapter_manifest import Place, PrivateSteps, ProceduralManifest
 from models.adapter.admission import Cadence
 from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
@@ -115,7 +115,7 @@ def test_a_private_version_says_so_and_holds_nothing_of_single_sessions() -> Non
     assert manifest.privacy is not None and manifest.privacy.spent[0][0] == 0.6
     assert manifest.signatures == () and manifest.familiar.centres == ()
     key = SigningKey.from_pem(_pem())
-    assert verify_manifest(key.sign(manifest), public_keys(key.public_base64)) == manifest
+    assert verify_manifest(key.sign(manifest), public_keys(key.public_base64), ProceduralManifest) == manifest
     with pytest.raises(AdapterRefused, match="privacy"):
         reproduce(manifest, None, {}, load_base(), shared_encoder())
 

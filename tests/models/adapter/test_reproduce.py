@@ -2,15 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from benchmarks.pretrain import world_judgments
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base
-from fleetlore.wire.adapter_manifest import AdapterManifest, Place
+from fleetlore.wire.adapter_manifest import Place, ProceduralManifest
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.admission import Cadence
 from models.adapter.learner import Learner
@@ -35,7 +37,7 @@ def log() -> dict[Place, Judgment]:
 
 
 @cache
-def lineage() -> list[tuple[bytes, AdapterManifest]]:
+def lineage() -> list[tuple[bytes, ProceduralManifest]]:
     """Two versions, the second made of the first, which is made of one update, by two."""
     torch.set_num_threads(1)
     learner = Learner(
@@ -59,7 +61,7 @@ def lineage() -> list[tuple[bytes, AdapterManifest]]:
     return found
 
 
-def again(manifest: AdapterManifest, parent: bytes | None) -> bytes:
+def again(manifest: ProceduralManifest, parent: bytes | None) -> bytes:
     return reproduce(manifest, parent, log(), load_base(), shared_encoder())
 
 
@@ -75,9 +77,9 @@ def test_another_batch_order_parent_or_setting_gives_another_version() -> None:
     (first_weights, _), (_, second) = lineage()[:2]
     batches = second.batches
     for changed, parent in (
-        (replace(second, batches=batches[::-1]), first_weights),
-        (replace(second, batches=(replace(batches[0], new=batches[0].new[1:]), *batches[1:])), first_weights),
-        (replace(second, training={**second.training, "seed": 5}), first_weights),
+        (structs.replace(second, batches=batches[::-1]), first_weights),
+        (structs.replace(second, batches=(replace(batches[0], new=batches[0].new[1:]), *batches[1:])), first_weights),
+        (structs.replace(second, training={**second.training, "seed": 5}), first_weights),
         (second, None),
     ):
         assert version_of(again(changed, parent)) != second.version
@@ -85,9 +87,10 @@ def test_another_batch_order_parent_or_setting_gives_another_version() -> None:
 
 def test_a_manifest_that_does_not_say_how_it_was_made_is_refused() -> None:
     _, manifest = lineage()[0]
-    for odd in (replace(manifest, batches=()), replace(manifest, training={}), replace(manifest, base_sha256="0" * 64)):
+    changes: tuple[dict[str, Any], ...] = ({"batches": ()}, {"training": {}}, {"base_sha256": "0" * 64})
+    for change in changes:
         with pytest.raises(AdapterRefused, match="foreign"):
-            again(odd, None)
+            again(structs.replace(manifest, **change), None)
 
 
 def test_no_agent_has_too_much_weight_in_any_batch_that_a_manifest_names() -> None:

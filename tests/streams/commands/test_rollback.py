@@ -8,10 +8,11 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
+from fleetlore.adapters.listing import read_adapters
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
-from fleetlore.risk.listing import read_adapters
 from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.wire.adapter_manifest import ProceduralManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
 from streams.commands.rollback import register
@@ -38,7 +39,7 @@ def stack(
     async def publish() -> list[str]:
         await make_topics(broker.address, tenant, *ADAPTER_TOPICS)
         versions = []
-        async with AdapterPublisher.from_settings(settings) as publisher:
+        async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
             for seed in (1, 2):
                 weights = random_weights(seed)
                 manifest = manifest_for(weights, tenant, ordinal=seed)
@@ -53,7 +54,8 @@ def test_it_points_the_channel_back(stack: tuple[Path, list[str]], tenant: str) 
     folder, versions = stack
     result = run("rollback", versions[0][:10], "--data", str(folder), "--tenant", tenant, "--json")
     assert result.exit_code == 0, result.output
-    assert orjson.loads(result.stdout) == {"tenant": tenant, "version": versions[0], "epoch": 3, "reason": "rollback"}
+    said = {"tenant": tenant, "adapter": "procedural", "version": versions[0], "epoch": 3, "reason": "rollback"}
+    assert orjson.loads(result.stdout) == said
 
 
 def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> None:

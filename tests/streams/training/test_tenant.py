@@ -11,12 +11,13 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from benchmarks.pretrain import world_judgments
+from fleetlore.adapters.listing import read_adapters
 from fleetlore.config import Settings
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.listing import read_adapters
 from fleetlore.risk.network import load_base
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.sessions import call, judgment
+from fleetlore.wire.adapter_manifest import ProceduralManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Label
 from models.adapter.admission import Cadence
@@ -47,7 +48,7 @@ class OnTrial(NamedTuple):
 
     trainer: TenantTrainer
     learner: Learner
-    publisher: AdapterPublisher
+    publisher: AdapterPublisher[ProceduralManifest]
     settings: Settings
     clock: FakeClock
     stable: str
@@ -89,7 +90,7 @@ async def tried(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tm
     create_signing_key(tmp_path / "key")
     settings = Settings(broker=broker.address, tenants=(tenant,), signing_key=str(tmp_path / "key"), canary_share=0.5)
     clock, learner = FakeClock(), quick_learner(tenant)
-    async with AdapterPublisher.from_settings(settings, clock) as publisher:
+    async with AdapterPublisher.from_settings(ProceduralManifest, settings, clock) as publisher:
         trainer = TenantTrainer(tenant, learner, publisher, settings, Metrics("trainer"), clock)
         judgments = list(world_judgments(0, 200, tenant=tenant))
         for offset in range(20):

@@ -19,13 +19,13 @@ import torch
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from benchmarks.pretrain import world_judgments
+from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import observer
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.listing import AdapterListing, read_adapters
 from fleetlore.risk.network import load_base
-from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
+from fleetlore.wire.adapter_manifest import AdapterPointer, ProceduralManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.admission import Cadence
@@ -98,7 +98,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Metrics, Learner]]:
             auroc_margin=1.0,
         ),
     )
-    async with AdapterPublisher.from_settings(settings) as publisher:
+    async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
         role = TrainerRole(settings, {tenant: learner}, publisher, metrics, Readiness("broker"))
         task = asyncio.create_task(role.run(asyncio.Event()))
         try:
@@ -244,7 +244,10 @@ def learned_anew(withdrawn: str) -> Callable[[AdapterListing], bool]:
 async def test_a_rollback_is_not_undone_by_what_was_learned_before(settings: Settings) -> None:
     tenant = settings.tenants[0]
     await send(settings, world(settings, 100))
-    async with running(settings) as (metrics, learner), AdapterPublisher.from_settings(settings) as operator:
+    async with (
+        running(settings) as (metrics, learner),
+        AdapterPublisher.from_settings(ProceduralManifest, settings) as operator,
+    ):
         first, second, *_ = (await listing_when(settings, pointed(2))).manifests
         await until(lambda: value(metrics, "trainer_sessions_total") == 100 and len(learner.waiting) < SMALLEST_UPDATE)
         await operator.rollback(tenant, first["version"])
@@ -257,10 +260,10 @@ async def test_a_rollback_is_not_undone_by_the_candidate_that_is_being_published
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant, publish = settings.tenants[0], AdapterPublisher.publish
-    async with AdapterPublisher.from_settings(settings) as operator:
+    async with AdapterPublisher.from_settings(ProceduralManifest, settings) as operator:
 
         async def overtaken(
-            self: AdapterPublisher, weights: bytes, manifest: AdapterManifest, **how: Any
+            self: AdapterPublisher, weights: bytes, manifest: ProceduralManifest, **how: Any
         ) -> AdapterPointer:
             if manifest.ordinal == 3:
                 listing = await read_adapters(settings.broker, tenant)

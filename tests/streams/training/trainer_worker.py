@@ -9,6 +9,7 @@ import torch
 from fleetlore.config import Settings
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base
+from fleetlore.wire.adapter_manifest import ProceduralManifest
 from models.adapter.admission import Cadence
 from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
@@ -42,7 +43,7 @@ async def main() -> None:
         )
         for tenant in settings.tenants
     }
-    async with AdapterPublisher.from_settings(settings) as publisher:
+    async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
         await TrainerRole(settings, learners, publisher, Metrics("trainer"), Readiness("broker")).run(asyncio.Event())
 
 

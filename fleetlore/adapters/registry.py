@@ -1,4 +1,4 @@
-"""Keep what has arrived on the three adapter topics, and say which version is to be run.
+"""Keep what has arrived of one adapter on the three adapter topics, and say which version is to be run.
 
 The topics are read without any order between them: a pointer may come before its manifest, a manifest before its
 weights. So records are only kept here, each checked on its own, and `complete()` says when a complete set is there.
@@ -6,33 +6,39 @@ weights. So records are only kept here, each checked on its own, and `complete()
 
 from __future__ import annotations
 
+from typing import Any, Generic
+
 import orjson
 
-from fleetlore.errors import AdapterRefused
-from fleetlore.risk.blob_store import MAX_INLINE_BYTES, WeightsReference, parse_reference, sha256_of
-from fleetlore.risk.signatures import PublicKeys, signed_by, verify_manifest, verify_pointer, verify_revocation
-from fleetlore.wire.adapter_manifest import (
-    ADAPTER,
-    CANARY,
-    CHANNEL,
-    REVOKED,
-    AdapterManifest,
-    AdapterPointer,
-    in_cohort,
+from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, WeightsReference, parse_reference, sha256_of
+from fleetlore.adapters.signatures import (
+    Manifest,
+    PublicKeys,
+    signed_by,
+    verify_manifest,
+    verify_pointer,
+    verify_revocation,
 )
+from fleetlore.errors import AdapterRefused
+from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, in_cohort
 
+# Of all adapters together: a record of weights does not say whose they are.
+KEPT_WEIGHTS = 128
 KEPT_VERSIONS = 64
 
 
-class RegistryView:
-    """Weights by hash, manifests by version, and the newest pointers of one tenant.
+class RegistryView(Generic[Manifest]):
+    """Weights by hash, manifests by version, and the newest pointers of one adapter of a tenant.
 
+    kind: of the adapter's manifests; records of other adapters are passed over.
     agent: whose share of a canary decides; None follows `stable` only, as the trainer does.
     """
 
-    def __init__(self, tenant: str, trusted: PublicKeys, agent: str | None = None) -> None:
+    def __init__(self, kind: type[Manifest], tenant: str, trusted: PublicKeys, agent: str | None = None) -> None:
+        self.kind = kind
         self.tenant = tenant
         self.agent = agent
+        self._mine = f"{kind.name}/".encode()
         self._trusted = dict(trusted)
         self._pointers: dict[str, AdapterPointer] = {}
         self._signers: dict[str, str] = {}  # of manifests by version and of pointers by channel
@@ -40,7 +46,7 @@ class RegistryView:
         self._disowned: set[str] = set()  # signed by a key that was revoked, and by no other yet
         self._weights: dict[str, bytes | WeightsReference] = {}
         self._fetched: tuple[str, bytes] | None = None  # of one version: large ones are not hoarded
-        self._manifests: dict[str, AdapterManifest] = {}
+        self._manifests: dict[str, Manifest] = {}
         self._seen: set[tuple[int, str]] = set()
         self._rejected: set[str] = set()
 
@@ -68,7 +74,7 @@ class RegistryView:
         return version in self._revoked or version in self._disowned
 
     @property
-    def versions(self) -> dict[str, AdapterManifest]:
+    def versions(self) -> dict[str, Manifest]:
         """Manifests of the versions whose weights are here too and that are not revoked."""
         return {v: m for v, m in self._manifests.items() if v in self._weights and not self.revoked(v)}
 
@@ -93,10 +99,11 @@ class RegistryView:
         if name == "adapters.weights":
             self.take_weights(key, value)
         elif name == "adapters.manifests":
-            self.take_manifest(key, value)
+            if key.startswith(self._mine):
+                self.take_manifest(key, value)
         elif key.startswith(REVOKED.encode()):
             self.take_revocation(value)
-        else:
+        elif key.startswith(self._mine):
             self.take_pointer(value)
 
     def take_weights(self, key: bytes, value: bytes | None) -> None:
@@ -116,29 +123,28 @@ class RegistryView:
                 raise AdapterRefused("tampered", f"a reference to {reference.sha256[:12]} as {version[:12]}")
             if not isinstance(self._weights.get(version), bytes):
                 self._weights[version] = reference
-                self._forget_oldest(self._weights)
+                self._forget_oldest(self._weights, KEPT_WEIGHTS)
             return
         if sha256_of(value) != version:
             # Refused here, before they could take the place of the good weights under the same key.
             raise AdapterRefused("truncated" if _is_cut(value) else "tampered", f"weights of {version[:12]}")
         self._weights[version] = value
-        self._forget_oldest(self._weights)
+        self._forget_oldest(self._weights, KEPT_WEIGHTS)
 
     def take_manifest(self, key: bytes, value: bytes | None) -> None:
         """Keep a signed manifest of this tenant. Raises AdapterRefused."""
         if value is None:
             self._manifests.pop(key.decode(errors="replace").rpartition("/")[2], None)
             return
-        manifest = verify_manifest(value, self._trusted)
+        manifest = verify_manifest(value, self._trusted, self.kind)
         if manifest.tenant != self.tenant:
             raise AdapterRefused("foreign", f"manifest of tenant {manifest.tenant[:63]!r}")
         if manifest.key != key:
             raise AdapterRefused("tampered", "a manifest under the key of another")
-        if manifest.name == ADAPTER:
-            self._manifests[manifest.version] = manifest
-            self._signers[manifest.version] = signed_by(value)
-            self._disowned.discard(manifest.version)
-            self._forget_oldest(self._manifests)
+        self._manifests[manifest.version] = manifest
+        self._signers[manifest.version] = signed_by(value)
+        self._disowned.discard(manifest.version)
+        self._forget_oldest(self._manifests, KEPT_VERSIONS)
 
     def take_pointer(self, value: bytes | None) -> None:
         """Follow a signed pointer of this channel if its epoch is newer. Raises AdapterRefused."""
@@ -147,7 +153,7 @@ class RegistryView:
         pointer = verify_pointer(value, self._trusted)
         if pointer.tenant != self.tenant:
             raise AdapterRefused("foreign", f"pointer of tenant {pointer.tenant[:63]!r}")
-        if pointer.name != ADAPTER or pointer.channel not in (CHANNEL, CANARY):
+        if pointer.name != self.kind.name or pointer.channel not in (CHANNEL, CANARY):
             return
         mark = (pointer.epoch, pointer.version)
         if mark in self._seen:
@@ -176,7 +182,7 @@ class RegistryView:
                 self._disowned.add(what)
             del self._signers[what]
 
-    def complete(self) -> tuple[bytes, AdapterManifest] | None:
+    def complete(self) -> tuple[bytes, Manifest] | None:
         """Weights and manifest of the version the channel points to, once both are there; None if it was rejected."""
         version = self._wanted()
         weights = self.weights(version) if version else None
@@ -197,9 +203,9 @@ class RegistryView:
         """Do not offer this version again: what it consists of cannot change."""
         self._rejected.add(version)
 
-    def _forget_oldest(self, kept: dict[str, bytes | WeightsReference] | dict[str, AdapterManifest]) -> None:
+    def _forget_oldest(self, kept: dict[str, Any], most: int) -> None:
         pointed = {pointer.version for pointer in self._pointers.values()}
-        while len(kept) > KEPT_VERSIONS:
+        while len(kept) > most:
             kept.pop(next(version for version in kept if version not in pointed))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
+from fleetlore.adapters import registry_follower
+from fleetlore.adapters.registry_follower import RegistryFollower, shared_follower
 from fleetlore.kafka.follower import Follower
-from fleetlore.risk import registry_follower
-from fleetlore.risk.registry_follower import RegistryFollower, shared_follower
 
 
 class Taker:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -9,24 +8,25 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from fleetlore.adapters.signatures import SigningKey, public_keys, verify_manifest, verify_pointer
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.risk.signatures import SigningKey, public_keys, verify_manifest, verify_pointer
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
-from fleetlore.wire.adapter_manifest import AdapterManifest, DataRange
+from fleetlore.wire.adapter_manifest import DataRange, ProceduralManifest
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 TRUSTED = public_keys(KEY.public_base64)
 
 
-def manifest() -> AdapterManifest:
+def manifest() -> ProceduralManifest:
     data = (DataRange("fleetlore.acme.judgments", 2, 10, 70),)
     return manifest_for(random_weights(1), "acme", data=data, metrics={"auroc": 0.91}, tools=("a", "b"))
 
 
 def test_a_manifest_comes_back_as_it_was_signed() -> None:
-    assert verify_manifest(KEY.sign(manifest()), TRUSTED) == manifest()
+    assert verify_manifest(KEY.sign(manifest()), TRUSTED, ProceduralManifest) == manifest()
 
 
 def test_a_pointer_comes_back_as_it_was_signed() -> None:
@@ -36,7 +36,7 @@ def test_a_pointer_comes_back_as_it_was_signed() -> None:
 
 def test_equal_manifests_have_equal_bytes() -> None:
     assert KEY.sign(manifest()) == KEY.sign(manifest())
-    assert KEY.sign(manifest()) != KEY.sign(replace(manifest(), ordinal=2))
+    assert KEY.sign(manifest()) != KEY.sign(structs.replace(manifest(), ordinal=2))
 
 
 SIGNED = KEY.sign(manifest())
@@ -47,7 +47,7 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
     changed = bytearray(SIGNED)
     changed[place] ^= flip
     try:
-        accepted = verify_manifest(bytes(changed), TRUSTED)
+        accepted = verify_manifest(bytes(changed), TRUSTED, ProceduralManifest)
     except AdapterRefused:
         return
     # Base64 and JSON have more than one spelling for the same value; what was signed must still be what is read.
@@ -63,7 +63,7 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
         (b"{}", "malformed"),
         (SIGNED[:-40], "malformed"),
         (OTHER.sign(manifest()), "unknown_key"),
-        (KEY.sign(replace(manifest(), schema=2)), "schema"),
+        (KEY.sign(structs.replace(manifest(), schema=2)), "schema"),
         (KEY.sign(pointer_to(manifest(), 1)), "malformed"),
         (orjson.dumps(orjson.loads(SIGNED) | {"key_id": []}), "unknown_key"),
         (orjson.dumps(orjson.loads(SIGNED) | {"signature": ""}), "tampered"),
@@ -71,14 +71,14 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
 )
 def test_what_is_not_right_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(AdapterRefused) as refused:
-        verify_manifest(data, TRUSTED)
+        verify_manifest(data, TRUSTED, ProceduralManifest)
     assert refused.value.reason == reason
 
 
 def test_a_field_of_a_later_release_is_covered_by_the_signature() -> None:
     body = orjson.loads(SIGNED) | {"new_field": 1}
     with pytest.raises(AdapterRefused, match="tampered"):
-        verify_manifest(orjson.dumps(body), TRUSTED)
+        verify_manifest(orjson.dumps(body), TRUSTED, ProceduralManifest)
 
 
 def test_a_key_survives_its_file_form() -> None:

@@ -1,6 +1,6 @@
-"""Keep an agent's risk model on the version that its channel points to.
+"""Keep an agent on the version of an adapter that its channel points to.
 
-A version is verified, merged and probed on the side; it is applied between two actions. A version that is refused is
+A version is verified and prepared on the side; it is applied between two actions. A version that is refused is
 counted by reason, and the version in use stays.
 """
 
@@ -11,14 +11,15 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
+from fleetlore.adapters.blob_store import BlobStore, WeightsReference
+from fleetlore.adapters.registry import RegistryView
+from fleetlore.adapters.registry_follower import STOP_SECONDS, RegistryFollower, shared_follower
+from fleetlore.adapters.signatures import PublicKeys
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.blob_store import BlobStore, WeightsReference
-from fleetlore.risk.model import LoadedAdapter, RiskModel
-from fleetlore.risk.registry import RegistryView
-from fleetlore.risk.registry_follower import STOP_SECONDS, RegistryFollower, shared_follower
-from fleetlore.risk.signatures import PublicKeys
+from fleetlore.wire.adapter_manifest import AdapterManifest
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +27,47 @@ log = logging.getLogger(__name__)
 REFETCH_SECONDS = 10.0
 
 
+class AdapterHolder(Protocol):
+    """Runs the versions of one adapter, one at a time.
+
+    Attributes:
+        kind: of the adapter's manifests.
+    """
+
+    kind: type[Any]
+
+    @property
+    def version(self) -> str | None:
+        """sha256 of the weights in use; None without a version."""
+
+    def prepare(self, weights: bytes, manifest: Any) -> Any:
+        """Check everything and load; the version in use is not touched. Safe on another thread.
+
+        Raises AdapterRefused.
+        """
+
+    def apply(self, loaded: Any) -> None:
+        """Put what `prepare` gave into use."""
+
+    def reset(self) -> None:
+        """Run no version."""
+
+    def is_loaded(self, manifest: Any) -> bool:
+        """Whether to prepare it takes no thread, as it is loaded in this process already."""
+
+
+Holder = TypeVar("Holder", bound=AdapterHolder)
+
+
 @dataclass(frozen=True, slots=True)
 class _Staged:
     version: str
-    loaded: LoadedAdapter
+    loaded: object
     load_seconds: float
 
 
-class AdapterSubscriber:
-    """Keeps `risk_model` on its channel's version, from `start()` to `close()`; survives broker outages.
+class AdapterSubscriber(Generic[Holder]):
+    """Keeps `holder` on its channel's version, from `start()` to `close()`; survives broker outages.
 
     Args:
         idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
@@ -50,20 +83,21 @@ class AdapterSubscriber:
         tenant: str,
         agent: str,
         trusted: PublicKeys,
-        risk_model: RiskModel,
+        holder: Holder,
         *,
         idle: Callable[[], bool] = lambda: True,
         blob_store: BlobStore | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.risk_model = risk_model
+        self.holder = holder
         self.refused: Counter[str] = Counter()
+        self._name = holder.kind.name
         self._bootstrap = bootstrap
         self._tenant = tenant
         self._agent = agent
         self._idle = idle
         self._clock = clock or SystemClock()
-        self._registry = RegistryView(tenant, trusted, agent)
+        self._registry: RegistryView[AdapterManifest] = RegistryView(holder.kind, tenant, trusted, agent)
         self._blob_store = blob_store or BlobStore("")
         self._staging = asyncio.Lock()
         self._fetch: asyncio.Task[None] | None = None
@@ -74,8 +108,8 @@ class AdapterSubscriber:
 
     @property
     def version(self) -> str | None:
-        """Version in use; None on the bare base."""
-        return self.risk_model.version
+        """Version in use; None without one."""
+        return self.holder.version
 
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
@@ -83,7 +117,7 @@ class AdapterSubscriber:
         self._joining = asyncio.create_task(self._follower.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:
-        """Stop following. The risk model stays on the version it has."""
+        """Stop following. The holder stays on the version it has."""
         running = [task for task in (self._joining, self._fetch) if task is not None]
         for task in running:
             task.cancel()
@@ -110,7 +144,7 @@ class AdapterSubscriber:
         staged, self._pending = self._pending, None
         if staged is None:
             return False
-        self.risk_model.apply(staged.loaded)
+        self.holder.apply(staged.loaded)
         self._ack(staged.version, "applied", staged.load_seconds)
         return True
 
@@ -123,7 +157,7 @@ class AdapterSubscriber:
             self._refuse(refusal, what)
             # Once a reason: a thousand forged records must not make each agent write as many.
             if self.refused[refusal.reason] == 1:
-                self._ack(what, refusal.reason, 0.0, key=f"{self._agent}/refused")
+                self._ack(what, refusal.reason, 0.0, "/refused")
         await self._stage()
 
     async def turn(self) -> None:
@@ -149,20 +183,18 @@ class AdapterSubscriber:
         weights, manifest = complete
         began = self._clock.monotonic()
         try:
-            if self.risk_model.is_loaded(
-                manifest
-            ):  # by another agent: a thread for each would take longer than all the rest
-                loaded = self.risk_model.prepare(weights, manifest)
+            if self.holder.is_loaded(manifest):  # by another agent: a thread for each would take longer than the rest
+                loaded = self.holder.prepare(weights, manifest)
             else:
-                # On a thread: merging takes ~20 ms, which the agent's event loop should not feel.
-                loaded = await asyncio.to_thread(self.risk_model.prepare, weights, manifest)
+                # On a thread: loading takes ~20 ms, which the agent's event loop should not feel.
+                loaded = await asyncio.to_thread(self.holder.prepare, weights, manifest)
         except AdapterRefused as refusal:
             self._registry.reject(manifest.version)
             self._refuse(refusal, manifest.version)
             self._ack(manifest.version, refusal.reason, self._clock.monotonic() - began)
             return
         if self._registry.complete() is None or self._registry.pointer != pointer:
-            return  # rolled back or revoked while it was merged: what came meanwhile is staged next
+            return  # rolled back or revoked while it was loaded: what came meanwhile is staged next
         self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
         if self._idle():
             self.apply_pending()
@@ -188,27 +220,29 @@ class AdapterSubscriber:
         await self._stage()
 
     def _leave_revoked(self) -> None:
-        """Stop running a revoked version; without a version the risk model abstains."""
+        """Stop running a revoked version."""
         if self._pending is not None and self._registry.revoked(self._pending.version):
             self._pending = None
         version = self.version
         if version is not None and self._registry.revoked(version):
-            log.warning("adapter %s is revoked: the risk model abstains until another one comes", version[:12])
-            self.risk_model.reset()
+            log.warning("adapter %s is revoked: none of %s runs until another comes", version[:12], self._name)
+            self.holder.reset()
             self._ack(version, "revoked", 0.0)
 
     def _refuse(self, refusal: AdapterRefused, what: str) -> None:
         self.refused[refusal.reason] += 1
-        log.warning("adapter refused, %s stays: %s (%s)", self.version or "the base", refusal, what)
+        stays = self.version or "no version"
+        log.warning("adapter %s refused, %s stays: %s (%s)", self._name, stays, refusal, what)
 
-    def _ack(self, version: str, result: str, load_seconds: float, key: str | None = None) -> None:
-        """Report a result. Under a `key` of its own it does not replace the version that the agent runs."""
+    def _ack(self, version: str, result: str, load_seconds: float, beside: str = "") -> None:
+        """Report a result. Under a key with `beside` it does not replace the version that the agent runs."""
         if self._follower is None:
             return
         pointer = self._registry.pointer
         self._follower.ack(
-            key or self._agent,
+            f"{self._name}/{self._agent}{beside}",
             {
+                "adapter": self._name,
                 "agent": self._agent,
                 "version": version,
                 "epoch": pointer.epoch if pointer else 0,

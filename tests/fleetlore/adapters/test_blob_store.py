@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetlore.adapters.blob_store import MAX_WEIGHTS_BYTES, BlobStore, WeightsReference, parse_reference
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
-from fleetlore.risk.blob_store import MAX_WEIGHTS_BYTES, BlobStore, WeightsReference, parse_reference
 from fleetlore.testing.adapters import random_weights
 
 WEIGHTS = random_weights(1)

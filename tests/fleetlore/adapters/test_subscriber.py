@@ -11,24 +11,24 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fleetlore.risk.blob_store import BlobStore
+from fleetlore.adapters.blob_store import BlobStore
+from fleetlore.adapters.registry_follower import RegistryFollower
+from fleetlore.adapters.signatures import SigningKey, public_keys
+from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.risk.model import LoadedAdapter, RiskModel
-from fleetlore.risk.registry_follower import RegistryFollower
-from fleetlore.risk.signatures import SigningKey, public_keys
-from fleetlore.risk.subscriber import AdapterSubscriber
 from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
-from fleetlore.wire.adapter_manifest import ADAPTER, AdapterManifest, Revocation
+from fleetlore.wire.adapter_manifest import ProceduralManifest, Revocation
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
 
 
-def version(seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
+def version(seed: int, **changes: Any) -> tuple[bytes, ProceduralManifest]:
     weights = random_weights(seed)
     return weights, manifest_for(weights, "acme", **changes)
 
 
-async def deliver(subscriber: AdapterSubscriber, weights: bytes, manifest: AdapterManifest, epoch: int) -> None:
+async def deliver(subscriber: AdapterSubscriber, weights: bytes, manifest: ProceduralManifest, epoch: int) -> None:
     pointer = pointer_to(manifest, epoch)
     await subscriber.take("adapters.pointers", pointer.key, KEY.sign(pointer))
     await subscriber.take("adapters.manifests", manifest.key, KEY.sign(manifest))
@@ -70,9 +70,9 @@ async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_th
     other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, RiskModel())
     await deliver(other, weights, manifest, 1)
     assert other.version == manifest.version
-    assert other.risk_model._current is not None and subscriber.risk_model._current is not None
-    assert other.risk_model._current.engine is subscriber.risk_model._current.engine
-    assert other.risk_model._current.sessions is not subscriber.risk_model._current.sessions
+    assert other.holder._current is not None and subscriber.holder._current is not None
+    assert other.holder._current.engine is subscriber.holder._current.engine
+    assert other.holder._current.sessions is not subscriber.holder._current.sessions
 
 
 async def test_a_busy_agent_gets_it_between_two_actions(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
@@ -119,7 +119,7 @@ async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(subscribe
         await subscriber.take("adapters.manifests", manifest.key, b"{}")
     assert sum(subscriber.refused.values()) == 3
     assert subscriber._follower is not None
-    assert [key for key, _ in subscriber._follower._acks] == [b"a1", b"a1/refused"]
+    assert [key for key, _ in subscriber._follower._acks] == [b"procedural/a1", b"procedural/a1/refused"]
     told = acks(subscriber)[-1]
     assert (told["agent"], told["version"]) == ("a1", manifest.key.decode()) and told["result"] in subscriber.refused
 
@@ -162,18 +162,18 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     await deliver(subscriber, *version(1), 1)
     weights, manifest = version(2)
     folding, revoked = threading.Event(), threading.Event()
-    prepare, run = subscriber.risk_model.prepare, []
+    prepare, run = subscriber.holder.prepare, []
 
-    def slow(weights: bytes, manifest: AdapterManifest) -> LoadedAdapter:
+    def slow(weights: bytes, manifest: ProceduralManifest) -> LoadedAdapter:
         folding.set()
         assert revoked.wait(30)
         return prepare(weights, manifest)
 
-    monkeypatch.setattr(subscriber.risk_model, "prepare", slow)
-    monkeypatch.setattr(subscriber.risk_model, "apply", lambda loaded: run.append(loaded))
+    monkeypatch.setattr(subscriber.holder, "prepare", slow)
+    monkeypatch.setattr(subscriber.holder, "apply", lambda loaded: run.append(loaded))
     await deliver(subscriber, blob_store.put("acme", manifest.version, weights).to_json(), manifest, 2)
     assert await asyncio.to_thread(folding.wait, 30)
-    revocation = Revocation(ADAPTER, "acme", "version", manifest.version, "bad", 0.0)
+    revocation = Revocation("acme", "version", manifest.version, "bad", 0.0)
     told = asyncio.create_task(subscriber.take("adapters.pointers", revocation.key, KEY.sign(revocation)))
     await asyncio.sleep(0)
     revoked.set()

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from fleetlore.adapters.blob_store import BlobStore, WeightsReference
 from fleetlore.errors import AdapterRefused, BrokerUnavailable
-from fleetlore.risk.blob_store import BlobStore, WeightsReference
 
 pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")

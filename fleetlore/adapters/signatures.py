@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import orjson
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
+from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.wire.adapter_manifest import SCHEMA, AdapterManifest, AdapterPointer, Revocation
 
-try:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-except ImportError as error:
-    raise ModelUnavailable("adapters need: pip install 'fleetlore[adapters]'") from error
-
-Document = TypeVar("Document", AdapterManifest, AdapterPointer, Revocation)
+Document = TypeVar("Document", bound=AdapterManifest | AdapterPointer | Revocation)
+Manifest = TypeVar("Manifest", bound=AdapterManifest)
 PublicKeys = Mapping[str, Ed25519PublicKey]
 
 
@@ -61,7 +58,7 @@ class SigningKey:
 
     def sign(self, document: AdapterManifest | AdapterPointer | Revocation) -> bytes:
         """Canonical JSON of the document with `key_id` and `signature` added."""
-        body = asdict(document) | {"key_id": self.key_id}
+        body = msgspec.to_builtins(document) | {"key_id": self.key_id}
         signature = self.private.sign(_canonical(body))
         return _canonical(body | {"signature": base64.b64encode(signature).decode()})
 
@@ -84,16 +81,16 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
     return keys
 
 
-def verify_manifest(data: bytes, trusted: PublicKeys) -> AdapterManifest:
-    """The manifest in `data` if a trusted key signed it. Raises AdapterRefused."""
+def verify_manifest(data: bytes, trusted: PublicKeys, kind: type[Manifest]) -> Manifest:
+    """The manifest in `data`, of the adapter that `kind` is for, if a trusted key signed it. Raises AdapterRefused."""
     _verify(data, trusted)
-    return _manifest(data)
+    return _document(data, kind)
 
 
 def verify_pointer(data: bytes, trusted: PublicKeys) -> AdapterPointer:
     """The pointer in `data` if a trusted key signed it. Raises AdapterRefused."""
     _verify(data, trusted)
-    return _pointer(data)
+    return _document(data, AdapterPointer)
 
 
 def verify_revocation(data: bytes, trusted: PublicKeys) -> Revocation:
@@ -112,23 +109,18 @@ def signed_by(data: bytes) -> str:
     return _heading(data)[0]
 
 
-# All agents of a process get the same documents, and need one copy of each.
-@lru_cache(maxsize=64)
-def _manifest(data: bytes) -> AdapterManifest:
-    return _document(data, AdapterManifest)
-
-
-@lru_cache(maxsize=64)
-def _pointer(data: bytes) -> AdapterPointer:
-    return _document(data, AdapterPointer)
-
-
 def _document(data: bytes, kind: type[Document]) -> Document:
     """A field that came later has its default in what was signed before."""
+    return cast(Document, _decoded(data, kind))  # type: ignore[arg-type]  # mypy looks at the hash of an instance
+
+
+# All agents of a process get the same documents, and need one copy of each.
+@lru_cache(maxsize=128)
+def _decoded(data: bytes, kind: Callable[..., object]) -> object:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        raise AdapterRefused("malformed", f"{kind.__name__}: {error}") from error
+        raise AdapterRefused("malformed", str(error)) from error
 
 
 def _verify(data: bytes, trusted: PublicKeys) -> None:

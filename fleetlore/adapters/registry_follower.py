@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 # Some brokers answer a waiting fetch late: a rollback must be there within a second.
 FETCH_WAIT_MS = 200
 STOP_SECONDS = 5.0
-KEPT_VERSIONS = 64
+# Weights, and manifests: the publisher keeps 32 versions of each adapter.
+KEPT_VERSIONS = 128
 # Agents that take a record before the loop may do something else: ~2 ms.
 GIVEN_AT_ONCE = 16
 TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
@@ -104,9 +105,9 @@ class RegistryFollower:
             # A consumer on a broker that hangs may take its time to stop; an agent's exit must not wait for that.
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
-    def ack(self, agent: str, document: dict[str, object]) -> None:
+    def ack(self, key: str, document: dict[str, object]) -> None:
         """Send what an agent did with a version, once all agents have been given the record."""
-        self._acks.append((agent.encode(), orjson.dumps(document)))
+        self._acks.append((key.encode(), orjson.dumps(document)))
 
     async def caught_up(self) -> None:
         """Wait until all that the topics held when this was first asked has been given."""

@@ -1,6 +1,6 @@
 """List what the adapter topics hold now: versions, which of them each channel runs, which agents have loaded them.
 
-For people and scripts: plain dicts as they were published, nothing verified, no torch and no cryptography needed.
+For people and scripts: plain dicts as they were published, nothing verified.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fleetlore.wire.topics import topic
 
 @dataclass(frozen=True, slots=True)
 class AdapterListing:
-    """manifests: oldest first. pointers: the newest of each channel that is followed. acks: the newest of each agent.
+    """manifests: oldest first. pointers: the newest of each channel that is followed.
 
-    revocations: of versions and of keys.
+    acks: the newest of each agent and adapter. revocations: of versions and of keys.
     """
 
     manifests: tuple[dict[str, Any], ...]
@@ -53,6 +53,6 @@ async def read_adapters(bootstrap: str, tenant: str, timeout_seconds: float = 10
     revocations = tuple(value for key, value in found["pointers"].items() if key.startswith(b"revoked/"))
     pointers = [value for key, value in found["pointers"].items() if not key.startswith(b"revoked/")]
     # A canary that is older than the stable pointer is over.
-    stable = max((pointer.get("epoch", 0) for pointer in pointers if pointer.get("channel") == "stable"), default=0)
-    followed = (p for p in pointers if p.get("channel") != "canary" or p.get("epoch", 0) > stable)
+    stable = {p.get("name"): p.get("epoch", 0) for p in pointers if p.get("channel") == "stable"}
+    followed = (p for p in pointers if p.get("channel") != "canary" or p.get("epoch", 0) > stable.get(p.get("name"), 0))
     return AdapterListing(tuple(manifests), tuple(followed), tuple(found["acks"].values()), revocations)

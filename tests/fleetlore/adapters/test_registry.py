@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetlore.adapters import registry as module
+from fleetlore.adapters.blob_store import WeightsReference
+from fleetlore.adapters.registry import RegistryView
+from fleetlore.adapters.signatures import SigningKey, public_keys
+from fleetlore.errors import AdapterRefused
+from fleetlore.testing.adapters import pointer_to, version_of
+from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
+
+KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+
+
+class Made:
+    """Two versions of an adapter, and three pointers: to the first, to the second, and back (a rollback)."""
+
+    def __init__(self, kind: type[AdapterManifest]) -> None:
+        self.kind = kind
+        made = [version_of(kind, seed, "acme") for seed in (1, 2)]
+        self.weights = [weights for weights, _ in made]
+        self.manifests = [manifest for _, manifest in made]
+        self.keys = [manifest.version.encode() for manifest in self.manifests]
+        pointers = [pointer_to(self.manifests[which], epoch) for which, epoch in ((0, 1), (1, 2), (0, 3))]
+        self.records = [
+            *(("adapters.weights", key, weights) for key, weights in zip(self.keys, self.weights, strict=True)),
+            *(("adapters.manifests", manifest.key, KEY.sign(manifest)) for manifest in self.manifests),
+            *(("adapters.pointers", pointer.key, KEY.sign(pointer)) for pointer in pointers),
+        ]
+
+    def registry(self, tenant: str = "acme") -> RegistryView[AdapterManifest]:
+        return RegistryView(self.kind, tenant, public_keys(KEY.public_base64))
+
+
+MADE = {kind.name: Made(kind) for kind in ADAPTERS}
+
+
+@pytest.fixture(params=sorted(MADE))
+def made(request: pytest.FixtureRequest) -> Made:
+    return MADE[request.param]
+
+
+@given(st.permutations(range(7)), st.integers(0, 3), st.sampled_from(sorted(MADE)))
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_any_order_of_arrival_ends_at_the_newest_pointer(order: list[int], repeats: int, name: str) -> None:
+    made = MADE[name]
+    registry = made.registry()
+    for record in [made.records[place] for place in order + order[:repeats]]:
+        try:
+            registry.take(*record)
+        except AdapterRefused as refusal:
+            assert refusal.reason == "stale"
+    complete = registry.complete()
+    assert complete is not None
+    assert complete == (made.weights[0], made.manifests[0])
+
+
+def test_nothing_is_complete_until_all_three_are_there(made: Made) -> None:
+    registry = made.registry()
+    for record in (made.records[0], made.records[2]):
+        registry.take(*record)
+        assert registry.complete() is None
+    registry.take(*made.records[4])
+    assert registry.complete() is not None
+
+
+def test_a_rejected_version_is_not_offered_again(made: Made) -> None:
+    registry = made.registry()
+    for record in made.records:
+        registry.take(*record)
+    registry.reject(made.manifests[0].version)
+    assert registry.complete() is None
+
+
+def refusal(registry: RegistryView[AdapterManifest], name: str, key: bytes, value: bytes) -> str:
+    with pytest.raises(AdapterRefused) as refused:
+        registry.take(name, key, value)
+    return refused.value.reason
+
+
+CUT = MADE["procedural"].weights[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("procedural", CUT[:-1], "truncated"),
+        ("procedural", CUT[:100], "truncated"),
+        ("procedural", CUT[:5], "truncated"),
+        ("procedural", b"", "truncated"),
+        ("procedural", CUT[:-1] + b"\x7f", "tampered"),
+        ("procedural", MADE["procedural"].weights[1], "tampered"),
+        ("procedural", b"\0" * 600_000, "oversized"),
+        ("calls", MADE["calls"].weights[0][:-1], "tampered"),
+        ("calls", MADE["calls"].weights[1], "tampered"),
+        ("calls", MADE["procedural"].weights[0], "tampered"),
+        ("calls", b"\0" * 600_000, "oversized"),
+    ],
+)
+def test_damaged_weights_are_refused_and_do_not_replace_good_ones(name: str, value: bytes, reason: str) -> None:
+    made = MADE[name]
+    registry = made.registry()
+    for record in made.records:
+        registry.take(*record)
+    assert refusal(registry, "adapters.weights", made.keys[0], value) == reason
+    assert registry.complete() == (made.weights[0], made.manifests[0])
+
+
+def test_two_adapters_on_the_same_topics_are_kept_apart() -> None:
+    """Each has its own epochs, and neither takes or refuses what is said of the other."""
+    first, other = MADE["calls"], MADE["procedural"]
+    registry = first.registry()
+    for record in (*other.records, *first.records[:5], *other.records):
+        registry.take(*record)
+    assert registry.complete() == (first.weights[0], first.manifests[0])
+    assert registry.epoch == 1 and set(registry.versions) == {manifest.version for manifest in first.manifests}
+
+
+def test_a_manifest_of_the_other_adapter_under_the_key_of_this_one_is_refused() -> None:
+    manifest = MADE["procedural"].manifests[0]
+    key = b"calls/" + manifest.version.encode()
+    assert refusal(MADE["calls"].registry(), "adapters.manifests", key, KEY.sign(manifest)) == "malformed"
+
+
+def test_a_manifest_of_another_tenant_is_foreign(made: Made) -> None:
+    assert refusal(made.registry("other"), *made.records[2]) == "foreign"
+
+
+def test_a_pointer_of_another_tenant_is_foreign(made: Made) -> None:
+    assert refusal(made.registry("other"), *made.records[4]) == "foreign"
+
+
+def test_a_manifest_signed_by_a_stranger_is_refused(made: Made) -> None:
+    reason = refusal(made.registry(), "adapters.manifests", made.manifests[0].key, OTHER.sign(made.manifests[0]))
+    assert reason == "unknown_key"
+
+
+def test_a_manifest_under_the_key_of_another_is_refused(made: Made) -> None:
+    assert (
+        refusal(made.registry(), "adapters.manifests", made.manifests[1].key, KEY.sign(made.manifests[0])) == "tampered"
+    )
+
+
+def test_an_old_pointer_after_a_newer_one_is_stale(made: Made) -> None:
+    registry = made.registry()
+    registry.take(*made.records[5])
+    assert refusal(registry, *made.records[4]) == "stale"
+    assert registry.pointer is not None and registry.pointer.epoch == 2
+
+
+def test_a_second_pointer_of_the_same_epoch_is_stale(made: Made) -> None:
+    registry = made.registry()
+    registry.take(*made.records[5])
+    pointer = pointer_to(made.manifests[0], 2)
+    assert refusal(registry, "adapters.pointers", pointer.key, KEY.sign(pointer)) == "stale"
+
+
+def test_reading_again_after_a_reconnect_counts_nothing(made: Made) -> None:
+    registry = made.registry()
+    for record in made.records + made.records:
+        registry.take(*record)
+
+
+def test_a_tombstone_forgets_a_version_but_never_a_pointer(made: Made) -> None:
+    registry = made.registry()
+    for record in made.records:
+        registry.take(*record)
+    registry.take("adapters.pointers", made.kind.name.encode() + b"/stable", None)
+    assert registry.complete() is not None
+    registry.take("adapters.weights", made.keys[0], None)
+    assert registry.complete() is None
+    registry.take("adapters.manifests", made.manifests[1].key, None)
+    assert registry.versions == {}
+
+
+def test_it_keeps_few_versions_and_always_the_one_that_runs(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_WEIGHTS", 2)
+    registry = made.registry()
+    for record in made.records:
+        registry.take(*record)
+    for seed in range(10, 15):
+        weights, manifest = version_of(made.kind, seed, "acme")
+        registry.take_weights(manifest.version.encode(), weights)
+    assert registry.complete() == (made.weights[0], made.manifests[0])
+
+
+def test_a_reference_completes_a_version_once_it_is_fetched(made: Made) -> None:
+    registry, reference = (
+        made.registry(),
+        WeightsReference("file:///x/y", made.manifests[0].version, len(made.weights[0])),
+    )
+    registry.take("adapters.weights", made.keys[0], reference.to_json())
+    assert registry.elsewhere() is None
+    for record in (made.records[2], made.records[4]):
+        registry.take(*record)
+    assert registry.complete() is None and registry.elsewhere() == reference
+    assert made.manifests[0].version in registry.versions
+    registry.fetched(reference, made.weights[0])
+    assert registry.complete() == (made.weights[0], made.manifests[0]) and registry.elsewhere() is None
+
+
+def test_a_reference_is_under_its_own_key_and_never_in_the_place_of_weights(made: Made) -> None:
+    registry, reference = (
+        made.registry(),
+        WeightsReference("file:///x/y", made.manifests[0].version, len(made.weights[0])),
+    )
+    assert refusal(registry, "adapters.weights", made.keys[1], reference.to_json()) == "tampered"
+    for weights in (reference.to_json(), made.weights[0], reference.to_json()):
+        registry.take("adapters.weights", made.keys[0], weights)
+    assert registry.weights(made.manifests[0].version) == made.weights[0]
+    assert registry.reference(made.manifests[0].version) is None
+
+
+def test_a_rejected_version_is_not_fetched(made: Made) -> None:
+    registry, reference = (
+        made.registry(),
+        WeightsReference("file:///x/y", made.manifests[0].version, len(made.weights[0])),
+    )
+    registry.take("adapters.weights", made.keys[0], reference.to_json())
+    for record in (made.records[2], made.records[4]):
+        registry.take(*record)
+    registry.reject(made.manifests[0].version)
+    assert registry.elsewhere() is None
