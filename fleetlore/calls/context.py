@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from fleetlore.fingerprint.fingerprint import pattern_id
+
 Ids = npt.NDArray[np.uint32]
 State = Literal["first", "after_success", "after_failure"]
 
@@ -151,6 +153,13 @@ class CallContext:
         if len(self.tried) > KEPT_CALLS:
             del self.tried[next(iter(self.tried))]
         self.calls += 1
+
+
+def warning_id(tool: str, state: State) -> str:
+    """Id of the warnings of a tool's calls in one state of a session: by it they are withheld, and what they are worth
+    is measured.
+    """
+    return pattern_id("warning", tool, state)
 
 
 def normal(tool: str, text: str) -> tuple[str, str]:

@@ -11,11 +11,11 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fleetlore.calls.context import CallContext
+from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.calls.places import PlaceNames
-from fleetlore.fingerprint.fingerprint import pattern_id, tool_id
+from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.hints import count, worth_showing
 from fleetlore.recall.index import LoreIndex
@@ -61,7 +61,7 @@ def by_model(
         return None
     known = model.places.get(place) if place is not None else None
     return CallWarning(
-        pattern_id("warning", call.tool, context.state),
+        warning_id(call.tool, context.state),
         _line(call.tool, expected, fails, known),
         expected.kind,
         expected.names,

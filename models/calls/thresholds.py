@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetlore.calls.context import State
 from fleetlore.calls.document import Threshold
-from fleetlore.stats.intervals import wilson
+from fleetlore.stats.intervals import newcombe, wilson
 
 # Of the calls of a tool in one state, at most.
 WARNED = 0.2
@@ -15,6 +16,9 @@ WARNED = 0.2
 LIFT = 0.2
 LIKELY = 0.5
 LEAST_CALLS = 20
+# Calls of each arm, before which warnings are not judged, and after which those without a sure effect end.
+LEAST_TRIALS = 20
+MANY_TRIALS = 200
 _SHARES = (WARNED, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 
 
@@ -35,9 +39,44 @@ class Foreseen(NamedTuple):
     failed: bool
 
 
-def thresholds(foreseen: Mapping[tuple[str, State], Iterable[Foreseen]]) -> tuple[Threshold, ...]:
-    """Of each tool and state with calls that are worth a warning. Elsewhere nothing is said."""
-    found = (_threshold(tool, state, list(calls)) for (tool, state), calls in sorted(foreseen.items()))
+@dataclass(slots=True)
+class Trial:
+    """Calls of a tool in one state before which a warning was given, and before which it was withheld at random."""
+
+    shown: int = 0
+    shown_failed: int = 0
+    withheld: int = 0
+    withheld_failed: int = 0
+
+    def add(self, *, shown: bool, failed: bool) -> None:
+        """Count a call."""
+        if shown:
+            self.shown += 1
+            self.shown_failed += failed
+        else:
+            self.withheld += 1
+            self.withheld_failed += failed
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether calls surely fail more often with the warning, or after many trials not surely less often."""
+        if min(self.shown, self.withheld) < LEAST_TRIALS:
+            return False
+        low, high = newcombe((self.withheld, self.withheld_failed), (self.shown, self.shown_failed))
+        return high < 0 or (low <= 0 and min(self.shown, self.withheld) >= MANY_TRIALS)
+
+
+def thresholds(
+    foreseen: Mapping[tuple[str, State], Iterable[Foreseen]], trials: Mapping[tuple[str, State], Trial]
+) -> tuple[Threshold, ...]:
+    """Of each tool and state with calls that are worth a warning, and whose warnings were not in vain. Elsewhere
+    nothing is said.
+    """
+    found = (
+        _threshold(*key, list(calls))
+        for key, calls in sorted(foreseen.items())
+        if key not in trials or not trials[key].is_in_vain
+    )
     return tuple(each for each in found if each is not None)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleetlore.calls.context import CallContext, State, text_of
+from fleetlore.calls.context import CallContext, State, text_of, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document, Kind, quantised
 from fleetlore.calls.features import Call, Features, features
 from fleetlore.fingerprint.fingerprint import failure_of
@@ -21,7 +21,7 @@ from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.records import Key, NamedFailures, PlaceRecords, shown_names
-from models.calls.thresholds import Foreseen, thresholds
+from models.calls.thresholds import Foreseen, Trial, thresholds
 
 # Calls that may be learned again beside a new one.
 REPLAYED = 10_000
@@ -84,6 +84,7 @@ class CallTraining:
         self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
         self._pairs: defaultdict[tuple[str, State, bool], deque[Features]] = defaultdict(lambda: deque(maxlen=_PAIRED))
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
+        self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
         self._random = random.Random(0)
         self._sessions = 0
         self._until = 0.0
@@ -106,6 +107,7 @@ class CallTraining:
                 found = features(call, context, known)
                 example = _Example(found, step.failed, step.tool, context.state)
                 self._foresee(example, session.id, position, len(examples))
+                self._try(step, context.state)
                 examples.append(example)
                 if kind is not None:
                     self._kinds.learn(found, kind[:2])
@@ -152,13 +154,18 @@ class CallTraining:
                 kind_counts=tuple(kinds.counts),
                 named=self._named.said(most // NAMES_A_FAILURE),
                 places=self._places.said(most),
-                thresholds=thresholds(self._foreseen),
+                thresholds=thresholds(self._foreseen, self._trials),
                 until=self._until,
             )
             encoded = document.to_bytes()
             if len(encoded) <= MAX_BYTES or not most:
                 return encoded
             most //= 2
+
+    def _try(self, step: Step, state: State) -> None:
+        warning = warning_id(step.tool, state)
+        if (warning in step.advice) != (warning in step.withheld):
+            self._trials[step.tool, state].add(shown=warning in step.advice, failed=step.failed)
 
     def _foresee(self, example: _Example, session: str, position: int, before: int) -> None:
         fails = self._weights.fails(example.found)

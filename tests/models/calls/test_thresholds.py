@@ -1,6 +1,8 @@
 from random import Random
 
-from models.calls.thresholds import Foreseen, thresholds
+import pytest
+
+from models.calls.thresholds import Foreseen, Trial, thresholds
 
 
 def foreseen(chances: list[float], seed: int = 0, true: bool = True) -> list[Foreseen]:
@@ -13,7 +15,7 @@ def foreseen(chances: list[float], seed: int = 0, true: bool = True) -> list[For
 
 def test_at_most_a_fifth_of_the_calls_is_warned_of() -> None:
     calls = foreseen([number / 1000 for number in range(1000)])
-    (found,) = thresholds({("sql", "first"): calls})
+    (found,) = thresholds({("sql", "first"): calls}, {})
     warned = [call for call in calls if call.fails >= found.least]
     assert len(warned) <= 200
     assert (found.calls, found.failed) == (len(warned), sum(call.failed for call in warned))
@@ -21,12 +23,34 @@ def test_at_most_a_fifth_of_the_calls_is_warned_of() -> None:
 
 
 def test_a_model_that_tells_nothing_warns_of_nothing() -> None:
-    assert thresholds({("sql", "first"): foreseen([n / 1000 for n in range(1000)], true=False)}) == ()
+    assert thresholds({("sql", "first"): foreseen([n / 1000 for n in range(1000)], true=False)}, {}) == ()
 
 
 def test_few_calls_prove_nothing() -> None:
-    assert thresholds({("sql", "first"): foreseen([1.0] * 10)}) == ()
+    assert thresholds({("sql", "first"): foreseen([1.0] * 10)}, {}) == ()
 
 
 def test_where_nearly_all_calls_fail_a_warning_says_nothing() -> None:
-    assert thresholds({("sql", "first"): foreseen([0.95] * 500)}) == ()
+    assert thresholds({("sql", "first"): foreseen([0.95] * 500)}, {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("trial", "in_vain"),
+    [
+        (Trial(400, 100, 19, 0), False),  # too few were withheld
+        (Trial(400, 380, 20, 2), True),  # it harms
+        (Trial(400, 100, 60, 40), False),  # it helps
+        (Trial(400, 200, 60, 30), False),  # not known yet
+        (Trial(4000, 2000, 200, 100), True),  # many trials and no effect
+    ],
+)
+def test_warnings_that_do_not_lift_are_not_said_again(trial: Trial, in_vain: bool) -> None:
+    calls = {("sql", "first"): foreseen([number / 1000 for number in range(1000)])}
+    assert (thresholds(calls, {("sql", "first"): trial}) == ()) == in_vain
+
+
+def test_a_trial_counts_calls_by_arm() -> None:
+    trial = Trial()
+    for shown, failed in ((True, True), (True, False), (False, True)):
+        trial.add(shown=shown, failed=failed)
+    assert trial == Trial(2, 1, 1, 1)

@@ -3,8 +3,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from fleetlore.calls.context import CallContext
+from fleetlore.calls.context import CallContext, State, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
@@ -153,3 +154,30 @@ def test_the_gate_compares_with_the_published_version_on_sessions_that_neither_h
     ]
     poisoned = train([*turned, *known[150:]])
     assert judge_candidate(poisoned, published.weights, known[150:]).reason == "worse_than_published"
+
+
+def test_warnings_that_others_heard_in_vain_are_not_given() -> None:
+    heard = [
+        replace(
+            each,
+            steps=tuple(
+                replace(
+                    step,
+                    **{"withheld" if number % 2 else "advice": (warning_id("sql", state),)},  # type: ignore[arg-type]
+                )
+                for step, state in zip(each.steps, states(each), strict=True)
+            ),
+        )
+        for number, each in enumerate(sessions(400))
+    ]
+    said = Document.from_bytes(train(sessions(400)).weights).thresholds
+    assert {each.state for each in said} >= {"first"}
+    assert Document.from_bytes(train(heard).weights).thresholds == ()
+
+
+def states(session: Trajectory) -> list[State]:
+    context, found = CallContext(session.goal), list[State]()
+    for step in session.steps:
+        found.append(context.state)
+        context.record(step.tool, step.arguments, step.result, step.family)
+    return found
