@@ -29,6 +29,7 @@ from benchmarks.traffic import TENANT, TOPIC, traffic
 from fleetlore.clock import SystemClock
 from fleetlore.errors import StackError
 from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR
 from fleetlore.wire.records import BATCH_HEADERS
 from sinks.collections import COLLECTIONS, PLACEHOLDER, versioned_name
 from sinks.metrics import Metrics
@@ -161,20 +162,18 @@ def _ready(rows: Rows) -> Rows:
     ready: Rows = {}
     for collection in COLLECTIONS:
         mine = rows[collection.name]
-        vectors = (
-            encoder.encode([row["text"] for row in mine])[:, : collection.dimensions].tolist()
-            if collection.dimensions
-            else [PLACEHOLDER] * len(mine)
-        )
+        texts = [row.get("text", "") for row in mine]
+        vectors = encoder.encode(texts)[:, :DIMENSIONS].tolist() if collection.by_meaning else [PLACEHOLDER] * len(mine)
         ready[collection.name] = [
             {
                 **{name: row[name] for name in ("id", "body", "state")},
                 "tenant": TENANT,
                 # Nothing in them is longer than its column.
                 **{name: row.get(name) or "" for name, _ in collection.columns},
-                "vector": vector,
+                **({TEXT: text} if collection.by_words else {}),
+                **({VECTOR: vector} if collection.by_meaning or not collection.by_words else {}),
             }
-            for row, vector in zip(mine, vectors, strict=True)
+            for row, text, vector in zip(mine, texts, vectors, strict=True)
         ]
     return ready
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from pymilvus import DataType, MilvusClient, MilvusException
+from pymilvus import DataType, Function, FunctionType, MilvusClient, MilvusException
 
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import Encoder
+from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR, WORDS
 
 FIRST_VERSION = "main"
 # What the rows of a collection mean: raised when columns or texts change.
-SCHEMA = 2
+SCHEMA = 3
 MADE_BY = "fleetlore.made_by"
+TEXT_BYTES = 8_192
 # Partitions of a collection: tenants are spread over them by hash.
 PARTITIONS = 16
 
@@ -29,18 +31,20 @@ class Collection:
 
     Attributes:
         columns: columns to filter by, each with its largest length in bytes.
-        dimensions: length of the vectors of its texts; 0 where nobody searches them, so nothing is embedded.
+        by_words: its texts are searched by words (BM25, which Milvus computes).
+        by_meaning: they are embedded, too.
     """
 
     name: str
     columns: tuple[tuple[str, int], ...]
-    dimensions: int = 0
+    by_words: bool = False
+    by_meaning: bool = False
 
 
 COLLECTIONS = (
-    Collection("patterns", (("level", 16), ("tool", 256), ("error_class", 256))),
+    Collection("patterns", (("level", 16), ("tool", 256), ("error_class", 256)), by_words=True),
     Collection("judgments", (("task", 1024), ("agent", 1024), ("label", 16), ("source", 32))),
-    Collection("items", (("kind", 16), ("tool", 256), ("pattern", 64), ("task", 1024)), 256),
+    Collection("items", (("kind", 16), ("tool", 256), ("pattern", 64), ("task", 1024)), by_words=True, by_meaning=True),
 )
 
 # Milvus creates no collection without a vector field (milvus-io/milvus#33853, #52065), takes a null in it from 2.6.17
@@ -84,7 +88,7 @@ def create_collections(client: MilvusClient, encoder: Encoder, version: str | No
 
 def _made_by(collection: Collection, encoder: Encoder) -> str:
     schema = f"schema {SCHEMA}"
-    return f"{schema}, encoder {encoder.name} {encoder.sha256}" if collection.dimensions else schema
+    return f"{schema}, encoder {encoder.name} {encoder.sha256}" if collection.by_meaning else schema
 
 
 def list_versions(client: MilvusClient) -> dict[str, bool]:
@@ -165,9 +169,15 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
         schema.add_field(column, DataType.VARCHAR, max_length=length)
     schema.add_field("body", DataType.VARCHAR, max_length=65_535)
     schema.add_field("state", DataType.VARCHAR, max_length=65_535)
-    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=collection.dimensions or len(PLACEHOLDER))
     index = client.prepare_index_params()
-    index.add_index("vector", index_type="AUTOINDEX", metric_type="COSINE")
+    if collection.by_words:
+        schema.add_field(TEXT, DataType.VARCHAR, max_length=TEXT_BYTES, enable_analyzer=True)
+        schema.add_field(WORDS, DataType.SPARSE_FLOAT_VECTOR)
+        schema.add_function(Function("bm25", FunctionType.BM25, [TEXT], [WORDS]))
+        index.add_index(WORDS, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
+    if collection.by_meaning or not collection.by_words:
+        schema.add_field(VECTOR, DataType.FLOAT_VECTOR, dim=DIMENSIONS if collection.by_meaning else len(PLACEHOLDER))
+        index.add_index(VECTOR, index_type="AUTOINDEX", metric_type="COSINE")
     client.create_collection(
         name,
         schema=schema,

@@ -10,7 +10,6 @@ Each name is an alias, so that a backfill can fill collections of its own and ta
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from math import inf
@@ -18,14 +17,15 @@ from typing import Any, TypeVar
 
 from grpc import RpcError, StatusCode
 from pymilvus import DataType, MilvusClient, MilvusException
-from pymilvus.client.utils import SciPyHelper
 from pymilvus.exceptions import DataNotMatchException, ParamError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.risk.encoder import Encoder, shared_encoder
-from sinks.collections import COLLECTIONS, PLACEHOLDER, create_collections, versioned_name
+from fleetlore.store.connection import connect, message_of
+from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR
+from sinks.collections import COLLECTIONS, PLACEHOLDER, TEXT_BYTES, Collection, create_collections, versioned_name
 from sinks.metrics import Metrics
 
 T = TypeVar("T")
@@ -41,20 +41,12 @@ RESOLVE_SECONDS = 2.0
 REFRESH_SECONDS = 1.0
 DETAIL_CHARACTERS = 500
 
-# pymilvus pings every 10 s; a gRPC server allows one ping in 5 minutes on an idle connection and then closes it.
-GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_without_calls": 0}
-
 # Error codes of a row that Milvus will never take: invalid, missing or too large parameter, no such field, invalid
 # field name, invalid data; 6 is Milvus Lite's code for all of them. Every other code may pass: no collection, no quota,
 # no leader.
 REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
 
-# pymilvus logs every failed call with its trace; the caller of this module gets the error and logs it once.
-logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
-
-
-_DIMENSIONS = {each.name: each.dimensions for each in COLLECTIONS}
-_COLUMNS = {collection.name: collection.columns for collection in COLLECTIONS}
+_COLLECTIONS = {each.name: each for each in COLLECTIONS}
 
 
 def row_id(tenant: str, id: str) -> str:
@@ -148,7 +140,7 @@ class MilvusStore:
         return now, described["collection_name"]
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Write rows; where texts are searched, `text` of each is embedded. The last of several rows of one id wins.
+        """Write rows; `text` of each is what it is found by, where it is. The last of several rows of one id wins.
 
         Raises:
             RowRefused: Milvus will never take some of the rows; all others are written.
@@ -191,46 +183,34 @@ class MilvusStore:
         finally:
             await self._call(iterator.close)
 
-    async def search(
-        self, collection: str, tenant: str, text: str, limit: int, condition: str = ""
-    ) -> list[tuple[float, bytes]]:
-        """Return the `limit` rows nearest to a text: (cosine similarity, body), best first.
-
-        Not called by the product yet.
-        """
-        [vector] = self._vectors(collection, [{"text": text}])
-        clause = f'tenant == "{tenant}"' + (f" and ({condition})" if condition else "")
-        hits = await self._call(
-            lambda: self._open_client().search(
-                self._target(collection), [vector], limit=limit, filter=clause, output_fields=["body"]
-            )
-        )
-        return [(hit["distance"], hit["entity"]["body"].encode()) for hit in hits[0]]
-
     def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
         """Write rows; return (id, reason) of the refused ones.
 
         `state` is not compressed: zlib would cost the client more than the larger row costs client and server.
         """
-        vectors = self._vectors(collection, rows)
+        shape = _COLLECTIONS[collection]
         ready = [
             {
                 "id": row["id"],
                 "tenant": row["tenant"],
                 "body": row["body"],
                 "state": row.get("state", ""),
-                **{name: _clip(row.get(name) or "", length) for name, length in _COLUMNS[collection]},
-                "vector": vector,
+                **{name: _clip(row.get(name) or "", length) for name, length in shape.columns},
+                **found_by,
             }
-            for row, vector in zip(rows, vectors, strict=True)
+            for row, found_by in zip(rows, self._found_by(shape, rows), strict=True)
         ]
         return self._write(self._target(collection), ready)
 
-    def _vectors(self, collection: str, rows: list[dict[str, Any]]) -> Sequence[Sequence[float]]:
-        if not (dimensions := _DIMENSIONS[collection]):
-            return [PLACEHOLDER] * len(rows)
-        vectors: list[list[float]] = self._encoder.encode([row["text"] for row in rows])[:, :dimensions].tolist()
-        return vectors
+    def _found_by(self, shape: Collection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The columns that a search reads."""
+        if not shape.by_words:
+            return [{VECTOR: PLACEHOLDER}] * len(rows)
+        texts = [_clip(row["text"], TEXT_BYTES) for row in rows]
+        if not shape.by_meaning:
+            return [{TEXT: text} for text in texts]
+        vectors = self._encoder.encode(texts)[:, :DIMENSIONS].tolist()
+        return [{TEXT: text, VECTOR: vector} for text, vector in zip(texts, vectors, strict=True)]
 
     def _write(self, target: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
         """Write rows. If Milvus refuses, halve them until the refused ones are known: one must not stop the others."""
@@ -241,7 +221,7 @@ class MilvusStore:
             if not _is_refusal(error):
                 raise
             if len(rows) == 1:
-                return [(rows[0]["id"], _message(error)[:DETAIL_CHARACTERS])]
+                return [(rows[0]["id"], message_of(error)[:DETAIL_CHARACTERS])]
         middle = len(rows) // 2
         return self._write(target, rows[:middle]) + self._write(target, rows[middle:])
 
@@ -257,7 +237,7 @@ class MilvusStore:
         columns = [
             {
                 "name": name,
-                "type": DataType.FLOAT_VECTOR if name == "vector" else DataType.VARCHAR,
+                "type": DataType.FLOAT_VECTOR if name == VECTOR else DataType.VARCHAR,
                 "values": [row[name] for row in rows],
             }
             for name in rows[0]
@@ -284,18 +264,14 @@ class MilvusStore:
 
     def _open_client(self) -> MilvusClient:
         if self._client is None:
-            # pymilvus looks for scipy at the first row that it packs, which fails where two threads do so at once.
-            SciPyHelper.is_scipy_sparse(None)
-            self._client = MilvusClient(
-                uri=self._uri, token=self._token, timeout=self._timeout_seconds, grpc_options=GRPC_OPTIONS
-            )
+            self._client = connect(self._uri, self._token, self._timeout_seconds)
         return self._client
 
     async def _call(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.to_thread(work)
         except (MilvusException, RpcError) as error:
-            raise StoreUnavailable(f"Milvus at {self._uri}: {_message(error)}") from error
+            raise StoreUnavailable(f"Milvus at {self._uri}: {message_of(error)}") from error
 
 
 def _is_refusal(error: MilvusException | RpcError) -> bool:
@@ -306,10 +282,6 @@ def _is_refusal(error: MilvusException | RpcError) -> bool:
         return error.code in REFUSALS
     # A message may be too large for the server; half of it may not be.
     return error.code() is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or "")
-
-
-def _message(error: Exception) -> str:
-    return str(getattr(error, "message", error))
 
 
 def _clip(text: str, limit: int) -> str:

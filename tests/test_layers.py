@@ -22,7 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.adapters",
         "fleetlore.emit fleetlore.calls",
         "fleetlore.recall fleetlore.risk",
-        "fleetlore.watch",
+        "fleetlore.store fleetlore.watch",
         "fleetlore.agent",
         "fleetlore fleetlore.cli fleetlore.testing",
         "models.data models.memory models.calls sinks",

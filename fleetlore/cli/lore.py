@@ -1,10 +1,11 @@
-"""Commands that read the lore: `health`, `patterns`, `items`. They need a broker and nothing else of the pipeline."""
+"""Commands that read the lore: `health`, `patterns`, `items`. They need a broker, and to search Milvus instead."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -12,9 +13,9 @@ from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connectio
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
 from fleetlore.recall.hints import worth_showing
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.recall.text_index import TextIndex, words
 from fleetlore.stats.health import DEGRADED_RULE, Window
 from fleetlore.stats.health import health as health_of
+from fleetlore.store.search import LoreSearch
 from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
 
 
@@ -46,9 +47,24 @@ class KindName(StrEnum):
     strategy = "strategy"
 
 
-# Any shared word counts.
-ANY_LIKENESS = 1e-6
+T = TypeVar("T", MemoryItem, Pattern)
 
+
+def _with_words(text: str | None) -> str | None:
+    if text is not None and not any(each.isalnum() for each in text):
+        raise typer.BadParameter(f"{text!r} has no word to search for")
+    return text
+
+
+Searched = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        metavar="TEXT",
+        help="Search the store (FLEETLORE_MILVUS) for this text, best match first. Needs the extra [recall].",
+        callback=_with_words,
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rows to show.")]
 
 
@@ -136,7 +152,10 @@ def patterns(
     text: Annotated[
         str | None, typer.Option("--text", help="Show only patterns whose error, class or hint contains this text.")
     ] = None,
-    sort: Annotated[PatternOrder, typer.Option("--sort", help="Sort by this, largest first.")] = PatternOrder.failures,
+    search: Searched = None,
+    sort: Annotated[
+        PatternOrder | None, typer.Option("--sort", help="Sort by this, largest first. Default: failures.")
+    ] = None,
     limit: Limit = 20,
     broker: Broker = None,
     data: Data = None,
@@ -145,7 +164,20 @@ def patterns(
     json: Json = False,
 ) -> None:
     """List failure patterns with their numbers of failures, sessions and agents."""
-    lore_patterns, _ = _read(broker, data, tenant, timeout)
+    scores: dict[str, float] = {}
+    if search is not None:
+        if level.value not in PATTERN_LEVELS:
+            raise typer.BadParameter(f"{level.value} rows are counts and have no text", param_hint="--level")
+        if sort is not None:
+            raise typer.BadParameter("what is searched is sorted by how well it matches", param_hint="--sort")
+        lore_patterns, scores = _found(
+            broker,
+            data,
+            tenant,
+            lambda store: store.patterns(search, level=level.value, tool=tool, least=limit, timeout_seconds=timeout),
+        )
+    else:
+        lore_patterns, _ = _read(broker, data, tenant, timeout)
     chosen = [
         each
         for each in lore_patterns
@@ -156,11 +188,12 @@ def patterns(
             or text.casefold() in f"{each.error_class}\n{each.template}\n{each.shape}\n{each.hint}".casefold()
         )
     ]
-    field = "last_seen" if sort is PatternOrder.last else sort.value
-    chosen.sort(key=lambda each: (-getattr(each, field), each.id))
+    if search is None:
+        field = "last_seen" if sort is PatternOrder.last else (sort or PatternOrder.failures).value
+        chosen.sort(key=lambda each: (-getattr(each, field), each.id))
     shown = chosen[:limit]
     if json:
-        print_json({"tenant": tenant, "total": len(chosen), "patterns": [asdict(each) for each in shown]})
+        print_json({"tenant": tenant, "total": len(chosen), "patterns": _rows(shown, scores)})
         return
     if not shown:
         typer.echo(f"No {level.value} pattern of tenant {tenant} matches.")
@@ -208,9 +241,7 @@ def items(
     item_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Show this item in full; its first characters are enough.")
     ] = None,
-    search: Annotated[
-        str | None, typer.Option("--search", help="Rank by shared words (TF-IDF), best match first.")
-    ] = None,
+    search: Searched = None,
     kind: Annotated[KindName | None, typer.Option("--kind", help="Show only this kind.")] = None,
     limit: Limit = 20,
     broker: Broker = None,
@@ -220,25 +251,28 @@ def items(
     json: Json = False,
 ) -> None:
     """List what the fleet has learned: recoveries, lessons and strategies, best supported first."""
-    if search is not None and not words(search):
-        raise typer.BadParameter(f"{search!r} has no word to search for", param_hint="--search")
-    _, lore_items = _read(broker, data, tenant, timeout)
-    chosen = [each for each in lore_items if kind is None or each.kind == kind.value]
+    if item_id is not None and search is not None:
+        raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
+    scores: dict[str, float] = {}
+    if search is not None:
+        chosen, scores = _found(
+            broker,
+            data,
+            tenant,
+            lambda store: store.items(
+                search, kind=None if kind is None else kind.value, least=limit, timeout_seconds=timeout
+            ),
+        )
+    else:
+        _, lore_items = _read(broker, data, tenant, timeout)
+        chosen = [each for each in lore_items if kind is None or each.kind == kind.value]
+        chosen.sort(key=lambda each: (-each.support, -each.last_seen, each.id))
     if item_id is not None:
         _show_item([each for each in chosen if each.id.startswith(item_id)], item_id, json)
         return
-    chosen.sort(key=lambda each: (-each.support, -each.last_seen, each.id))
-    scores: dict[str, float] = {}
-    if search is not None:
-        texts, by_id = TextIndex(), {each.id: each for each in chosen}
-        for each in chosen:
-            texts.put(each.id, "\n".join((each.title, each.description, each.content, each.when)))
-        scores = {id: round(score, 4) for id, score in texts.like(search, ANY_LIKENESS, len(chosen))}
-        chosen = [by_id[id] for id in scores]
     shown = chosen[:limit]
     if json:
-        rows = [asdict(each) | ({"score": scores[each.id]} if scores else {}) for each in shown]
-        print_json({"tenant": tenant, "total": len(chosen), "items": rows})
+        print_json({"tenant": tenant, "total": len(chosen), "items": _rows(shown, scores)})
         return
     if not shown:
         typer.echo(f"No item of tenant {tenant} matches.")
@@ -296,3 +330,19 @@ def _read(broker: Broker, data: Data, tenant: str, timeout: float) -> tuple[list
     bootstrap = connection(broker, data).broker
     index = ask(LoreReplica.snapshot(bootstrap, tenant, timeout_seconds=timeout))
     return list(index.patterns.values()), list(index.items.values())
+
+
+def _found(
+    broker: Broker, data: Data, tenant: str, search: Callable[[LoreSearch], Coroutine[Any, Any, list[tuple[float, T]]]]
+) -> tuple[list[T], dict[str, float]]:
+    """What a search of the store finds, and its scores by id."""
+    store = LoreSearch(connection(broker, data), tenant)
+    try:
+        matches = ask(search(store))
+    finally:
+        store.close()
+    return [found for _, found in matches], {found.id: round(score, 4) for score, found in matches}
+
+
+def _rows(shown: Sequence[MemoryItem] | Sequence[Pattern], scores: dict[str, float]) -> list[dict[str, Any]]:
+    return [asdict(each) | ({"score": scores[each.id]} if scores else {}) for each in shown]

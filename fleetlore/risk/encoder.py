@@ -69,7 +69,9 @@ class StaticEncoder:
             from safetensors.numpy import load_file
             from tokenizers import Tokenizer
         except ImportError as error:
-            raise ModelUnavailable("the encoder needs: pip install 'fleetlore[adapters]'") from error
+            raise ModelUnavailable(
+                "the encoder needs: pip install 'fleetlore[adapters]' or 'fleetlore[recall]'"
+            ) from error
         self._files = _model_files()
         weights, tokens = self._files
         # 33 MB instead of the file's 16: a text's rows take longer to widen than to add.
@@ -181,5 +183,7 @@ def _model_files() -> tuple[Path, Path]:
     weights = folder / "weights" / "l2_supercat_256.safetensors"
     tokenizer = folder / "tokenizers" / "l2_supercat_tokenizer_config.json"
     if not (spec and weights.is_file() and tokenizer.is_file()):
-        raise ModelUnavailable("the encoder's weights are missing: pip install 'fleetlore[adapters]'")
+        raise ModelUnavailable(
+            "the encoder's weights are missing: pip install 'fleetlore[adapters]' or 'fleetlore[recall]'"
+        )
     return weights, tokenizer

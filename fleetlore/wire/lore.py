@@ -142,6 +142,11 @@ class MemoryItem:
     uplift_high: float | None = None
     source: str = ""
 
+    @property
+    def text(self) -> str:
+        """What it says, as one text: a search finds it by this."""
+        return "\n".join((self.title, self.description, self.when, self.content))
+
     def standing(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> float:
         """What the item is backed by, halved for each half-life since it was last seen, as a logarithm to base 2.
 

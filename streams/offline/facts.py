@@ -72,7 +72,8 @@ async def write_facts(
     """Write some facts and delete others, in the store and then on the topic."""
     facts, gone = list(facts), list(gone)
     await store.resolve(COLLECTION)
-    await store.upsert(COLLECTION, [*map(_row, facts), *({**_row(fact), "body": "", "text": ""} for fact in gone)])
+    emptied = [{**_row(fact), "kind": "", "body": "", "text": ""} for fact in gone]
+    await store.upsert(COLLECTION, [*map(_row, facts), *emptied])
     producer = BatchProducer(settings.broker)
     await producer.start()
     try:
@@ -104,5 +105,5 @@ def _row(fact: MemoryItem) -> dict[str, Any]:
         "kind": fact.kind,
         "tool": fact.tool,
         "body": fact.to_json().decode(),
-        "text": f"{fact.title}\n{fact.content}\n{fact.when}",
+        "text": fact.text,
     }

@@ -15,6 +15,7 @@ from fleetlore.clock import Clock
 from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.health import degraded
 from fleetlore.stats.timeline import Period
+from fleetlore.wire.lore import PATTERN_LEVELS
 from models.memory.pattern_state import PatternState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
@@ -61,7 +62,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return pattern
 
     def row(self, key: Key, state: PatternState, effects: Effects) -> dict[str, Any]:
-        tenant = key[0]
+        tenant, is_failure = key[0], state.level in PATTERN_LEVELS
         if state.level == "tool" and state.hours is not None:
             self._newest_hours[tenant][state.id] = state.hours.periods[0]
             self._changed_tenants.add(tenant)
@@ -73,6 +74,8 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             "error_class": state.error_class,
             "body": self.publish(key, state, effects).decode(),
             "state": state.state_json(),
+            # What is counted of whole tools and calls is listed and never searched.
+            "text": f"{state.tool} {state.error_class} {state.template or state.shape}" if is_failure else "",
         }
 
     async def process(self, batch: Sequence[Record]) -> Effects:

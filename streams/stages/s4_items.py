@@ -102,7 +102,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
                 "tool": item.tool,
                 "pattern": item.pattern,
                 "task": item.task,
-                "text": f"{item.title}\n{item.description}\n{item.when}",
+                "text": item.text,
             }
         return row
 

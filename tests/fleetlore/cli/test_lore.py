@@ -11,10 +11,13 @@ from typer.testing import CliRunner, Result
 
 from fleetlore.cli import app as cli_app
 from fleetlore.cli import lore as cli_lore
+from fleetlore.risk.encoder import shared_encoder
 from fleetlore.stats.health import health
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore, row_id
 from streams.embedded.broker import EmbeddedBroker, free_port
 
 RUNNER = CliRunner()
@@ -151,11 +154,9 @@ def test_patterns_are_filtered_and_sorted(run: Any) -> None:
     assert run("patterns", "--tool", "none").stdout == "No class pattern of tenant default matches.\n"
 
 
-def test_items_are_listed_searched_and_shown(run: Any) -> None:
+def test_items_are_listed_and_shown(run: Any) -> None:
     assert ids(run("items", "--json")) == ["aa1", "bb3", "aa2"]
     assert ids(run("items", "--json", "--kind", "lesson")) == ["bb3"]
-    assert ids(run("items", "--json", "--search", "table dogs")) == ["bb3", "aa1"]
-    assert ids(run("items", "--json", "--search", "elephants")) == []
     whole = run("items", "aa1").stdout
     assert "Failed: x\nWorked: y\\u001b[2J\n" in whole and "pattern    c1" in whole
     assert json.loads(run("items", "aa2", "--json").stdout)["sessions"] == ["s1", "s2"]
@@ -171,6 +172,9 @@ def test_items_are_listed_searched_and_shown(run: Any) -> None:
         (["items", "zz"], "no item begins with 'zz'"),
         (["items", "aa"], "2 items begin with 'aa'"),
         (["items", "--search", "!?"], "no word to search for"),
+        (["items", "aa1", "--search", "table"], "an ID or --search"),
+        (["patterns", "--search", "table", "--level", "tool"], "have no text"),
+        (["patterns", "--search", "table", "--sort", "last"], "how well it matches"),
         (["items", "--kind", "joke"], "joke"),
         (["patterns", "--level", "galaxy"], "galaxy"),
         (["patterns", "--limit", "0"], "--limit"),
@@ -208,6 +212,47 @@ def test_an_unreachable_broker_and_a_missing_stack_are_explained(real: Any, comm
     result = real(*command, "--data", str(tmp_path))
     assert result.exit_code == 1
     assert "stack.json is missing; start one with `fleetlore up" in result.stderr
+
+
+def test_the_store_is_searched(milvus: str, tenant: str, real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fill() -> None:
+        store = MilvusStore(milvus, "", shared_encoder(), Metrics("test"))
+        await store.open()
+        rows: dict[str, list[Any]] = {"items": ITEMS, "patterns": [each for each in PATTERNS if each.level == "class"]}
+        for collection, lore in rows.items():
+            await store.upsert(
+                collection,
+                [
+                    {
+                        "id": row_id(tenant, each.id),
+                        "tenant": tenant,
+                        "body": each.to_json().decode(),
+                        "text": each.text if isinstance(each, MemoryItem) else f"{each.tool} {each.template}",
+                        "kind": getattr(each, "kind", ""),
+                        "level": getattr(each, "level", ""),
+                        "tool": each.tool,
+                    }
+                    for each in lore
+                ],
+            )
+        await store.close()
+
+    asyncio.run(fill())
+    monkeypatch.setenv("FLEETLORE_MILVUS", milvus)
+    where = ("--tenant", tenant)
+    found = real("items", "--json", "--search", "table dogs", *where)
+    assert ids(found)[0] == "bb3" and json.loads(found.stdout)["items"][0]["score"] > 0.5
+    assert ids(real("items", "--json", "--search", "table", "--kind", "lesson", *where)) == ["bb3"]
+    assert "How to: count" in real("items", "--search", "count orchestras", *where).stdout.splitlines()[1]
+    found = real("patterns", "--json", "--search", "table 'dogs' doesn't exist", *where)
+    assert ids(found) == ["c2", "c1"] and json.loads(found.stdout)["total"] == 2
+    assert ids(real("patterns", "--json", "--search", "unavailable table", "--tool", "read", *where)) == ["c3"]
+    assert "No class pattern" in real("patterns", "--search", "elephants", *where).stdout
+    assert "No item" in real("items", "--search", "table dogs", "--tenant", f"{tenant}x").stdout
+
+    monkeypatch.setenv("FLEETLORE_MILVUS", f"http://127.0.0.1:{free_port()}")
+    away = real("items", "--search", "table", "--timeout", "2", *where)
+    assert (away.exit_code, away.stdout) == (1, "") and away.stderr.count("\n") == 1 and "Milvus at" in away.stderr
 
 
 def test_lore_is_read_from_a_real_broker(

@@ -13,6 +13,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.risk.encoder import shared_encoder
+from fleetlore.store.search import LoreSearch
 from models.memory.facts import read_facts
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -52,13 +53,16 @@ async def test_loading_a_document_again_replaces_what_it_said(
     await other.open()
     await carry_over(live, other, [tenant])
     assert await known_facts(other, tenant) == await known_facts(live, tenant)
-    [(score, found)] = await live.search("items", tenant, "which ports need root", 1, 'kind == "fact"')
-    assert score > 0.3 and b"1024" in found
+    search = LoreSearch(settings, tenant)
+    (score, found), *_ = await search.items("which ports need root", kind="fact")
+    assert score > 0.3 and "1024" in found.content
     for store in (live, other):
         await store.close()
 
     gone = await forget_facts(settings, tenant, {first[0].id})
     assert [fact.id for fact in gone] == [first[0].id]
+    assert first[0].id not in {fact.id for _, fact in await search.items("which ports need root")}
+    search.close()
     assert await told(address, tenant) == {"Port 8080 is open."}
     assert len(await forget_facts(settings, tenant, (), source="ports.md")) == 1
     assert await told(address, tenant) == set()

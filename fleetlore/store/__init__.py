@@ -1,0 +1,1 @@
+"""Read the lore from Milvus."""

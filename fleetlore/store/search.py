@@ -1,0 +1,209 @@
+"""Search a tenant's lore in Milvus: items by words and meaning, failure patterns by words.
+
+An agent's replica holds the newest lore, the store all of it. Words are weighed by BM25, which Milvus computes of the
+column `text`. Meaning is the cosine of static vectors, for a text that says the same in other words. The two are
+added up here: Milvus fuses by rank or by scores that Milvus Lite and a cluster scale differently, and a rank forgets
+how much better the best match is (`python -m benchmarks recall` has the figures). Among matches that are about as good,
+what more agents have met stands first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.store.connection import connect, message_of, milvus_errors
+from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
+
+if TYPE_CHECKING:
+    from pymilvus import MilvusClient
+
+Result = TypeVar("Result")
+
+# Columns of a collection that is searched: the text, its words as Milvus weighs them, and its vector.
+TEXT, WORDS, VECTOR = "text", "words", "vector"
+# The encoder is trained so that the first dimensions of a vector are a vector of the same text (Matryoshka: Kusupati et
+# al. 2022). Milvus Lite checks each float in Python, and all 256 find no more.
+DIMENSIONS = 64
+
+SEARCH_SECONDS = 5.0
+# Matches by words, and as many by meaning, that are ranked.
+CANDIDATES = 50
+MAX_QUERY = 2_000
+# Of meaning, where the best match by words counts 1.
+MEANING_WEIGHT = 0.5
+# Matches whose scores differ by less are as good as each other.
+ALIKE = 0.03
+
+
+class Match(NamedTuple):
+    """A row found, and how well it matches, 0..1: relative to the best match by words."""
+
+    score: float
+    body: bytes
+
+
+class LoreSearch:
+    """Searches of one tenant. It connects at the first one.
+
+    Each search raises:
+        ModelUnavailable: the extra `[recall]` is not installed.
+        ConfigError: no worker has written to the store yet, or one of an earlier version.
+        StoreUnavailable: Milvus does not answer within the time.
+    """
+
+    def __init__(self, settings: Settings, tenant: str) -> None:
+        self._uri, self._token = settings.milvus, settings.milvus_token
+        self._tenant = tenant
+        # A thread of its own: pymilvus blocks, and a store that hangs must not take the threads of others.
+        self._thread = ThreadPoolExecutor(1, "fleetlore-search")
+        self._client: MilvusClient | None = None
+        self._checked: set[str] = set()
+
+    async def items(
+        self, text: str, *, kind: ItemKind | None = None, least: int = 0, timeout_seconds: float = SEARCH_SECONDS
+    ) -> list[tuple[float, MemoryItem]]:
+        """Items that a text matches, with their scores, the best first; without those that were superseded.
+
+        Args:
+            least: matches to rank at the least, where there are so many.
+        """
+        # A row without a kind holds the state of what is no item yet, or no more.
+        condition = 'kind != ""' if kind is None else f"kind == {_quoted(kind)}"
+        matches = await self._within(
+            timeout_seconds,
+            lambda: self._matches("items", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=True),
+        )
+        found = [(match.score, MemoryItem.from_json(match.body)) for match in matches]
+        found = [(score, item) for score, item in found if item.superseded_by is None]
+        return sorted(found, key=lambda each: (_grade(each[0]), *_item_evidence(each[1]), -each[0], each[1].id))
+
+    async def patterns(
+        self,
+        text: str,
+        *,
+        level: Level,
+        tool: str | None = None,
+        least: int = 0,
+        timeout_seconds: float = SEARCH_SECONDS,
+    ) -> list[tuple[float, Pattern]]:
+        """Failure patterns of a level that share words with a text, with their scores, the best first.
+
+        Args:
+            level: one of `PATTERN_LEVELS`; what is counted of whole tools has no text.
+            least: as of `items`.
+        """
+        condition = f"level == {_quoted(level)}" + ("" if tool is None else f" and tool == {_quoted(tool)}")
+        matches = await self._within(
+            timeout_seconds,
+            lambda: self._matches("patterns", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=False),
+        )
+        found = [(match.score, Pattern.from_json(match.body)) for match in matches]
+        return sorted(
+            found, key=lambda each: (_grade(each[0]), -each[1].agents, -each[1].sessions, -each[0], each[1].id)
+        )
+
+    def close(self) -> None:
+        """Disconnect; does not wait for a search under way."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    async def _within(self, seconds: float, work: Callable[[], Result]) -> Result:
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except TimeoutError:
+            raise StoreUnavailable(f"Milvus at {self._uri} did not answer within {seconds:g} s") from None
+
+    def _matches(
+        self, collection: str, text: str, condition: str, most: int, timeout_seconds: float, *, meaning: bool
+    ) -> list[Match]:
+        asked = text[:MAX_QUERY].encode("utf-8", "replace").decode()
+        clause = f"tenant == {_quoted(self._tenant)} and {condition}"
+        try:
+            client = self._client_for(collection, timeout_seconds)
+            bodies: dict[str, str] = {}
+
+            def search(field: str, query: Any) -> dict[str, float]:
+                hits = client.search(
+                    collection,
+                    [query],
+                    anns_field=field,
+                    limit=most,
+                    filter=clause,
+                    output_fields=["body"],
+                    timeout=timeout_seconds,
+                    # What was written a moment ago may be missing; to wait for it takes a cluster longer than a search.
+                    consistency_level="Bounded",
+                )[0]
+                bodies.update((hit["id"], hit["entity"]["body"]) for hit in hits)
+                # Milvus Lite gives a score by words with its sign turned round.
+                return {hit["id"]: abs(hit["distance"]) if field == WORDS else hit["distance"] for hit in hits}
+
+            by_words = search(WORDS, asked) if asked.strip() else {}
+            by_meaning = search(VECTOR, vector) if meaning and any(vector := _vector(asked)) else {}
+        except (ConfigError, ModelUnavailable):
+            raise
+        except milvus_errors() as error:
+            raise StoreUnavailable(f"Milvus at {self._uri}: {message_of(error)}") from error
+        scores = fused(by_words, by_meaning) if meaning else fused(by_words)
+        return [Match(score, bodies[id].encode()) for id, score in scores.items()]
+
+    def _client_for(self, collection: str, timeout_seconds: float) -> MilvusClient:
+        if self._client is None:
+            self._client = connect(self._uri, self._token, timeout_seconds)
+        if collection not in self._checked:
+            if not self._client.has_collection(collection):
+                raise ConfigError(f"Milvus at {self._uri} holds no {collection}: no worker has run on it")
+            fields = self._client.describe_collection(collection)["fields"]
+            if WORDS not in {field["name"] for field in fields}:
+                raise ConfigError(
+                    f"collection {collection!r} was filled by an earlier version and cannot be searched; upgrade the "
+                    "workers and fill a new one with `fleetlore backfill run NAME`"
+                )
+            self._checked.add(collection)
+        return self._client
+
+
+def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Scores by id, 0..1.
+
+    Args:
+        by_words: BM25, at most relative to each other.
+        by_meaning: cosines; None where texts are not searched by it.
+    """
+    best = max(by_words.values(), default=0.0)
+    # A word that is in every text weighs nothing.
+    words = {id: score / best if best > 0 else 0.0 for id, score in by_words.items()}
+    if by_meaning is None:
+        return words
+    return {
+        id: (words.get(id, 0.0) + MEANING_WEIGHT * max(0.0, by_meaning.get(id, 0.0))) / (1 + MEANING_WEIGHT)
+        for id in {**words, **by_meaning}
+    }
+
+
+def _grade(score: float) -> int:
+    return -round(score / ALIKE)
+
+
+def _item_evidence(item: MemoryItem) -> tuple[float, ...]:
+    return (-item.agents, -(item.uplift or 0.0), -item.support)
+
+
+def _vector(text: str) -> list[float]:
+    vector: list[float] = shared_encoder().encode([text])[0, :DIMENSIONS].tolist()
+    return vector
+
+
+def _quoted(text: str) -> str:
+    """A string of Milvus' filter language, which nothing in the text can end."""
+    return json.dumps(text, ensure_ascii=False)
