@@ -7,6 +7,7 @@ in Vowpal Wabbit the crosses are hashed too (Weinberger et al., Feature Hashing 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import log2
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ FEATURES = 1
 MAX_TOKENS = 260
 LAST_TOKENS = 70
 MAX_NAMES = 14
+FIRST_WORDS, LAST_WORDS, LINE = 6, 4, 200
 GOAL_WORDS, GOAL_NAMES = 16, 10
 
 _ODD = np.uint32(0x9E3779B1)
@@ -89,6 +91,7 @@ def features(call: Call, context: CallContext, known: PlaceNames | None = None) 
         (context.last_words + np.uint32(context.last[0] == "E"), 1.0),
         (_overlap(call.names, context), 1.0),
         (_course(call, context), 1.5),
+        (_ends(call), 1.5),
     ]
     of_kind = sum(len(ids) for ids, _ in groups)
     groups += [
@@ -96,6 +99,7 @@ def features(call: Call, context: CallContext, known: PlaceNames | None = None) 
         (context.goal, 0.7),
         ((context.goal[:GOAL_WORDS, None] * np.uint32(5) + names[None, :GOAL_NAMES] * _ODD2).ravel(), 1.0),
         (unique[:80] ^ last, 1.0),
+        (_unset(call, context), 1.0),
     ]
     if known is not None:
         groups.append((_known(call.names, known), 0.8 * 5**0.5))
@@ -140,6 +144,31 @@ def _overlap(names: list[str], context: CallContext) -> Ids:
         found.append(f"O{where} {name}")
     found += [f"C{where} {min(count, 4)}" for where, count in enumerate(counts)]
     return hashes_of(found)
+
+
+def _ends(call: Call) -> Ids:
+    """How the text begins and ends: its first and last words and lines, each with its place."""
+    head, tail = call.text[:LINE].partition("\n")[0], call.text[-LINE:].rpartition("\n")[2]
+    return hashes_of(
+        [
+            *(f"first {token}" for token in call.tokens[:FIRST_WORDS]),
+            *(f"last {token}" for token in call.tokens[-LAST_WORDS:]),
+            f"line {head.strip()}",
+            f"line {tail.strip()}",
+        ]
+    )
+
+
+def _unset(call: Call, context: CallContext) -> Ids:
+    """Names that the text uses, does not set, and that have not worked before."""
+    tokens = [token.lower() for token in call.tokens]
+    set_here = {name for name, after in pairwise(tokens) if after == "="}
+    set_here |= {name for before, name in pairwise(tokens) if before in _SETS}
+    unset = [name for name in call.names if name not in set_here and name not in context.worked]
+    return hashes_of([f"unset {min(len(unset), 8)}", *(f"unset {name}" for name in unset[:30])])
+
+
+_SETS = frozenset(["import", "as", "for", "def", "class", "function", "let", "const", "var"])
 
 
 def _course(call: Call, context: CallContext) -> Ids:

@@ -159,7 +159,7 @@ class KindScores:
     """Chances of the kinds of failure, by one table in which each kind has hashed weights of its own.
 
     Args:
-        weights: float32 (2 ** 15,).
+        weights: float32 (2 ** 16,).
         counts: how often each kind was met.
     """
 
