@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec.structs import replace
 
 from fleetlore.wire.trajectory import Trajectory
 
 Slice = Literal["A", "T", "AT", "K", "S"]
+
+
+class Logged(Protocol):
+    """What a session is grouped by."""
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def agent(self) -> str: ...
+
+    @property
+    def task(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,7 @@ def case_of(trajectory: Trajectory, source: str) -> Case:
     return Case(hidden, source, failed, max(trajectory.started, trajectory.ended))
 
 
-def slices_of(train: Sequence[Case], test: Sequence[Case]) -> list[Slice]:
+def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
     """The slice of each test session, by what its source's training sessions know.
 
     A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: nothing of the source is

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fleetlore.calls.model import CallModel
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.baseline import fit_tfidf
@@ -24,11 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the pipeline made of the training sessions; `now` is event time in seconds at their end."""
+    """What the pipeline made of the training sessions; `now` is event time in seconds at their end.
+
+    `calls`: the version of the call model that was learned from them; None for none.
+    """
 
     patterns: Sequence[Pattern]
     items: Sequence[MemoryItem]
     now: float
+    calls: CallModel | None = None
 
 
 def backtest(

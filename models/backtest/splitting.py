@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
-
-
-class Logged(Protocol):
-    source: str
-    agent: str
-    task: str
-
+from models.backtest.cases import Logged
 
 L = TypeVar("L", bound=Logged)
 
@@ -22,7 +16,8 @@ def split(sessions: Sequence[L], seed: int, share: float, leave_out: str | None 
     """Hold out `share` of the agents and of the tasks of each source, drawn by hash, and all of the source `leave_out`.
 
     Training has the sessions of known agents on known tasks; the others are for the test and fall into the slices A, T
-    and AT. A source with one agent (or task) keeps it.
+    and AT. A source with one agent (or task) keeps it. Set-ups of one model (`model/…`) are held out together: of a
+    model that is known in another set-up, too much is known.
 
     Raises:
         ConfigError: there is no source of that name, or nothing is left on one side.
@@ -36,7 +31,7 @@ def split(sessions: Sequence[L], seed: int, share: float, leave_out: str | None 
         for kind, names in (("agent", {each.agent for each in own}), ("task", {each.task for each in own})):
             drawn = sorted(names, key=lambda name: (stable_hash(f"{seed}/{kind}/{source}/{name}"), name))
             count = max(1, round(share * len(drawn))) if len(drawn) > 1 else 0
-            held |= {(kind, source, name) for name in drawn[:count]}
+            held |= {(kind, source, name) for name in (_models(drawn, count) if kind == "agent" else drawn[:count])}
     train: list[L] = []
     test: list[L] = []
     for each in sessions:
@@ -45,3 +40,17 @@ def split(sessions: Sequence[L], seed: int, share: float, leave_out: str | None 
     if not train or not test:
         raise ConfigError("too few agents and tasks to hold some out: one part would be empty")
     return train, test
+
+
+def _models(agents: Sequence[str], most: int) -> list[str]:
+    """The first agents, at most so many, with all set-ups of their models; the smallest model if all are larger."""
+    setups: dict[str, list[str]] = {}
+    for agent in agents:
+        setups.setdefault(agent.partition("/")[0], []).append(agent)
+    if len(setups) < 2:
+        return list(agents[:most])
+    held: list[str] = []
+    for own in setups.values():
+        if len(held) + len(own) <= most:
+            held += own
+    return held or min(setups.values(), key=len) if most else []

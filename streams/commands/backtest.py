@@ -21,6 +21,30 @@ if TYPE_CHECKING:
 
 Rows = Mapping[tuple[str, ...], Any]
 
+ADVICE_TABLES = {
+    "Advice before a call": (
+        "calls",
+        "failed",
+        "warned",
+        "fail_warned",
+        "fail_unwarned",
+        "auroc",
+        "auroc_first",
+        "auroc_after_success",
+        "named_kind",
+        "named_exact",
+    ),
+    "Advice after a failure, at the start, and its length": (
+        "way_out",
+        "way_out_shuffled",
+        "way_out_said",
+        "foreign_literals",
+        "start_solution",
+        "chars_call",
+        "chars_session",
+    ),
+}
+
 
 def register(app: typer.Typer) -> None:
     """Add `fleetlore backtest` (entry point)."""
@@ -51,9 +75,10 @@ def backtest(
     """Learn from logged sessions and report how well that predicts others.
 
     Test sessions are grouped: A (known task, new agent), T (known agent, new task), AT (both new), S (new source),
-    K (another session of a known agent on a known task). Needs the extra `backtest`; 22,000 sessions take minutes.
+    K (another session of a known agent on a known task); for advice also P (known agent, new place: a database that
+    the log tells) and AP (both new). Needs the extra `backtest`; 22,000 sessions take minutes.
     """
-    report = _run(*parts(train, test, data, share, leave_out, seed), seed, curve)
+    report = _run(*parts(train, test, data, share, leave_out, seed), seed, curve, share if data is not None else None)
     if as_json:
         print_json(report)
     else:
@@ -88,13 +113,17 @@ def parts(
     return known, unseen
 
 
-def _run(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int, curve: bool) -> dict[str, Any]:
+def _run(
+    train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int, curve: bool, hold_out: float | None
+) -> dict[str, Any]:
     from fleetlore.risk.encoder import shared_encoder
     from models.backtest.report import backtest
+    from streams.offline.hear import advice_report
 
     known, unseen, learned = cases_of(train, test, seed)
     base = _base() if curve else None
-    return backtest(known, unseen, learned, shared_encoder(), seed=seed, progress=_say, base=base)
+    report = backtest(known, unseen, learned, shared_encoder(), seed=seed, progress=_say, base=base)
+    return report | advice_report(train, test, learned, seed=seed, hold_out=hold_out, progress=_say)
 
 
 def cases_of(
@@ -102,7 +131,7 @@ def cases_of(
 ) -> tuple[list[Case], list[Case], Learned]:
     """Run the sessions through the pipeline: cases to learn from, cases to predict, and what was learned."""
     from models.backtest.cases import case_of
-    from models.backtest.report import Learned
+    from streams.offline.hear import learned_of
     from streams.offline.memory_pipeline import run_logs
 
     source = {each.session: each.source for each in (*train, *test)}
@@ -111,7 +140,7 @@ def cases_of(
     _say(f"reading {len(test):,} test sessions")
     unseen = asyncio.run(run_logs(test, seed=seed, learn=False, started=learned.ended))
     known, asked = ([case_of(each, source[each.session]) for each in part.trajectories] for part in (learned, unseen))
-    return known, asked, Learned(learned.patterns, learned.items, learned.ended)
+    return known, asked, learned_of(learned)
 
 
 def _base() -> Base:
@@ -160,8 +189,45 @@ def _show(report: Mapping[str, Any]) -> None:
             ("harmless patterns among the warnings",): [report["harmless_warnings"]],
         },
     )
+    _show_advice(report)
     if "learning_curve" in report:
         _show_curve(report["learning_curve"])
+
+
+def _show_advice(report: Mapping[str, Any]) -> None:
+    rows = {(source, at): row for source, slices in report["advice"].items() for at, row in slices.items()}
+    for source, tools in report["advice_by_tool"].items():
+        rows |= {(f"{source}, {tool}", at): row for tool, slices in tools.items() for at, row in slices.items()}
+    for title, names in ADVICE_TABLES.items():
+        _table(title, names, {at: [row[name] for name in names] for at, row in rows.items()})
+    for title, name in (
+        ("Advice and rivals: AUROC of the risk of calls", "auroc"),
+        ("Advice and rivals: AUROC of the risk of first calls", "auroc_first"),
+        ("Advice and rivals: P(fails) among as many calls as were warned of", "fail_at_share"),
+    ):
+        rivals = tuple(next(iter(rows.values()), {"rivals": {}})["rivals"])
+        _table(
+            title,
+            ("advice", *rivals),
+            {
+                at: [
+                    row["fail_warned" if name == "fail_at_share" else name],
+                    *(row["rivals"][each][name] for each in rivals),
+                ]
+                for at, row in rows.items()
+            },
+        )
+    beside = {(source, at): row for source, slices in report["advice_beside"].items() for at, row in slices.items()}
+    _figures("Advice before first calls", {at: row["first_calls"] for at, row in beside.items()})
+    names = ("auroc_after_failure", "calibration_error", "ways_out", "sessions_with_foreign_literals", "passing")
+    _table("Beside advice", names, {at: [row[name] for name in names] for at, row in beside.items()})
+    pseudo: Rows = {
+        (f"{source}, {name}", at): row
+        for (source, at), figures in beside.items()
+        for name, row in figures["pseudo_calls"].items()
+    }
+    if pseudo:
+        _figures("Left out of all this: pseudo-calls", pseudo)
 
 
 def _show_curve(found: Mapping[str, Any]) -> None:
@@ -196,4 +262,6 @@ def _table(title: str, names: Sequence[str], rows: Rows) -> None:
 
 
 def _cell(figure: float | None) -> str:
-    return "-" if figure is None else f"{figure:.3f}"
+    if figure is None:
+        return "-"
+    return f"{figure:,.0f}" if isinstance(figure, int) or figure >= 100 else f"{figure:.3f}"

@@ -41,6 +41,22 @@ def test_a_source_is_left_out_whole(cases: list[Case]) -> None:
     assert slices_of(train, test).count("S") == 50
 
 
+def test_set_ups_of_one_model_are_held_out_together(make_case: MakeCase) -> None:
+    agents = [*(f"big/{each}" for each in "abcdef"), "small/react", "small/plan", "other/react", "last/react"]
+    cases = [make_case(f"{agent} {task}", agent, f"task-{task}") for agent in agents for task in range(10)]
+    for seed in range(5):
+        train, test = split(cases, seed, share=0.2)
+        known = {case.agent for case in train}
+        held = {case.agent for case in test} - known
+        # Two of ten, and never one of two set-ups.
+        assert len(held) == 2
+        assert not {agent.partition("/")[0] for agent in held} & {agent.partition("/")[0] for agent in known}
+    of_two, other = split(
+        [case for case in cases if case.agent[0] in "bs"], 0, 0.1
+    )  # none is small enough: the smaller
+    assert {case.agent for case in other} - {case.agent for case in of_two} == {"small/react", "small/plan"}
+
+
 def test_what_cannot_be_split_is_refused(cases: list[Case]) -> None:
     with pytest.raises(ConfigError, match="no source 'mine' to leave out; there are: bank, shop"):
         split(cases, 1, 0.2, leave_out="mine")

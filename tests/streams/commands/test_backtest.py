@@ -22,7 +22,31 @@ KEYS = {
     "calibration",
     "junk_rate",
     "harmless_warnings",
+    "advice",
+    "advice_by_tool",
+    "advice_beside",
 }
+ADVICE = {
+    "calls",
+    "failed",
+    "warned",
+    "fail_warned",
+    "fail_unwarned",
+    "auroc",
+    "auroc_first",
+    "auroc_after_success",
+    "named_kind",
+    "named_exact",
+    "way_out",
+    "way_out_shuffled",
+    "way_out_said",
+    "foreign_literals",
+    "start_solution",
+    "chars_call",
+    "chars_session",
+    "rivals",
+}
+RIVALS = {"last_failed", "same_call", "tool_first_word", "tool_word", "words", "features"}
 
 
 def run(*arguments: str) -> Result:
@@ -95,6 +119,13 @@ def test_every_key_by_source_and_slice(folders: tuple[str, str]) -> None:
     assert set(report["recurrence"]["shop"]) == {"family", "class", "exact"}
     assert set(report["calibration"]["bank"]) == {"brier", "ece", "ece_by_chance"}
     assert all(math.isfinite(each) for each in numbers(report))
+    advice = report["advice"]["shop"]["AT"]
+    assert set(advice) == ADVICE and set(advice["rivals"]) == RIVALS
+    assert all(set(row) == {"auroc", "auroc_first", "fail_at_share"} for row in advice["rivals"].values())
+    # A session that guesses fails in its first two calls; `submit` is no call.
+    assert (advice["calls"], advice["failed"]) == (8, 0.5)
+    assert report["advice_beside"]["shop"]["AT"]["pseudo_calls"]["submit"]["calls"] == 4
+    assert advice["rivals"]["words"]["auroc_first"] == advice["rivals"]["features"]["auroc_first"] == 1.0
     # A session that guesses fails: it is learned even from so few, and holds for new agents on new tasks.
     assert report["tfidf_baseline"]["shop"]["AT"]["k1"] == 1.0
     assert rows["AT"]["k1"] is not None
@@ -125,7 +156,7 @@ def test_progress_goes_to_stderr_and_the_table_names_what_it_shows(folders: tupl
     result = run("--train", folders[0], "--test", folders[1])
     assert result.exit_code == 0, result.output
     assert "fitting the critic" in result.stderr and "fitting" not in result.stdout
-    for word in ("tfidf", "kappa", "ece", "junk", "harmless"):
+    for word in ("tfidf", "kappa", "ece", "junk", "harmless", "fail_warned", "way_out", "tool_first_word", "submit"):
         assert word in result.stdout
     assert "nan" not in result.stdout
 
@@ -171,3 +202,16 @@ def test_real_logs() -> None:
     report = json.loads(result.stdout)
     assert all(math.isfinite(each) for each in numbers(report))
     assert report["failure_auroc"]["mint"]["A"]["k1"] > 0.7
+    assert report["advice"]["mint"]["A"]["rivals"]["features"]["auroc"] > report["advice"]["mint"]["A"]["failed"]
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not SMOKE.is_dir(), reason=f"the folder of real trajectories is missing: {SMOKE}")
+def test_databases_are_held_out_too() -> None:
+    result = run("--data", str(SMOKE / "intercode"), "--json")
+    assert result.exit_code == 0, result.output
+    advice = json.loads(result.stdout)["advice"]["intercode"]
+    assert {"A", "T", "AT", "P"} <= set(advice)
+    # There nobody has made the very same call before.
+    assert advice["P"]["calls"] > 50
+    assert advice["P"]["rivals"]["same_call"]["auroc_first"] < advice["A"]["rivals"]["same_call"]["auroc_first"]

@@ -1,0 +1,141 @@
+"""Ask for advice as the agents of logged sessions would have, and measure what they would have been told.
+
+Each session is made again, call by call, through the session of a real agent: advice at its start, before each call and
+after each call that failed. Nothing is learned from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fleetlore.agent.session import Session
+from fleetlore.calls.model import CallModel
+from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
+from fleetlore.wire import events as ev
+from models.backtest.advice.figures import advice_figures
+from models.backtest.advice.heard import Call, CallLog, Heard
+from models.backtest.advice.hearing import Told, told
+from models.backtest.advice.places import places_of, slices_by_place, split_by_place
+from models.backtest.cases import slices_of
+from models.backtest.report import Learned
+from models.calls.training import train as train_calls
+from streams.offline.logs import LoggedSession
+from streams.offline.memory_pipeline import MemoryPipeline, OfflineRun, run_logs
+
+_FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "unknown": None}
+
+
+def advice_report(
+    train: Sequence[LoggedSession],
+    test: Sequence[LoggedSession],
+    learned: Learned,
+    *,
+    seed: int,
+    hold_out: float | None,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """The sections `advice`, `advice_by_tool` and `advice_beside` of a backtest (`AdviceFigures`).
+
+    Beside the slices of `models.backtest.cases`: P, a known agent at a place (database) of which nothing is known; AP,
+    a new agent there.
+
+    Args:
+        learned: from the training sessions.
+        hold_out: share of the places of each source that are held out in another run, for P and AP; None where the
+            test sessions' own places serve.
+
+    Raises:
+        ModelUnavailable: the extra `[backtest]` is not installed.
+    """
+    logs = {each.session: call_log(each) for each in (*train, *test)}
+    places = places_of(logs.values())
+    known = [logs[each.session] for each in train]
+    progress(f"asking for advice in {len(test):,} test sessions")
+    heard = asyncio.run(hear(learned, test))
+    slices: list[tuple[str, ...]] = [(name,) for name in slices_of(known, [each.log for each in heard])]
+    if hold_out is None:
+        by_place = slices_by_place(known, [each.log for each in heard], places)
+        slices = [(*own, *new) for own, new in zip(slices, by_place, strict=True)]
+    progress("scoring advice and its rivals")
+    figures = advice_figures(known, heard, slices, seed)
+    if hold_out is not None:
+        outside, inside = split_by_place(train, test, places, seed, hold_out)
+        if outside and inside:
+            progress(f"learning from {len(outside):,} sessions at other places")
+            run = asyncio.run(run_logs(outside, seed=seed, learn=True))
+            there = asyncio.run(hear(learned_of(run), inside))
+            known = [logs[each.session] for each in outside]
+            by_place = slices_by_place(known, [each.log for each in there], places)
+            figures.add(advice_figures(known, there, by_place, seed))
+    return figures.to_dict()
+
+
+def call_log(logged: LoggedSession) -> CallLog:
+    """The calls of a logged session, each with the messages before it."""
+    calls: list[Call] = []
+    messages: list[str] = []
+    for kind, data in logged.events:
+        if kind == "message":
+            messages.append(data[ev.CONTENT])
+        else:
+            calls.append(_call(data, "\n".join(messages)))
+            messages = []
+    return CallLog(
+        logged.session,
+        logged.source,
+        logged.agent,
+        logged.task,
+        logged.goal,
+        _FAILED[logged.outcome],
+        tuple(calls),
+    )
+
+
+def learned_of(run: OfflineRun) -> Learned:
+    """What a fleet has learned from a run: its lore, and a version of the call model."""
+    return Learned(run.patterns, run.items, run.ended, CallModel.from_bytes(train_calls(run.trajectories).weights))
+
+
+async def hear(learned: Learned, sessions: Sequence[LoggedSession]) -> list[Heard]:
+    """What each of these sessions would have been told by a fleet that has learned this, in the order given."""
+    memory = MemoryPipeline(learned.now, learn=False)
+    memory.call_model = learned.calls
+    for pattern in learned.patterns:
+        memory.index.put_pattern(pattern, learned.now)
+    for item in learned.items:
+        memory.index.put_item(item, learned.now)
+    return [await _hear(memory, logged) for logged in sessions]
+
+
+async def _hear(memory: MemoryPipeline, logged: LoggedSession) -> Heard:
+    before: list[Told] = []
+    after: dict[int, Told] = {}
+    async with memory.session(logged.agent, logged.goal, logged.task, logged.session, []) as session:
+        start = told(session.advise())
+        for kind, data in logged.events:
+            if kind == "message":
+                session.message(data[ev.ROLE], data[ev.CONTENT])
+                continue
+            tool, arguments = data[ev.TOOL], data[ev.ARGUMENTS]
+            before.append(told(session.advise(tool, arguments)))
+            await _act(session, data)
+            if ev.ERROR_MESSAGE in data:
+                after[len(before) - 1] = told(session.advise())
+    return Heard(call_log(logged), start, tuple(before), after)
+
+
+async def _act(session: Session, data: dict[str, Any]) -> None:
+    async with session.action(data[ev.TOOL], data[ev.ARGUMENTS]) as action:
+        if ev.ERROR_MESSAGE in data:
+            action.fail("", data[ev.ERROR_MESSAGE])
+        else:
+            action.result = data[ev.RESULT]
+
+
+def _call(data: dict[str, Any], before: str) -> Call:
+    tool, arguments, error = data[ev.TOOL], data[ev.ARGUMENTS], data.get(ev.ERROR_MESSAGE)
+    failure = None if error is None else failure_of(tool, arguments, "", error)
+    said = arguments_text(data[ev.RESULT]) if error is None else error
+    return Call(tool, arguments_text(arguments), said, failure, before)
