@@ -12,7 +12,8 @@ from fleetlore.stats.intervals import newcombe, wilson
 
 # Of the calls of a tool in one state, at most.
 WARNED = 0.2
-# By which calls that are warned of fail more often than all do, at the lower end of the interval; and rather than not.
+# By which calls that are warned of fail more often than all do, at the lower end of the interval. And whatever the
+# share, a call is warned of only where it rather fails than not.
 LIFT = 0.2
 LIKELY = 0.5
 LEAST_CALLS = 20
@@ -90,8 +91,8 @@ def _threshold(tool: str, state: State, calls: list[Foreseen]) -> Threshold | No
         most = int(share * len(calls))
         if most < 1:
             return None
-        least = ranked[most - 1]
+        least = max(ranked[most - 1], LIKELY)
         warned = [call.failed for call in calls if call.fails >= least]
-        if wilson(sum(warned), len(warned))[0] >= max(base + LIFT, LIKELY):
+        if wilson(sum(warned), len(warned))[0] >= base + LIFT:
             return Threshold(tool, state, least, sum(warned), len(warned))
     return None
