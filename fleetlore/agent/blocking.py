@@ -25,6 +25,7 @@ from fleetlore.errors import FleetloreError
 from fleetlore.recall.advice import Advice, Caution
 from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
+from fleetlore.wire.lore import MemoryItem
 
 if TYPE_CHECKING:
     from fleetlore.risk.model import RiskModel
@@ -223,6 +224,11 @@ class BlockingSession:
     def brief(self, *args: Any, **kwargs: Any) -> Advice:
         """See `Session.brief`."""
         return self._thread.call(lambda: self._session.brief(*args, **kwargs))
+
+    @_arguments_of(Session.recall)
+    def recall(self, *args: Any, **kwargs: Any) -> list[MemoryItem]:
+        """See `Session.recall`."""
+        return self._thread.run(self._session.recall(*args, **kwargs))
 
     def message(self, role: str, text: str) -> None:
         """See `Session.message`."""

@@ -29,6 +29,7 @@ from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.store.search import LoreSearch
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from fleetlore.watch.safety import SafetyLessons
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget
@@ -95,6 +96,7 @@ class Fleet:
         self.replica = LoreReplica(
             self.settings.broker, self.tenant, fetch_wait_ms=self.settings.fetch_wait_ms, clock=self.clock
         )
+        self.lore_search = LoreSearch(self.settings, self.tenant)
         self.safety = SafetyLessons(self.replica.index)
         self._follows_adapters = adapters
         self._subscriber: AdapterSubscriber[RiskModel] | None = None
@@ -120,6 +122,7 @@ class Fleet:
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
         """Send what is buffered within the limit, then stop everything. Never hangs."""
+        self.lore_search.close()
         await self.emitter.close(timeout_seconds)
         parts = [self.replica.close()]
         if self._subscriber is not None:

@@ -15,17 +15,20 @@ from fleetlore.calls.model import CallModel, Expected
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
 from fleetlore.fingerprint.names import failure_kind
-from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
+from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, taught_only_by, told_by
 from fleetlore.recall.hints import hint_text
+from fleetlore.recall.holdout import withheld
 from fleetlore.recall.provenance import AdviceLedger, redact_fenced
 from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.recall.render import fitting, shown_lines
+from fleetlore.store.search import SEARCH_SECONDS
 from fleetlore.watch.credit import blame
 from fleetlore.watch.episode import RecentStep, RecentSteps
 from fleetlore.watch.safety import SafetyWatch
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Kind, Outcome
+from fleetlore.wire.lore import MemoryItem
 
 if TYPE_CHECKING:  # torch comes with the extra [adapters]
     from fleetlore.agent.fleet import Fleet
@@ -36,6 +39,8 @@ __all__ = ["Action", "Session", "checked_name"]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
+# Items of a search: what is asked for is read, where advice comes unasked.
+RECALLED = 5
 _KEPT_CALLS = 32  # a risk model reads no further back (`fleetlore.risk.network.MAX_STEPS`)
 
 
@@ -228,6 +233,37 @@ class Session:
         ledger.show(asked, advice.ids, advice.withheld, lines)
         ledger.told.update(told_by(advice))
         return advice
+
+    async def recall(
+        self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS
+    ) -> list[MemoryItem]:
+        """Search all that the fleet's store holds for a text: a goal, an error, a question. The best match first.
+
+        Advice is looked up in what the agent's own memory holds; this asks Milvus (`FLEETLORE_MILVUS`, or that of
+        `data=`), for a tenant that knows more. Like advice it leaves out what the session alone has taught, withholds a
+        share at random, and is credited with the outcome. The items are data from other sessions, not instruction.
+
+        Args:
+            most: items at the most, the withheld ones among them.
+            timeout_seconds: after so long it gives up.
+
+        Raises:
+            ModelUnavailable: the extra `[recall]` is not installed.
+            ConfigError: no worker has written to the store yet, or one of an earlier version.
+            StoreUnavailable: Milvus does not answer within the time.
+        """
+        found = await self._fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
+        chosen = [item for _, item in found if not taught_only_by(item, self.id)][:most]
+        share = self._fleet.settings.holdout_share
+        kept_back = [item for item in chosen if item.kind != "fact" and withheld(self.id, item.id, share)]
+        shown = [item for item in chosen if item not in kept_back]
+        ids, lines = (
+            [item.id for item in shown],
+            [line for item in shown for line in shown_lines(item.title, item.content)],
+        )
+        self._advice_ledger.show("", tuple(ids), tuple(item.id for item in kept_back), lines)
+        self._advice_ledger.told.update(ids)
+        return shown
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         """What the adapter in use foresees of calls (tool, arguments) that may come next. No network; some 2 ms for

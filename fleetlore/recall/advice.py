@@ -328,11 +328,13 @@ def _chosen(found: Iterable[MemoryItem], at: Situation, most: int) -> list[Memor
     for item in found:
         if len(chosen) >= most:
             break
-        if item.id not in at.told and (item.support > 1 or not _taught(item, at.session)):
+        if item.id not in at.told and not taught_only_by(item, at.session):
             chosen.setdefault(item.id, item)
     return list(chosen.values())
 
 
-def _taught(item: MemoryItem, session: str) -> bool:
-    """Whether the item came from this session, or from a part of it: a long one is worked on in parts, `session#1`."""
-    return any(each == session or each.rpartition("#")[0] == session for each in item.sessions)
+def taught_only_by(item: MemoryItem, session: str) -> bool:
+    """Whether the item came from this session, or from a part of it (`session#1`: a long one is worked on in parts),
+    and from no other.
+    """
+    return item.support <= 1 and any(each == session or each.rpartition("#")[0] == session for each in item.sessions)

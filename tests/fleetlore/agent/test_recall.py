@@ -1,0 +1,135 @@
+"""`session.recall` on a real Milvus Lite server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fleetlore import BlockingFleet, Fleet, MemoryItem, StoreUnavailable
+from fleetlore.emit.emitter import Emitter
+from fleetlore.recall.provenance import MARK
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.testing.sessions import memory_item
+from fleetlore.wire import events as names
+from fleetlore.wire.events import Event
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore, row_id
+from streams.embedded.broker import free_port
+
+pytestmark = pytest.mark.timeout(300)
+
+NO_BROKER = "127.0.0.1:9"
+
+
+class Recorder(Emitter):
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_BROKER, "default")
+        self.events: list[Event] = []
+
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
+        self.events.append(event)
+        return True
+
+
+def item(id: str, title: str, **fields: Any) -> MemoryItem:
+    return memory_item(id, **({"title": title, "content": f"what to do about it: {id}", "support": 3} | fields))
+
+
+ITEMS = [
+    item("sql", "No such table: cars_data"),
+    item("own", "No such table: cars_data", support=1, sessions=("s1#2",)),
+    item("once", "No such table: cars_data", support=1, sessions=("s2",)),
+    item("shared", "No such table: cars_data", support=2, sessions=("s1", "s2")),
+    item("disk", "No space left on device", tool="bash"),
+]
+
+
+@pytest.fixture
+async def filled(milvus: str, tenant: str) -> AsyncIterator[str]:
+    """Address of a store that holds the items."""
+    store = MilvusStore(milvus, "", shared_encoder(), Metrics("test"))
+    await store.open()
+    rows = [
+        {
+            "id": row_id(tenant, each.id),
+            "tenant": tenant,
+            "kind": each.kind,
+            "body": each.to_json().decode(),
+            "text": each.text,
+        }
+        for each in ITEMS
+    ]
+    await store.upsert("items", rows)
+    await store.close()
+    yield milvus
+
+
+def fleet_on(milvus: str, tenant: str, monkeypatch: pytest.MonkeyPatch, holdout_share: float = 0.0) -> Fleet:
+    monkeypatch.setenv("FLEETLORE_MILVUS", milvus)
+    fleet = Fleet("agent", broker=NO_BROKER, tenant=tenant, holdout_share=holdout_share, ready_seconds=0)
+    fleet.emitter = Recorder()
+    return fleet
+
+
+async def test_it_finds_what_others_know_and_never_what_the_session_alone_taught(
+    filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet_on(filled, tenant, monkeypatch) as fleet, fleet.session("g", session_id="s1") as session:
+        found = await session.recall("OperationalError: no such table: cars_data")
+        assert {each.id for each in found[:3]} == {"sql", "once", "shared"}
+        assert "own" not in {each.id for each in found}
+        assert found[0] in ITEMS
+        assert [each.id for each in await session.recall("disk full, no space left on device", most=1)] == ["disk"]
+        assert len(await session.recall("no such table", 2)) == 2
+        assert await session.recall("") == []
+
+
+async def test_what_it_gave_is_credited_and_no_evidence(
+    filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet_on(filled, tenant, monkeypatch) as fleet, fleet.session("g", session_id="s1") as session:
+        found = await session.recall("no space left on device", most=1)
+        session.message("assistant", f"I remember: {found[0].content}")
+        assert session.cite("disk")
+        async with session.action("bash", {"command": "df"}):
+            pass
+        async with session.action("bash", {"command": "df"}):
+            pass
+    assert isinstance(fleet.emitter, Recorder)
+    message, first, second = (each.data for each in fleet.emitter.events if each.kind in ("message", "outcome"))
+    assert message[names.CONTENT] == f"I remember: {MARK}"
+    assert (first[names.ADVICE], first[names.CITED]) == (["disk"], ["disk"])
+    assert names.ADVICE not in second
+
+
+async def test_a_share_of_it_is_withheld_and_its_place_stays_empty(
+    filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet_on(filled, tenant, monkeypatch, 1.0) as fleet, fleet.session("g", session_id="s1") as session:
+        assert await session.recall("no space left on device", most=1) == []
+        async with session.action("bash", {"command": "df"}):
+            pass
+    assert isinstance(fleet.emitter, Recorder)
+    [outcome] = (each.data for each in fleet.emitter.events if each.kind == "outcome")
+    assert outcome[names.WITHHELD] == ["disk"] and names.ADVICE not in outcome
+
+
+async def test_a_store_that_is_away_is_said_so_and_the_session_goes_on(
+    tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet_on(f"http://127.0.0.1:{free_port()}", tenant, monkeypatch) as fleet, fleet.session("g") as session:
+        with pytest.raises(StoreUnavailable, match="Milvus at"):
+            await session.recall("no such table", timeout_seconds=2.0)
+        session.succeed()
+    assert session.outcome == "success"
+
+
+def test_without_asyncio(filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_MILVUS", filled)
+    fleet = BlockingFleet("agent", broker=NO_BROKER, tenant=tenant, holdout_share=0.0, ready_seconds=0)
+    with fleet, fleet.session("g") as session:
+        assert [each.id for each in session.recall("no space left on device", most=1)] == ["disk"]
