@@ -102,7 +102,7 @@ class CallTraining:
         failed: set[str] = set()
         for position, step in enumerate(session.calls):
             call = Call.of(step.tool, text_of(step.arguments))
-            kind = _kind(step, call) if step.failed else None
+            kind = kind_of(step, call) if step.failed else None
             if not step.transient:  # what passes by itself says nothing of the call
                 found = features(call, context, known)
                 example = _Example(found, step.failed, step.tool, context.state)
@@ -185,7 +185,8 @@ class CallTraining:
         self._replayed.append(example)
 
 
-def _kind(step: Step, call: Call) -> Key:
+def kind_of(step: Step, call: Call) -> Key:
+    """Tool, kind and names of a call that failed."""
     failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
     found = failure_kind(failure.error_class, failure.template, step.error_message or "", call.text)
     return step.tool, found.kind, found.names
