@@ -11,6 +11,8 @@ from collections.abc import Callable
 from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
+from fleetlore.calls.likeness import FailureWords
+from fleetlore.calls.nearest import Near, NearestRecoveries
 from fleetlore.recall.text_index import TextIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -135,6 +137,7 @@ class LoreIndex:
         # By tool; facts of no tool under "".
         self._errors: dict[str, TextIndex] = defaultdict(TextIndex)
         self._facts: dict[str, TextIndex] = defaultdict(TextIndex)
+        self._nearest: dict[str, NearestRecoveries] = defaultdict(NearestRecoveries)
 
     # --- what advice asks ---
 
@@ -185,6 +188,11 @@ class LoreIndex:
         near = self._found(texts.like(_error_text(tool, error), threshold, 4 * KEPT))
         same = [item for item in near if (row := self.patterns.get(item.pattern or "")) and row.parent == family]
         return tuple(same[:KEPT])
+
+    def recoveries_near(self, tool: str, asked: FailureWords, most: int) -> Near:
+        """What helped after failures of a tool that are like this one in goal, call and error, the nearest first."""
+        of_tool = self._nearest.get(tool)
+        return of_tool.near(asked, most) if of_tool is not None else Near.none()
 
     def strategies_like(self, goal: str, threshold: float) -> tuple[MemoryItem, ...]:
         """What tells success from failure at tasks with a goal like this one in words (cosine), the likest first."""
@@ -249,6 +257,8 @@ class LoreIndex:
         if _is_recalled(item) and (old is None or _words(old) != _words(item)):
             for texts, text in self._text_indexes(item):
                 texts.put(item.id, text)
+        if item.kind == "recovery" and _is_recalled(item):
+            self._nearest[item.tool].put(item)
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""
@@ -267,6 +277,8 @@ class LoreIndex:
                 group.drop(id)
             for texts, _ in self._text_indexes(item):
                 texts.drop(id)
+            if item.kind == "recovery":
+                self._nearest[item.tool].drop(id)
 
     def _groups_of(self, entry: Pattern | MemoryItem) -> list[_Ranked[Any]]:
         keys = _keys_of_pattern(entry) if isinstance(entry, Pattern) else _keys_of_item(entry)

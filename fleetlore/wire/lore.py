@@ -114,6 +114,8 @@ class MemoryItem:
             withheld at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are
             known.
         source: of a fact: the document that it comes from.
+        near: of a recovery: hashed words of the goal, the call and the error of some sessions that got past the failure
+            so, by which another failure is compared (`fleetlore.calls.likeness.FailureWords`).
     """
 
     id: str
@@ -141,6 +143,7 @@ class MemoryItem:
     uplift_low: float | None = None
     uplift_high: float | None = None
     source: str = ""
+    near: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -160,7 +163,8 @@ class MemoryItem:
     @classmethod
     def from_json(cls, value: bytes) -> MemoryItem:
         fields = orjson.loads(value)
-        fields["sessions"] = tuple(fields.get("sessions", ()))
+        for name in ("sessions", "near"):
+            fields[name] = tuple(fields.get(name, ()))
         return _known(cls, fields)
 
 

@@ -35,6 +35,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         aspect: of a strategy of attempts at one task: what `calls` says of them (`models.memory.contrast`).
         instead: of a contradiction: id of the item that the session taught instead.
         rank: lower is the better example; ties broken by session.
+        near: of a recovery: hashed words of the failure (`fleetlore.calls.likeness.FailureWords`).
         title, description, content, when, tool, pattern, cause, call, task, remedy, version: as in
             `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
@@ -63,6 +64,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     aspect: str = ""
     instead: str = ""
     version: str = ""
+    near: str = ""
 
     def to_json(self) -> bytes:
         return encode(self)

@@ -156,6 +156,7 @@ class ItemState:
             sessions=tuple(sorted(example.session for side in backing for example in side)),
             last_seen=self.last_seen,
             version=best.version,
+            near=tuple(sorted({each.near for side in backing for each in side if each.near})),
             against=round((len(counted) - len(backed)) * self.contributors.scale),
             shown=self.trials.shown_sessions,
             superseded_by=superseded_by,
