@@ -1,10 +1,14 @@
-"""Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line."""
+"""Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
+
+`python -m benchmarks advice_sheet` has options of its own: what it measures is read by a person.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -85,4 +89,8 @@ def _machine(load: float) -> Row:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["advice_sheet"]:
+        from benchmarks.advice_sheet.command import app
+
+        app(sys.argv[2:], prog_name="python -m benchmarks advice_sheet")
     typer.run(main)
