@@ -21,6 +21,7 @@ from benchmarks.traffic import events_of, sessions
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.advice import Advice, Situation, advise
 from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.ways_out import FailedCall
 from fleetlore.wire import events as ev
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -41,7 +42,10 @@ def run(quick: bool) -> Report:
     again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, Situation(*call, now=NOW)))
     unheard = [failure_of(*call, None, f"nothing like `{n}` was ever heard of") for n, call in enumerate(calls[:1000])]
     by_words, _ = timed(
-        unheard, lambda failure: advise(index, Situation(failure.tool, {}, now=NOW, last_failure=failure))
+        unheard,
+        lambda failure: advise(
+            index, Situation(failure.tool, {}, now=NOW, failed=FailedCall("", failure.template, failure))
+        ),
     )
     texts, _ = timed([advice for advice in told if advice], lambda advice: advice.text)
     figure = percentile(micros, 99)

@@ -15,12 +15,13 @@ from fleetlore.calls.model import CallModel, Expected
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
 from fleetlore.fingerprint.names import failure_kind
-from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, taught_only_by, told_by
+from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
 from fleetlore.recall.hints import hint_text
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.provenance import AdviceLedger, redact_fenced
 from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.recall.render import fitting, shown_lines
+from fleetlore.recall.ways_out import FailedCall, is_own
 from fleetlore.store.search import SEARCH_SECONDS
 from fleetlore.watch.credit import blame
 from fleetlore.watch.episode import RecentStep, RecentSteps
@@ -106,7 +107,7 @@ class Session:
         self.earlier = earlier
         self.notes: list[str] = []
         self._own_failures: set[str] = set()
-        self._last_failure: Failure | None = None
+        self._failed: FailedCall | None = None
         self._preconditions = PreconditionTracker()
         self._advice_ledger = AdviceLedger()
         self._watchdog = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
@@ -210,7 +211,7 @@ class Session:
                 goal=self.goal,
                 session=self.id,
                 own_failures=self._own_failures,
-                last_failure=self._last_failure,
+                failed=self._failed,
                 loop=self._watchdog.loop,
                 preconditions=self._preconditions,
                 model=model,
@@ -229,7 +230,9 @@ class Session:
                 [each for each in cautions if each.id.startswith("safety:") or each.key not in ledger.told]
             )
         advice = fitting(advice._replace(cautions=cautions, introduced=introduced), max_chars)
-        lines = [line for item in advice.memories for line in shown_lines(item.title, item.content)]
+        lines = [line for item in advice.items for line in shown_lines(item.title, item.content)]
+        if advice.way_out is not None:
+            lines += shown_lines(advice.way_out.text, "")
         ledger.show(asked, advice.ids, advice.withheld, lines)
         ledger.told.update(told_by(advice))
         return advice
@@ -253,7 +256,7 @@ class Session:
             StoreUnavailable: Milvus does not answer within the time.
         """
         found = await self._fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
-        chosen = [item for _, item in found if not taught_only_by(item, self.id)][:most]
+        chosen = [item for _, item in found if not is_own(item, self.id)][:most]
         share = self._fleet.settings.holdout_share
         kept_back = [item for item in chosen if item.kind != "fact" and withheld(self.id, item.id, share)]
         shown = [item for item in chosen if item not in kept_back]
@@ -419,10 +422,10 @@ class Session:
         self._recent_steps.record(tool, call.text, result, error)
         self._watchdog.took_place(tool, call.text, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, action.arguments, failed=failure is not None)
-        said = text_of(call.text)
-        self._context.record(tool, said, error[1] or error[0] if error else result, failure and failure.family)
+        text = text_of(call.text)
+        self._context.record(tool, text, error[1] or error[0] if error else result, failure and failure.family)
         if failure is not None:
-            kind = failure_kind(failure.error_class, failure.template, error[1] if error else "", said)
+            kind = failure_kind(failure.error_class, failure.template, error[1] if error else "", text)
             self._own_expected.append(Expected(kind.kind, kind.names))
         if self._fleet.risk_model is not None:
             error_class = failure.error_class if failure else None
@@ -435,9 +438,11 @@ class Session:
             self._preconditions.record_call(tool, action.arguments, cause)
         if failure is not None:
             self._own_failures.add(failure.exact)
-            self._last_failure = failure
-        elif self._last_failure is not None and self._last_failure.tool == tool:
-            self._last_failure = None
+            seen = self._context.seen | self._context.worked
+            said = error[1] or error[0] if error else ""
+            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen)
+        elif self._failed is not None and self._failed.failure.tool == tool:
+            self._failed = None
 
 
 class Action:

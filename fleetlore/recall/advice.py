@@ -29,6 +29,7 @@ from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker, cause_of_id, remedied_causes, remedies_before
 from fleetlore.recall.render import advice_text
+from fleetlore.recall.ways_out import FailedCall, WayOut, is_own, way_out
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 __all__ = ["Advice", "Situation", "advise"]
@@ -37,9 +38,8 @@ MAX_ITEMS = 3
 _FIGURES = re.compile(r"[\d.,%]+")
 MAX_CHARS = 600
 # Sessions: what one session did not get past, or repeated, may have been its own fault.
-LESSON_SUPPORT = 2
-# Cosine of words, above which an error is taken for like another one of its family, and a goal for like another goal.
-LIKE_ERROR = 0.6
+LEAST_SUPPORT = 2
+# Cosine of words, above which a goal is taken for like another goal.
 LIKE_GOAL = 0.5
 # A fact is long, and what is asked is short.
 LIKE_FACT = 0.25
@@ -66,7 +66,7 @@ class Advice(NamedTuple):
     Attributes:
         warning: of the call that was asked about, where it will likely fail.
         way_out: what got others past the failure that the session has just met.
-        items: other memory items, the most useful first, few: what to prepare, how to go about the task.
+        items: memory items, the most useful first, few: what to prepare, how to go about the task.
         transient: errors of the last minutes that pass by themselves: try again later.
         health: calls and failures of this kind of call, transient errors included; None where it was never made.
         risk: chance that the call fails, 0..1: the call model's, or as often as such calls failed (Jeffreys' estimate,
@@ -77,7 +77,7 @@ class Advice(NamedTuple):
     """
 
     warning: CallWarning | None = None
-    way_out: MemoryItem | None = None
+    way_out: WayOut | None = None
     items: tuple[MemoryItem, ...] = ()
     transient: tuple[Pattern, ...] = ()
     health: Pattern | None = None
@@ -90,16 +90,20 @@ class Advice(NamedTuple):
 
     @property
     def memories(self) -> tuple[MemoryItem, ...]:
-        """The way out and the other items."""
-        return self.items if self.way_out is None else (self.way_out, *self.items)
+        """The item that the way out is of, if it is of one, and the others."""
+        if self.way_out is None or self.way_out.item is None:
+            return self.items
+        return self.way_out.item, *self.items
 
     @property
-    def shown(self) -> Iterator[CallWarning | MemoryItem | Caution]:
+    def shown(self) -> Iterator[CallWarning | WayOut | MemoryItem | Caution]:
         """All that is said and has an id."""
         yield from self.cautions
         if self.warning is not None:
             yield self.warning
-        yield from self.memories
+        if self.way_out is not None:
+            yield self.way_out
+        yield from self.items
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -130,7 +134,7 @@ class Situation:
         goal: the session's goal in words, for a task of which nothing is known.
         session: id of the session; what it alone has taught the fleet is left out.
         own_failures: ids of the exact patterns that the session itself met.
-        last_failure: the failure that the session has just met, if it has not got past it.
+        failed: the call that failed last, if the session has not got past it.
         loop: the loop that the session is in, if it is in one.
         preconditions: what the session met and prepared so far; without it, remedies that are counted over names are
             left out.
@@ -149,7 +153,7 @@ class Situation:
     goal: str = ""
     session: str = ""
     own_failures: Collection[str] = ()
-    last_failure: Failure | None = None
+    failed: FailedCall | None = None
     loop: Loop | None = None
     preconditions: PreconditionTracker | None = None
     model: CallModel | None = None
@@ -169,49 +173,48 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
     """
     remedies: list[MemoryItem] = []
     remedied: frozenset[str] = frozenset()
-    failed = at.last_failure if at.last_failure is not None and not at.last_failure.transient else None
-    about = at.tool if at.tool is not None else failed.tool if failed is not None else None
+    failed = at.failed
+    about = at.tool if at.tool is not None else failed.failure.tool if failed is not None else None
     if at.preconditions is not None and about is not None:
         remedies = remedies_before(index, about, at.arguments, at.preconditions)
         remedied = index.derived(remedied_causes, about)
-    ways: Iterable[MemoryItem] = ()
     if at.loop is not None:
-        ways = index.recoveries(at.loop.pattern.exact)
-    if failed is not None and about == failed.tool and not ways and _cause(failed) not in remedied:
-        # Its class is known by its id; the words of an error that is new may still be like those of another.
-        ways = index.recoveries(failed.class_) or index.derived(
-            _after_like_error, failed.tool, failed.family, failed.template
-        )
+        remedies += index.recoveries(at.loop.pattern.exact)[:1]
+    found = None
+    if failed is not None and about == failed.failure.tool and _cause(failed.failure) not in remedied:
+        known = at.model.places.get(at.place) if at.model is not None and at.place is not None else None
+        found = way_out(index, failed, known)
     if at.tool is None:
         transient = [each for tool in at.tools for each in index.transient_of_tool(tool)]
         advice = Advice(transient=_lasting_still(transient, at), now=at.now)
-        return _said(at, advice, ways, [*remedies, *_needed(index, at), *_at_start(index, at)], holdout_share, most)
+        return _said(at, advice, found, [*remedies, *_needed(index, at), *_at_start(index, at)], holdout_share, most)
     call = call_id(at.tool, at.arguments)
-    known = index.derived(_known, at.tool, call)
+    known_of = index.derived(_known, at.tool, call)
     warning, risk = _warning(index, at, call, remedied)
-    if warning is not None and not ways:
-        ways = [item for item in index.recoveries(warning.pattern or "") if item.support >= LESSON_SUPPORT]
+    if warning is not None:
+        helped = [item for item in index.recoveries(warning.pattern or "") if item.support >= LEAST_SUPPORT]
+        remedies += [*helped[:1], *known_of.lessons]
     advice = Advice(
         warning,
-        transient=_lasting_still(known.transient, at),
-        health=known.health,
-        risk=known.risk if risk is None else risk,
+        transient=_lasting_still(known_of.transient, at),
+        health=known_of.health,
+        risk=known_of.risk if risk is None else risk,
         now=at.now,
         call=call,
     )
-    lessons = known.lessons if warning is not None else ()
-    return _said(at, advice, ways, [*remedies, *lessons, *_facts_of(index, at)], holdout_share, most)
+    return _said(at, advice, found, [*remedies, *_facts_of(index, at)], holdout_share, most)
 
 
 def _said(
-    at: Situation, advice: Advice, ways: Iterable[MemoryItem], items: Iterable[MemoryItem], share: float, most: int
+    at: Situation, advice: Advice, found: WayOut | None, items: Iterable[MemoryItem], share: float, most: int
 ) -> Advice:
-    """What is left of it: the best way out, the first few items, none that was told before, and some withheld."""
-    way_out = next(iter(_chosen(ways, at, 1)), None)
-    chosen = [item for item in _chosen(items, at, most) if item is not way_out]
+    """What is left of it: the first few items, nothing that was told before, and a share withheld."""
+    way_out = found if found is not None and found.id not in at.told else None
+    chosen = [item for item in _chosen(items, at, most) if way_out is None or item.id != way_out.id]
     warning = advice.warning if advice.warning is None or _warned_of(advice.warning) not in at.told else None
     # A fact is shown and not learned, and a warning by counts rests on its pattern: nothing is to be found out of them.
-    tried: list[MemoryItem | CallWarning | None] = [way_out, *(item for item in chosen if item.kind != "fact")]
+    tried: list[WayOut | MemoryItem | CallWarning | None] = [way_out]
+    tried += [item for item in chosen if item.kind != "fact"]
     if warning is not None and warning.pattern is None:
         tried.append(warning)
     kept_back = {each.id for each in tried if each is not None and withheld(at.session, each.id, share)}
@@ -274,18 +277,14 @@ def _at_start(index: LoreIndex, at: Situation) -> list[MemoryItem]:
 
 
 def _facts_of(index: LoreIndex, at: Situation) -> tuple[MemoryItem, ...]:
-    tool, failed = at.tool or "", at.last_failure
+    tool, failed = at.tool or "", at.failed
     if not index.has_facts(tool):
         return ()
-    return index.derived(_facts, tool, at.goal if failed is None else failed.template)
+    return index.derived(_facts, tool, at.goal if failed is None else failed.failure.template)
 
 
 def _cause(failure: Failure) -> str:
     return cause_of_class(failure.tool, failure.error_class, failure.template)
-
-
-def _after_like_error(index: LoreIndex, tool: str, family: str, error: str) -> tuple[MemoryItem, ...]:
-    return index.recoveries_like(tool, family, error, LIKE_ERROR)
 
 
 def _facts(index: LoreIndex, tool: str, text: str) -> tuple[MemoryItem, ...]:
@@ -313,7 +312,7 @@ def _known(index: LoreIndex, tool: str, call: str) -> _Known:
     tools = index.health(tool_id(tool))
     patterns = [pattern for pattern in index.failures_of_call(call) if worth_showing(pattern, tools)]
     failures, calls = lasting(health, patterns, index.transient_of_call(call))
-    lessons = [item for key in (call, tool) for item in index.lessons(key) if item.support >= LESSON_SUPPORT]
+    lessons = [item for key in (call, tool) for item in index.lessons(key) if item.support >= LEAST_SUPPORT]
     return _Known(
         tuple(lessons),
         index.transient_of_tool(tool)[:2],
@@ -328,13 +327,6 @@ def _chosen(found: Iterable[MemoryItem], at: Situation, most: int) -> list[Memor
     for item in found:
         if len(chosen) >= most:
             break
-        if item.id not in at.told and not taught_only_by(item, at.session):
+        if item.id not in at.told and not is_own(item, at.session):
             chosen.setdefault(item.id, item)
     return list(chosen.values())
-
-
-def taught_only_by(item: MemoryItem, session: str) -> bool:
-    """Whether the item came from this session, or from a part of it (`session#1`: a long one is worked on in parts),
-    and from no other.
-    """
-    return item.support <= 1 and any(each == session or each.rpartition("#")[0] == session for each in item.sessions)

@@ -108,11 +108,6 @@ def _words(item: MemoryItem) -> tuple[str, ...]:
     return item.when, item.title, item.content
 
 
-def _error_text(tool: str, error: str) -> str:
-    """As a recovery says when it applies, so that the words around the error are in both."""
-    return f"{tool} fails with: {error}"
-
-
 def _goal_text(goal: str) -> str:
     """As a strategy's title has it."""
     return f"How to: {goal}"
@@ -135,7 +130,6 @@ class LoreIndex:
         self._groups: dict[_Key, _Ranked[Any]] = {}
         self._goals = TextIndex()
         # By tool; facts of no tool under "".
-        self._errors: dict[str, TextIndex] = defaultdict(TextIndex)
         self._facts: dict[str, TextIndex] = defaultdict(TextIndex)
         self._nearest: dict[str, NearestRecoveries] = defaultdict(NearestRecoveries)
 
@@ -176,18 +170,6 @@ class LoreIndex:
     def strategies(self, task: str) -> tuple[MemoryItem, ...]:
         """What tells success from failure at a task."""
         return self._best("strategies", task)
-
-    def recoveries_like(self, tool: str, family: str, error: str, threshold: float) -> tuple[MemoryItem, ...]:
-        """What helped against errors of the same family that are like this one in words (cosine), the likest first.
-
-        Words alone mislead: of the nearest errors of real runs every fifth (SQL) or tenth (Python) is of another kind.
-        """
-        texts = self._errors.get(tool)
-        if texts is None:
-            return ()
-        near = self._found(texts.like(_error_text(tool, error), threshold, 4 * KEPT))
-        same = [item for item in near if (row := self.patterns.get(item.pattern or "")) and row.parent == family]
-        return tuple(same[:KEPT])
 
     def recoveries_near(self, tool: str, asked: FailureWords, most: int) -> Near:
         """What helped after failures of a tool that are like this one in goal, call and error, the nearest first."""
@@ -287,8 +269,6 @@ class LoreIndex:
     def _text_indexes(self, item: MemoryItem) -> list[tuple[TextIndex, str]]:
         """Where an item is found by its words, and by which."""
         match item.kind:
-            case "recovery":
-                return [(self._errors[item.tool], item.when)] if item.tool else []
             case "strategy":
                 return [(self._goals, item.title)]
             case "fact":

@@ -14,6 +14,7 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 if TYPE_CHECKING:
     from fleetlore.recall.advice import Advice, Caution
     from fleetlore.recall.call_warning import CallWarning
+    from fleetlore.recall.ways_out import WayOut
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 # The name of the fence in whatever brackets, and the marks that models take for a change of speaker.
@@ -70,7 +71,7 @@ def clean(text: str) -> str:
     return harmless.replace("\n", "\n  ")
 
 
-def _entry(each: CallWarning | MemoryItem | Caution) -> str:
+def _entry(each: CallWarning | WayOut | MemoryItem | Caution) -> str:
     if isinstance(each, MemoryItem):
         return f"- [#{handle(each.id)}] {clean(each.title)} ({backed(each)})\n  {clean(each.content)}"
     return f"- [#{handle(each.id)}] {clean(each.text)}"

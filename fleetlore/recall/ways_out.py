@@ -32,6 +32,8 @@ CANDIDATES = 20
 LEAST_CHANCE = 0.3
 # A place of which less is known has no card.
 PLACE_SESSIONS = 5
+# What cannot be ranked rests on its evidence.
+LEAST_AGENTS = 2
 PLACE_ID = "place:names"
 
 # Of the agents that got past a failure the same way, so many count as its voters.
@@ -69,13 +71,15 @@ class WayOut(NamedTuple):
         text: one or two lines, at most 300 characters; every literal in it is one that the session holds.
         id: of the item, or `PLACE_ID`: for the holdout and the credit.
         names: what it brings that the session has not seen, lower-case.
-        chance: that it brings all that the session lacks, 0..1; of a card 0, since it was not ranked.
+        chance: that it brings all that the session lacks, 0..1; 0 where it was not ranked.
+        item: that it is of; None of a card.
     """
 
     text: str
     id: str
     names: tuple[str, ...]
     chance: float = 0.0
+    item: MemoryItem | None = None
 
 
 def way_out(index: LoreIndex, failed: FailedCall, place: PlaceNames | None = None) -> WayOut | None:
@@ -92,10 +96,20 @@ def way_out(index: LoreIndex, failed: FailedCall, place: PlaceNames | None = Non
             return WayOut(_card_text(names), PLACE_ID, tuple(names))
     best = ranked(index, failed)
     if best is None or best[1] < LEAST_CHANCE:
-        return None
-    example, likely = best
-    change = masked(example.change, failed)
-    return WayOut(_text(change, example.item), example.item.id, tuple(words(new_part(change))), likely)
+        return _best_backed(index, failed)
+    (item, _, change, *_), likely = best
+    change = masked(change, failed)
+    return WayOut(_text(change, item), item.id, tuple(words(new_part(change))), likely, item)
+
+
+def _best_backed(index: LoreIndex, failed: FailedCall) -> WayOut | None:
+    """Of what cannot be ranked, for it is no change of the call (a look-up, a call that prepares, a wait): what got
+    several agents past this very failure.
+    """
+    for item in index.recoveries(failed.failure.class_):
+        if not item.near and item.agents >= LEAST_AGENTS:
+            return WayOut(_text(masked(item.title, failed), item), item.id, (), item=item)
+    return None
 
 
 def ranked(index: LoreIndex, failed: FailedCall) -> tuple[Example, float] | None:

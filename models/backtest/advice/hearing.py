@@ -34,7 +34,7 @@ def told(advice: Advice) -> Told:
         advice.risk,
         warned=warning is not None,
         named=None if warning is None else FailureKind(warning.kind, warning.names),
-        way_out="" if way_out is None else f"{way_out.title}\n{way_out.content}",
+        way_out="" if way_out is None else way_out.text,
         # Many calls get the same text: kept once.
         text=sys.intern(advice.text),
     )

@@ -137,7 +137,9 @@ def teach(fleet: Fleet) -> tuple[str, str]:
         0.0,
     )  # fmt: skip
     index.put_item(
-        memory_item("r", pattern=failure.class_, support=3, remedy={"tool": "sql", "arguments": {"query": "SELECT 2"}}),
+        memory_item(
+            "r", pattern=failure.class_, support=3, agents=3, remedy={"tool": "sql", "arguments": {"query": "SELECT 2"}}
+        ),
         0.0,
     )
     return failure.exact, "r"

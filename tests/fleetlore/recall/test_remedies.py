@@ -9,6 +9,7 @@ from fleetlore.fingerprint.fingerprint import call_id, failure_of, tool_id
 from fleetlore.recall.advice import Situation, advise
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker
+from fleetlore.recall.ways_out import FailedCall
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -159,7 +160,9 @@ def test_after_a_failure_the_session_is_told_without_naming_a_call() -> None:
     preconditions = PreconditionTracker()
     preconditions.record_call("book", BOOK, LOCKED)
     failure = failure_of("book", BOOK, "423", "locked")
-    found = advise(index(SYNC), Situation(now=0.0, last_failure=failure, preconditions=preconditions))
+    found = advise(
+        index(SYNC), Situation(now=0.0, failed=FailedCall("", "locked", failure), preconditions=preconditions)
+    )
     assert [each.id for each in found.items] == ["sync"]
 
 
@@ -180,4 +183,4 @@ def test_a_failure_that_no_remedy_answers_is_still_told_of() -> None:
     preconditions.record_call("sync", {}, None)
     found = advise(lore, Situation("book", BOOK, now=0.0, preconditions=preconditions))
     assert found.warning is not None and found.warning.kind == other.template
-    assert found.way_out is not None and found.way_out.id == f"quoted {other.template}"
+    assert [each.id for each in found.items] == [f"quoted {other.template}"]
