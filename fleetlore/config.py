@@ -123,7 +123,9 @@ class Settings:
         "trainer writes there and agents read below it; empty: such versions are neither published nor loaded",
     )
     public_key: str = _setting(
-        "", "Ed25519 public keys, in base64 and comma-separated, whose adapters agents and trainer accept"
+        "",
+        "Ed25519 public keys, in base64 and comma-separated, whose adapters agents and trainer accept; empty: an agent "
+        "runs without the call model",
     )
 
     def __post_init__(self) -> None:

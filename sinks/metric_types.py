@@ -43,7 +43,7 @@ class Family(Generic[M]):
             self._collector.remove(*values)
 
     def clear(self) -> None:
-        """Forget every series: an info metric shows one version at a time."""
+        """Forget every series."""
         self._series.clear()
         self._collector.clear()
 

@@ -319,11 +319,15 @@ class Metrics(MetricTable):
     def __init__(self, role: str) -> None:
         super().__init__()
         self.role = role
+        self._shown_adapters: dict[str, str] = {}
         self.build_info(package_version(), platform.python_version(), role).set(1)
 
     def show_adapter(self, adapter: str, adapter_version: str) -> None:
-        """Make this the one version that `fleetlore_adapter_info` shows."""
-        self.adapter_info.clear()
+        """Make this the one version of the adapter that `fleetlore_adapter_info` shows."""
+        shown = self._shown_adapters.get(adapter)
+        if shown is not None:
+            self.adapter_info.remove(adapter, shown)
+        self._shown_adapters[adapter] = adapter_version
         self.adapter_info(adapter, adapter_version).set(1)
 
     def serve(self, port: int, host: str = "127.0.0.1", health: Readiness | None = None) -> Endpoint:

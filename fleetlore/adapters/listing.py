@@ -26,6 +26,13 @@ class AdapterListing:
     acks: tuple[dict[str, Any], ...]
     revocations: tuple[dict[str, Any], ...] = ()
 
+    def of(self, adapter: str) -> AdapterListing:
+        """What is listed of one adapter; revocations are of all."""
+        manifests = tuple(manifest for manifest in self.manifests if manifest.get("name") == adapter)
+        pointers = tuple(pointer for pointer in self.pointers if pointer.get("name") == adapter)
+        acks = tuple(ack for ack in self.acks if ack.get("adapter") == adapter)
+        return AdapterListing(manifests, pointers, acks, self.revocations)
+
 
 async def read_adapters(bootstrap: str, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:
     """Read the tenant's adapter topics to their end; topics that do not exist are empty.

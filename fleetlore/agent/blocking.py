@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from fleetlore.agent.attempts import Attempts, Choose, best_of
 from fleetlore.agent.fleet import Action, Fleet, Session
+from fleetlore.calls.model import CallModel
 from fleetlore.errors import FleetloreError
 from fleetlore.recall.advice import Advice, Caution
 from fleetlore.watch.watchdog import Budget
@@ -179,6 +180,16 @@ class BlockingFleet:
     def dropped(self) -> int:
         """See `Fleet.dropped`; also after the block."""
         return self._fleet.dropped
+
+    @property
+    def call_model(self) -> CallModel | None:
+        """See `Fleet.call_model`."""
+        return self._fleet.call_model
+
+    @property
+    def call_model_version(self) -> str | None:
+        """See `Fleet.call_model_version`."""
+        return self._fleet.call_model_version
 
     @property
     def risk_model(self) -> RiskModel | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from math import inf
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, best_of, parallel, sequential
 from fleetlore.agent.session import Action, Session, checked_name
 from fleetlore.calls.model import CallModel
+from fleetlore.calls.slot import CallModelSlot
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
@@ -37,7 +39,7 @@ from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 
 if TYPE_CHECKING:  # torch comes with the extra [adapters] and must not be imported by an agent without it
-    from fleetlore.adapters.subscriber import AdapterSubscriber
+    from fleetlore.adapters.subscriber import AdapterSubscriber, Holder
     from fleetlore.risk.model import RiskModel
 
 __all__ = ["Action", "Fleet", "Session"]
@@ -53,7 +55,8 @@ class Fleet:
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
         data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`; not both.
         tenant: whose fleet it is.
-        adapters: also follow the adapters and offer `risk_model`; needs the extra `[adapters]`.
+        adapters: beside the call model, which every agent follows that has `FLEETLORE_PUBLIC_KEY`, also follow the
+            adapter of the risk model and offer `risk_model`; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
         fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower
             is sooner and costs more requests, which count where many agents share a small broker.
@@ -99,16 +102,20 @@ class Fleet:
         self.lore_search = LoreSearch(self.settings, self.tenant)
         self.safety = SafetyLessons(self.replica.index)
         self._follows_adapters = adapters
-        self._subscriber: AdapterSubscriber[RiskModel] | None = None
+        self._calls: AdapterSubscriber[CallModelSlot] | None = None
+        self._procedural: AdapterSubscriber[RiskModel] | None = None
         self._open_actions = 0
         self._feedback = 0
 
     async def start(self) -> None:
         """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time."""
-        if self._follows_adapters:
+        if self.settings.public_key or self._follows_adapters:
             # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
-            self._subscriber = await asyncio.to_thread(self._new_subscriber)
-            await self._subscriber.start()
+            await asyncio.to_thread(self._load_adapters)
+            for subscriber in self._subscribers:
+                await subscriber.start()
+        else:
+            log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self.agent)
         await self.emitter.start()
         await self.replica.start()
         self._warns_of_missing_lore = True
@@ -124,10 +131,7 @@ class Fleet:
         """Send what is buffered within the limit, then stop everything. Never hangs."""
         self.lore_search.close()
         await self.emitter.close(timeout_seconds)
-        parts = [self.replica.close()]
-        if self._subscriber is not None:
-            parts.append(self._subscriber.close())
-        await asyncio.gather(*parts)
+        await asyncio.gather(self.replica.close(), *(subscriber.close() for subscriber in self._subscribers))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -139,11 +143,9 @@ class Fleet:
         await self.close()
 
     async def ready(self, timeout_seconds: float) -> bool:
-        """Wait until the lore (and with `adapters=True` the adapter) that exists now is here; False if time is up."""
-        waits = [self.replica.caught_up(timeout_seconds)]
-        if self._subscriber is not None:
-            waits.append(self._subscriber.caught_up(timeout_seconds))
-        return all(await asyncio.gather(*waits))
+        """Wait until the lore and the adapters that exist now are here; False if time is up."""
+        adapters = (subscriber.caught_up(timeout_seconds) for subscriber in self._subscribers)
+        return all(await asyncio.gather(self.replica.caught_up(timeout_seconds), *adapters))
 
     def check_lore(self) -> None:
         """Warn, once, where what the fleet knows is not here yet: advice is empty for want of it."""
@@ -248,36 +250,52 @@ class Fleet:
     @property
     def call_model(self) -> CallModel | None:
         """The version of the call model in use; None before the first one."""
-        return None
+        return self._calls.holder.model if self._calls is not None else None
+
+    @property
+    def call_model_version(self) -> str | None:
+        """Which version that is: the sha256 of its weights."""
+        return self._calls.version if self._calls is not None else None
 
     @property
     def risk_model(self) -> RiskModel | None:
         """The risk model in use; None without `adapters=True`."""
-        return self._subscriber.holder if self._subscriber is not None else None
+        return self._procedural.holder if self._procedural is not None else None
 
     @property
     def adapter_version(self) -> str | None:
-        """Version of the adapter in use; None on the bare base or without a risk model."""
-        return self._subscriber.version if self._subscriber is not None else None
+        """Version of the risk model's adapter in use; None on the bare base or without a risk model."""
+        return self._procedural.version if self._procedural is not None else None
 
     @property
     def adapters_refused(self) -> dict[str, int]:
-        """How many adapter records and versions were refused, by reason."""
-        return dict(self._subscriber.refused) if self._subscriber is not None else {}
+        """How many records and versions of adapters were refused, by reason."""
+        return dict(sum((subscriber.refused for subscriber in self._subscribers), Counter()))
 
-    def _new_subscriber(self) -> AdapterSubscriber[RiskModel]:
+    @property
+    def _subscribers(self) -> list[AdapterSubscriber[Any]]:
+        return [subscriber for subscriber in (self._calls, self._procedural) if subscriber is not None]
+
+    def _load_adapters(self) -> None:
+        """Follow the call model, and with `adapters=True` the adapter of the risk model. Raises ModelUnavailable."""
+        self._calls = self._subscriber_of(CallModelSlot())
+        if self._follows_adapters:
+            from fleetlore.risk.model import RiskModel
+            from fleetlore.risk.network import load_base
+
+            self._procedural = self._subscriber_of(RiskModel(load_base(self.settings.base)))
+
+    def _subscriber_of(self, holder: Holder) -> AdapterSubscriber[Holder]:
         from fleetlore.adapters.blob_store import BlobStore
-        from fleetlore.adapters.signatures import public_keys
+        from fleetlore.adapters.signatures import public_keys  # takes 50 ms, which an agent without a key is spared
         from fleetlore.adapters.subscriber import AdapterSubscriber
-        from fleetlore.risk.model import RiskModel
-        from fleetlore.risk.network import load_base
 
         return AdapterSubscriber(
             self.settings.broker,
             self.tenant,
             self.agent,
             public_keys(self.settings.public_key),
-            RiskModel(load_base(self.settings.base)),
+            holder,
             idle=lambda: self._open_actions == 0,
             blob_store=BlobStore(self.settings.weights_storage),
             clock=self.clock,
@@ -291,5 +309,6 @@ class Fleet:
     def action_closes(self) -> None:
         """An action ended; between two actions is where a new adapter takes over."""
         self._open_actions -= 1
-        if self._open_actions == 0 and self._subscriber is not None:
-            self._subscriber.apply_pending()
+        if self._open_actions == 0:
+            for subscriber in self._subscribers:
+                subscriber.apply_pending()

@@ -31,8 +31,8 @@ def list_(
     json: Json = False,
 ) -> None:
     """List all versions, oldest first, with their channels and the number of agents running them."""
-    listing = _read(broker, data, tenant, timeout)
-    rows = [_row(listing, manifest) for manifest in _of(listing, adapter)]
+    listing = _read(broker, data, tenant, adapter, timeout)
+    rows = [_row(listing, manifest) for manifest in listing.manifests]
     if json:
         print_json({"tenant": tenant, "versions": rows, "pointers": list(listing.pointers)})
         return
@@ -79,8 +79,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one version: its lineage, the gate's metrics and the agents running it. Signatures are not checked."""
-    listing = _read(broker, data, tenant, timeout)
-    found = [each for each in _of(listing, adapter) if version and str(each.get("version", "")).startswith(version)]
+    listing = _read(broker, data, tenant, adapter, timeout)
+    found = [each for each in listing.manifests if version and str(each.get("version", "")).startswith(version)]
     if len(found) != 1:
         reason = "no version begins" if not found else f"{len(found)} versions begin"
         raise typer.BadParameter(f"{reason} with {version!r}", param_hint="VERSION")
@@ -112,10 +112,6 @@ def show(
             else str(value)
         )
         typer.echo(f"{name:<15} {safe(text) or '-'}")
-
-
-def _of(listing: AdapterListing, adapter: str | None) -> list[dict[str, Any]]:
-    return [manifest for manifest in listing.manifests if adapter in (None, manifest.get("name"))]
 
 
 def _lineage(listing: AdapterListing, version: str) -> list[str]:
@@ -169,5 +165,6 @@ def _range(each: dict[str, Any]) -> str:
     return f"{each.get('topic')}[{each.get('partition')}] {each.get('start')}–{each.get('stop')}"
 
 
-def _read(broker: Broker, data: Data, tenant: str, timeout: float) -> AdapterListing:
-    return ask(read_adapters(connection(broker, data).broker, tenant, timeout_seconds=timeout))
+def _read(broker: Broker, data: Data, tenant: str, adapter: Adapter, timeout: float) -> AdapterListing:
+    listing = ask(read_adapters(connection(broker, data).broker, tenant, timeout_seconds=timeout))
+    return listing.of(adapter) if adapter is not None else listing

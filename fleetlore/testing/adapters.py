@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from random import Random
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from msgspec import structs
 
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, quantised
+from fleetlore.calls.model import LEAST_CALLS
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import (
     LORA_TARGETS,
@@ -42,6 +44,13 @@ def random_weights(seed: int, size: float = 0.2, rank: int = RANK) -> bytes:
             {name: (size * torch.randn(shape, generator=noise)).half() for name, shape in shapes.items()}
         )
     )
+
+
+def random_call_model(seed: int) -> bytes:
+    """A version of the call model with random weights, which knows the tool `shell`."""
+    noise = np.random.RandomState(seed)
+    calls, kinds = (quantised(noise.standard_normal(2**bits).astype(np.float32)) for bits in (CALL_BITS, KIND_BITS))
+    return Document(calls=calls, kinds=kinds, bias=0.0, tools={"shell": LEAST_CALLS}).to_bytes()
 
 
 def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **changes: Any) -> ProceduralManifest:
@@ -99,7 +108,7 @@ def version_of(
     if kind is ProceduralManifest:
         weights = random_weights(seed)
         return weights, manifest_for(weights, tenant, **changes)
-    weights = Random(seed).randbytes(20_000)
+    weights = random_call_model(seed)
     return weights, calls_manifest_for(weights, tenant, **changes)
 
 

@@ -14,6 +14,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.wire.adapter_manifest import PROCEDURAL
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -141,7 +142,7 @@ async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float)
     clock = SystemClock()
     deadline = clock.monotonic() + wait_seconds
     while True:
-        pointers = (await read_adapters(settings.broker, tenant)).pointers
+        pointers = (await read_adapters(settings.broker, tenant)).of(PROCEDURAL).pointers
         if pointers:
             return str(pointers[0]["version"])
         if clock.monotonic() >= deadline:

@@ -1,8 +1,10 @@
-"""An agent's `Fleet(adapters=True)` beside a publisher, on a real broker."""
+"""An agent's `Fleet` beside a publisher of adapters, on a real broker."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,16 +12,17 @@ import orjson
 import pytest
 
 from fleetlore import Fleet
-from fleetlore.adapters.listing import read_to_end
+from fleetlore.adapters.listing import read_adapters, read_to_end
 from fleetlore.errors import ConfigError
-from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.wire.adapter_manifest import ProceduralManifest
+from fleetlore.testing.adapters import manifest_for, random_weights, version_of
+from fleetlore.wire.adapter_manifest import ADAPTERS, CallsManifest, ProceduralManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 
 MakeTopics = Callable[..., Awaitable[None]]
+TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items")
 
 
 async def running(fleet: Fleet, version: str) -> None:
@@ -31,9 +34,7 @@ async def running(fleet: Fleet, version: str) -> None:
 async def test_an_agent_swaps_between_two_actions_and_each_outcome_names_what_it_ran_with(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await make_topics(
-        broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items", partitions=1
-    )
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     key = create_signing_key(tmp_path / "key")
     monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
     versions = [(weights, manifest_for(weights, tenant)) for weights in (random_weights(1), random_weights(2))]
@@ -61,6 +62,78 @@ async def test_an_agent_swaps_between_two_actions_and_each_outcome_names_what_it
     events = [event for value in values for event in (value if isinstance(value, list) else [value])]
     ran = [event["data"].get("fleetlore.adapter") for event in events if ".outcome." in event["type"]]
     assert ran == [first, second]
+
+
+LIGHT = """
+import asyncio, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "safetensors", "wordllama", "tokenizers"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Missing())
+
+from fleetlore import Fleet
+
+async def main():
+    async with Fleet("light", broker=sys.argv[1], tenant=sys.argv[2], ready_seconds=40) as fleet:
+        print(fleet.call_model_version, fleet.call_model.knows("shell"), fleet.risk_model)
+
+asyncio.run(main())
+"""
+
+
+async def test_an_agent_without_torch_follows_the_call_model(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    key = create_signing_key(tmp_path / "key")
+    weights, manifest = version_of(CallsManifest, 1, tenant)
+    async with (
+        AdapterPublisher(CallsManifest, broker.address, key) as publisher,
+        AdapterPublisher(ProceduralManifest, broker.address, key) as other,
+    ):
+        await other.publish(*version_of(ProceduralManifest, 1, tenant))
+        await publisher.publish(weights, manifest)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", LIGHT, broker.address, tenant),
+        env={**os.environ, "FLEETLORE_PUBLIC_KEY": key.public_base64},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    assert (process.returncode, said.decode().split()) == (0, [manifest.version, "True", "None"])
+
+
+async def test_an_agent_acknowledges_each_adapter(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    key = create_signing_key(tmp_path / "key")
+    monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
+    versions = {}
+    for kind in ADAPTERS:
+        weights, manifest = version_of(kind, 1, tenant)
+        async with AdapterPublisher(kind, broker.address, key) as publisher:
+            await publisher.publish(weights, manifest)
+        versions[kind.name] = manifest.version
+    async with Fleet("both", broker=broker.address, tenant=tenant, adapters=True, ready_seconds=40) as fleet:
+        assert {"calls": fleet.call_model_version, "procedural": fleet.adapter_version} == versions
+        async with asyncio.timeout(40):
+            while len(acks := (await read_adapters(broker.address, tenant)).acks) < len(versions):
+                await asyncio.sleep(0.1)
+    assert {ack["adapter"]: ack["version"] for ack in acks} == versions
+    assert {(ack["agent"], ack["result"]) for ack in acks} == {("both", "applied")}
+
+
+async def test_without_a_public_key_an_agent_runs_without_the_call_model(
+    broker: EmbeddedBroker, tenant: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("FLEETLORE_PUBLIC_KEY", raising=False)
+    with caplog.at_level("INFO", "fleetlore"):
+        async with Fleet("a", broker=broker.address, tenant=tenant, ready_seconds=0) as fleet:
+            assert fleet.call_model is None and fleet.call_model_version is None
+    assert sum("FLEETLORE_PUBLIC_KEY" in record.message for record in caplog.records) == 1
 
 
 async def test_without_a_public_key_no_policy_is_followed(

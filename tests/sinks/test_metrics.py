@@ -105,9 +105,11 @@ def test_a_removed_series_is_gone_and_can_come_back(metrics: Metrics) -> None:
 def test_one_adapter_version_is_shown_at_a_time(metrics: Metrics) -> None:
     metrics.show_adapter("failure", "aa11")
     metrics.show_adapter("failure", "bb22")
+    metrics.show_adapter("other", "aa11")
     value = metrics.registry.get_sample_value
     assert value("fleetlore_adapter_info", {"adapter": "failure", "version": "aa11"}) is None
     assert value("fleetlore_adapter_info", {"adapter": "failure", "version": "bb22"}) == 1
+    assert value("fleetlore_adapter_info", {"adapter": "other", "version": "aa11"}) == 1
 
 
 def test_two_roles_in_one_process_do_not_collide(metrics: Metrics) -> None:

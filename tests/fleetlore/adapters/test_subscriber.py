@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -14,21 +16,45 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
-from fleetlore.adapters.subscriber import AdapterSubscriber
-from fleetlore.risk.model import LoadedAdapter, RiskModel
-from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
-from fleetlore.wire.adapter_manifest import ProceduralManifest, Revocation
+from fleetlore.adapters.subscriber import AdapterHolder, AdapterSubscriber
+from fleetlore.calls.document import Document
+from fleetlore.calls.slot import CallModelSlot
+from fleetlore.risk.model import RiskModel
+from fleetlore.testing.adapters import calls_manifest_for, pointer_to, random_call_model, version_of
+from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, ProceduralManifest, Revocation
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
 
 
-def version(seed: int, **changes: Any) -> tuple[bytes, ProceduralManifest]:
-    weights = random_weights(seed)
-    return weights, manifest_for(weights, "acme", **changes)
+KINDS: dict[str, tuple[type[AdapterManifest], Callable[[], AdapterHolder]]] = {
+    "calls": (CallsManifest, CallModelSlot),
+    "procedural": (ProceduralManifest, RiskModel),
+}
+Subscriber = AdapterSubscriber[Any]
 
 
-async def deliver(subscriber: AdapterSubscriber, weights: bytes, manifest: ProceduralManifest, epoch: int) -> None:
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def unfit(kind: str, seed: int) -> tuple[bytes, AdapterManifest]:
+    """A version of another release, or over another base."""
+    if kind == "calls":
+        weights = msgspec.structs.replace(Document.from_bytes(random_call_model(seed)), schema=99).to_bytes()
+        return weights, calls_manifest_for(weights, "acme")
+    return version(kind, seed, base_sha256="0" * 64)
+
+
+REFUSED = {"calls": "structure", "procedural": "foreign"}
+
+
+def version(kind: str, seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
+    return version_of(KINDS[kind][0], seed, "acme", **changes)
+
+
+async def deliver(subscriber: Subscriber, weights: bytes, manifest: AdapterManifest, epoch: int) -> None:
     pointer = pointer_to(manifest, epoch)
     await subscriber.take("adapters.pointers", pointer.key, KEY.sign(pointer))
     await subscriber.take("adapters.manifests", manifest.key, KEY.sign(manifest))
@@ -41,19 +67,19 @@ def busy() -> list[bool]:
 
 
 @pytest.fixture
-def subscriber(busy: list[bool]) -> AdapterSubscriber:
-    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, RiskModel(), idle=lambda: not busy[0])
+def subscriber(kind: str, busy: list[bool]) -> Subscriber:
+    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), idle=lambda: not busy[0])
     subscriber._follower = RegistryFollower("nowhere:1", "acme")
     return subscriber
 
 
-def acks(subscriber: AdapterSubscriber) -> list[dict[str, Any]]:
+def acks(subscriber: Subscriber) -> list[dict[str, Any]]:
     assert subscriber._follower is not None
     return [orjson.loads(value) for _, value in subscriber._follower._acks]
 
 
-async def test_an_idle_agent_gets_it_at_once(subscriber: AdapterSubscriber) -> None:
-    weights, manifest = version(1)
+async def test_an_idle_agent_gets_it_at_once(subscriber: Subscriber, kind: str) -> None:
+    weights, manifest = version(kind, 1)
     await deliver(subscriber, weights, manifest, 1)
     assert subscriber.version == manifest.version
     assert acks(subscriber)[0]["result"] == "applied"
@@ -61,110 +87,117 @@ async def test_an_idle_agent_gets_it_at_once(subscriber: AdapterSubscriber) -> N
 
 
 async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_thread(
-    subscriber: AdapterSubscriber, monkeypatch: pytest.MonkeyPatch
+    subscriber: Subscriber, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread for each of 250 agents of a process took three times as long as everything else."""
-    weights, manifest = version(1)
+    weights, manifest = version(kind, 1)
     await deliver(subscriber, weights, manifest, 1)
     monkeypatch.setattr(asyncio, "to_thread", None)
-    other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, RiskModel())
+    other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, KINDS[kind][1]())
     await deliver(other, weights, manifest, 1)
     assert other.version == manifest.version
-    assert other.holder._current is not None and subscriber.holder._current is not None
-    assert other.holder._current.engine is subscriber.holder._current.engine
-    assert other.holder._current.sessions is not subscriber.holder._current.sessions
+    mine, theirs = subscriber.holder, other.holder
+    if isinstance(mine, CallModelSlot):
+        assert theirs.model is mine.model is not None
+    else:
+        assert theirs._current.engine is mine._current.engine
+        assert theirs._current.sessions is not mine._current.sessions
 
 
-async def test_a_busy_agent_gets_it_between_two_actions(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
+async def test_a_busy_agent_gets_it_between_two_actions(subscriber: Subscriber, kind: str, busy: list[bool]) -> None:
     busy[0] = True
-    await deliver(subscriber, *version(1), 1)
+    await deliver(subscriber, *version(kind, 1), 1)
     versions = [subscriber.version]
     assert subscriber.apply_pending()
     versions.append(subscriber.version)
     assert not subscriber.apply_pending()
-    assert versions == [None, version(1)[1].version]
+    assert versions == [None, version(kind, 1)[1].version]
 
 
 async def test_only_the_newest_of_several_waiting_versions_is_applied(
-    subscriber: AdapterSubscriber, busy: list[bool]
+    subscriber: Subscriber, kind: str, busy: list[bool]
 ) -> None:
     busy[0] = True
-    await deliver(subscriber, *version(1), 1)
-    await deliver(subscriber, *version(2), 2)
+    await deliver(subscriber, *version(kind, 1), 1)
+    await deliver(subscriber, *version(kind, 2), 2)
     subscriber.apply_pending()
-    assert subscriber.version == version(2)[1].version
+    assert subscriber.version == version(kind, 2)[1].version
 
 
-async def test_a_rollback_while_a_version_waits_takes_it_away(subscriber: AdapterSubscriber, busy: list[bool]) -> None:
-    await deliver(subscriber, *version(1), 1)
+async def test_a_rollback_while_a_version_waits_takes_it_away(
+    subscriber: Subscriber, kind: str, busy: list[bool]
+) -> None:
+    await deliver(subscriber, *version(kind, 1), 1)
     busy[0] = True
-    await deliver(subscriber, *version(2), 2)
-    await deliver(subscriber, *version(1), 3)
+    await deliver(subscriber, *version(kind, 2), 2)
+    await deliver(subscriber, *version(kind, 1), 3)
     assert not subscriber.apply_pending()
-    assert subscriber.version == version(1)[1].version
+    assert subscriber.version == version(kind, 1)[1].version
 
 
-async def test_a_refused_version_is_counted_and_the_old_one_stays(subscriber: AdapterSubscriber) -> None:
-    await deliver(subscriber, *version(1), 1)
-    await deliver(subscriber, *version(2, base_sha256="0" * 64), 2)
-    assert subscriber.version == version(1)[1].version
-    assert subscriber.refused == {"foreign": 1}
-    assert acks(subscriber)[-1]["result"] == "foreign"
+async def test_a_refused_version_is_counted_and_the_old_one_stays(subscriber: Subscriber, kind: str) -> None:
+    await deliver(subscriber, *version(kind, 1), 1)
+    await deliver(subscriber, *unfit(kind, 2), 2)
+    assert subscriber.version == version(kind, 1)[1].version
+    assert subscriber.refused == {REFUSED[kind]: 1}
+    assert acks(subscriber)[-1]["result"] == REFUSED[kind]
 
 
-async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(subscriber: AdapterSubscriber) -> None:
-    weights, manifest = version(1)
+async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(subscriber: Subscriber, kind: str) -> None:
+    weights, manifest = version(kind, 1)
     await deliver(subscriber, weights, manifest, 1)
     for _ in range(3):
         await subscriber.take("adapters.manifests", manifest.key, b"{}")
     assert sum(subscriber.refused.values()) == 3
     assert subscriber._follower is not None
-    assert [key for key, _ in subscriber._follower._acks] == [b"procedural/a1", b"procedural/a1/refused"]
+    assert [key for key, _ in subscriber._follower._acks] == [f"{kind}/a1".encode(), f"{kind}/a1/refused".encode()]
     told = acks(subscriber)[-1]
     assert (told["agent"], told["version"]) == ("a1", manifest.key.decode()) and told["result"] in subscriber.refused
 
 
-async def test_a_refused_version_is_tried_once(subscriber: AdapterSubscriber) -> None:
+async def test_a_refused_version_is_tried_once(subscriber: Subscriber, kind: str) -> None:
     for _ in range(3):
-        await deliver(subscriber, *version(2, base_sha256="0" * 64), 2)
-    assert subscriber.refused == {"foreign": 1}
+        await deliver(subscriber, *unfit(kind, 2), 2)
+    assert subscriber.refused == {REFUSED[kind]: 1}
 
 
-async def test_after_a_refused_version_the_next_one_is_applied(subscriber: AdapterSubscriber) -> None:
-    await deliver(subscriber, *version(1, base_sha256="0" * 64), 1)
-    await deliver(subscriber, *version(2), 2)
-    assert subscriber.version == version(2)[1].version
+async def test_after_a_refused_version_the_next_one_is_applied(subscriber: Subscriber, kind: str) -> None:
+    await deliver(subscriber, *unfit(kind, 1), 1)
+    await deliver(subscriber, *version(kind, 2), 2)
+    assert subscriber.version == version(kind, 2)[1].version
 
 
-async def test_truncated_weights_are_counted(subscriber: AdapterSubscriber) -> None:
-    weights, manifest = version(1)
+async def test_truncated_weights_are_counted(subscriber: Subscriber, kind: str) -> None:
+    weights, manifest = version(kind, 1)
     await deliver(subscriber, weights[:-9], manifest, 1)
-    assert subscriber.refused == {"truncated": 1}
+    assert subscriber.refused == {"truncated" if kind == "procedural" else "tampered": 1}
     assert subscriber.version is None
 
 
-async def test_closing_what_was_never_started_is_harmless(subscriber: AdapterSubscriber) -> None:
+async def test_closing_what_was_never_started_is_harmless(subscriber: Subscriber) -> None:
     await subscriber.close()
 
 
-async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: AdapterSubscriber) -> None:
+async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: Subscriber) -> None:
     await subscriber.start()
     assert not await subscriber.caught_up(0.3)
     await subscriber.close()
 
 
 async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that lie elsewhere are folded beside the records that go on coming."""
     blob_store = BlobStore(f"file://{tmp_path}")
-    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, RiskModel(), blob_store=blob_store)
-    await deliver(subscriber, *version(1), 1)
-    weights, manifest = version(2)
+    subscriber: Subscriber = AdapterSubscriber(
+        "nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), blob_store=blob_store
+    )
+    await deliver(subscriber, *version(kind, 1), 1)
+    weights, manifest = version(kind, 2)
     folding, revoked = threading.Event(), threading.Event()
     prepare, run = subscriber.holder.prepare, []
 
-    def slow(weights: bytes, manifest: ProceduralManifest) -> LoadedAdapter:
+    def slow(weights: bytes, manifest: AdapterManifest) -> object:
         folding.set()
         assert revoked.wait(30)
         return prepare(weights, manifest)
@@ -181,4 +214,4 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     assert subscriber._fetch is not None
     await subscriber._fetch
     assert run == []
-    assert subscriber.version == version(1)[1].version
+    assert subscriber.version == version(kind, 1)[1].version

@@ -322,7 +322,7 @@ async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
     risk_model, arguments = likely_to_fail()
     fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
     subscriber: Any = SimpleNamespace(holder=risk_model, version=risk_model.version, apply_pending=lambda: None)
-    fleet._subscriber = subscriber
+    fleet._procedural = subscriber
     async with fleet.session(goal="clean up") as session:
         async with session.action("shell", {"cmd": "ls"}):
             pass
@@ -334,7 +334,7 @@ async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
         assert session.outlook(calls) == risk_model.outlook(steps, "clean up", calls)
         assert session.risk(*calls[0]) == risk_model.risk(steps, "clean up", *calls[0])
         assert session.risk(*calls[1]) is None
-    fleet._subscriber = None
+    fleet._procedural = None
     async with fleet.session(goal="clean up") as session:
         assert session.outlook(calls) == [None, None]
         assert session.risk(*calls[0]) is None

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
-from fleetlore.testing.adapters import manifest_for, random_weights
-from fleetlore.wire.adapter_manifest import ProceduralManifest
+from fleetlore.testing.adapters import manifest_for, random_weights, version_of
+from fleetlore.wire.adapter_manifest import CallsManifest, ProceduralManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
 from streams.commands.rollback import register
@@ -69,6 +69,30 @@ def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> Non
     assert orjson.loads(run("revoke", versions[0], *where).stdout)["version"] == versions[1]
     listed = orjson.loads(run("list", *where).stdout)
     assert [row["channels"] for row in listed["versions"]] == [["revoked"], ["stable"]]
+
+
+def test_the_adapter_is_found_by_the_version_or_told(stack: tuple[Path, list[str]], tenant: str) -> None:
+    folder, versions = stack
+    settings = Settings.from_data_dir(folder, signing_key=str(folder / "keys" / "adapter_ed25519"))
+    weights, manifest = version_of(CallsManifest, 1, tenant)
+
+    async def publish() -> None:
+        async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
+            await publisher.publish(weights, manifest)
+
+    asyncio.run(publish())
+    where = ("--data", str(folder), "--tenant", tenant)
+    pinned = orjson.loads(run("pin", manifest.version, *where, "--json").stdout)
+    assert (pinned["adapter"], pinned["version"], pinned["epoch"]) == ("calls", manifest.version, 2)
+    assert run("rollback", manifest.version, *where, "--adapter", "procedural").exit_code == 1
+    run("pin", versions[0], *where)
+    assert "2 adapters" in run("unpin", *where).output
+    assert orjson.loads(run("unpin", *where, "--adapter", "calls", "--json").stdout)["adapter"] == "calls"
+    listed = orjson.loads(run("list", *where, "--json").stdout)
+    channels = {(row["adapter"], row["version"]): row["channels"] for row in listed["versions"] if row["channels"]}
+    assert channels == {("calls", manifest.version): ["stable"], ("procedural", versions[0]): ["stable (pinned)"]}
+    listed = orjson.loads(run("list", *where, "--adapter", "calls", "--json").stdout)
+    assert [row["version"] for row in listed["versions"]] == [manifest.version]
 
 
 def test_it_says_what_was_done_in_words(stack: tuple[Path, list[str]], tenant: str) -> None:
