@@ -8,37 +8,37 @@ from collections.abc import Sequence
 import numpy as np
 
 from models.backtest.cases import Case, Slice
-from models.backtest.scores import balanced_accuracy, cohen_kappa
+from models.backtest.scores import balanced_accuracy, cohen_kappa, kappa_with_silence
 from models.judge.chain import JudgeChain
 
 
 def judging(
-    cases: Sequence[Case], slices: Sequence[Slice], chain: JudgeChain
+    cases: Sequence[Case], slices: Sequence[Slice], chain: JudgeChain, unrecorded: JudgeChain
 ) -> dict[str, dict[str, dict[str, float | None]]]:
     """By source and slice, over the sessions with a known end.
 
-    kappa, balanced_accuracy: over the judged sessions. false_success_rate: share of the judged failures called a
-    success. abstained: share of all that were not judged.
+    kappa, balanced_accuracy: over the judged sessions. kappa_all: over all, where no verdict is never right.
+    false_success_rate: share of the judged failures called a success. abstained: share of all that were not judged.
+
+    Args:
+        unrecorded: the judges that speak where no record of a learned judge exists: at a new source.
     """
-    said: dict[tuple[str, Slice], list[tuple[bool, bool]]] = defaultdict(list)
-    abstained: dict[tuple[str, Slice], int] = defaultdict(int)
+    said: dict[tuple[str, Slice], list[tuple[bool | None, bool]]] = defaultdict(list)
     for case, slice_ in zip(cases, slices, strict=True):
-        if case.failed is None:
-            continue
-        label = chain.judge(case.trajectory).label
-        if label == "abstained":
-            abstained[case.source, slice_] += 1
-        else:
-            said[case.source, slice_].append((label == "failure", case.failed))
+        if case.failed is not None:
+            label = (unrecorded if slice_ == "S" else chain).judge(case.trajectory).label
+            said[case.source, slice_].append((None if label == "abstained" else label == "failure", case.failed))
     figures: dict[str, dict[str, dict[str, float | None]]] = {}
     for source, slice_ in sorted(set(zip((case.source for case in cases), slices, strict=True))):
-        pairs = np.array(said[source, slice_], bool).reshape(-1, 2)
+        all_of = said[source, slice_]
+        judged = [(verdict, failed) for verdict, failed in all_of if verdict is not None]
+        pairs = np.array(judged, bool).reshape(-1, 2)
         verdict, failed = pairs[:, 0], pairs[:, 1]
-        silent = abstained[source, slice_]
         figures.setdefault(source, {})[slice_] = {
             "kappa": cohen_kappa(verdict, failed),
+            "kappa_all": kappa_with_silence([each for each, _ in all_of], [each for _, each in all_of]),
             "balanced_accuracy": balanced_accuracy(verdict, failed),
             "false_success_rate": float((~verdict[failed]).mean()) if failed.any() else None,
-            "abstained": silent / (silent + len(pairs)) if silent + len(pairs) else None,
+            "abstained": 1 - len(judged) / len(all_of) if all_of else None,
         }
     return figures

@@ -66,8 +66,8 @@ def backtest(
     progress("foreseeing failures")
     foreseen, calibration = prediction_scores(test, slices, foresee(test, critic.failure_probability))
     progress("judging")
-    chain = JudgeChain([RulesJudge(), CriticJudge(critic)])
-    judged = judging(test, slices, chain)
+    rules = RulesJudge()
+    judged = judging(test, slices, JudgeChain([rules, CriticJudge(critic)]), JudgeChain([rules]))
     progress("looking for junk")
     harmless = harmless_patterns([*train, *test])
     recalled = [item for item in learned.items if item.superseded_by is None]

@@ -37,6 +37,15 @@ def cohen_kappa(said: Bools, true: Bools) -> float | None:
     return (agreed - chance) / (1 - chance) if chance < 1 else None
 
 
+def kappa_with_silence(said: Sequence[bool | None], true: Sequence[bool]) -> float | None:
+    """`cohen_kappa` where no verdict (None) is an answer of its own, which is never right; None without a session."""
+    if not true:
+        return None
+    agreed = mean([verdict == outcome for verdict, outcome in zip(said, true, strict=True)]) or 0.0
+    chance = sum(said.count(outcome) * true.count(outcome) for outcome in (True, False)) / len(true) ** 2
+    return (agreed - chance) / (1 - chance) if chance < 1 else None
+
+
 def balanced_accuracy(said: Bools, true: Bools) -> float | None:
     """Mean of the recalls of both outcomes; None unless both occur."""
     if not len(true) or true.all() or not true.any():

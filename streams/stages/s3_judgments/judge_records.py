@@ -115,8 +115,9 @@ class JudgeRecords:
     def counted(self, place: tuple[str, int, str], votes: Iterable[Verdict]) -> tuple[Verdict, ...]:
         """Return the votes that count.
 
-        Those of a judge that was contradicted too often are left out, and a model's are as sure as its record is. The
-        environment's own always count.
+        Those of a judge that was contradicted too often are left out. A critic's and a language model's are as sure as
+        their record is at the most, and a critic without a record is not heard at all: what it was fitted on says
+        nothing of a family that it meets here for the first time. The environment's own always count.
         """
         tenant, partition, family = place
         counted = []
@@ -125,14 +126,16 @@ class JudgeRecords:
                 counted.append(vote)
                 continue
             record = self._records[RecordKey(tenant, partition, vote.version, family)]
-            precision = record.precision(vote.label) if vote.source == "llm" else None
-            if vote.label in record.silenced or (precision is not None and precision <= 0.5):
+            precision = record.precision(vote.label) if vote.source in ("critic", "llm") else None
+            unknown = vote.source == "critic" and precision is None
+            if vote.label in record.silenced or unknown or (precision is not None and precision <= 0.5):
                 self._metrics.judge_silenced(vote.source).inc()
             elif precision is None:
                 counted.append(vote)
             else:
-                probability = precision if vote.label == "success" else 1 - precision
-                counted.append(replace(vote, probability=probability))
+                own = max(vote.probability, 1 - vote.probability)
+                sure = min(precision, own) if vote.source == "critic" else precision
+                counted.append(replace(vote, probability=sure if vote.label == "success" else 1 - sure))
         return tuple(counted)
 
     def forget(self) -> None:

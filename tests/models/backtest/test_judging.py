@@ -2,12 +2,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from fleetlore.wire.trajectory import Trajectory, Verdict
 from models.backtest.cases import Case
 from models.backtest.judging import judging
 from models.judge.chain import JudgeChain
 
 MakeCase = Callable[..., Case]
+
+
+SILENT = JudgeChain([])
 
 
 class ByCall:
@@ -33,16 +38,42 @@ def test_silence_counts_apart_from_what_was_said(make_case: MakeCase) -> None:
         make_case("4", "ann", "cook", ("?", None)),
         make_case("5", "ann", "cook", ("success", None), failed=None),
     ]
-    figures = judging(cases, ["A"] * 5, JudgeChain([ByCall()]))
+    figures = judging(cases, ["A"] * 5, JudgeChain([ByCall()]), SILENT)
     row = figures["shop"]["A"]
     assert row["abstained"] == 1 / 4
     assert row["false_success_rate"] == 1 / 2
     assert row["balanced_accuracy"] == 3 / 4
     assert row["kappa"] is not None and round(row["kappa"], 3) == 0.4
+    # Of four sessions two are right; by chance one failure and two successes meet three failures and one success.
+    assert row["kappa_all"] == pytest.approx((2 / 4 - 5 / 16) / (1 - 5 / 16))
+
+
+def test_who_never_dares_does_not_look_good(make_case: MakeCase) -> None:
+    cases = [
+        make_case(str(n), "ann", "cook", ("failure" if n % 2 else "success", None), failed=bool(n % 2))
+        for n in range(4)
+    ]
+    cases += [make_case(str(n), "ann", "cook", ("?", None), failed=bool(n % 2)) for n in range(4, 40)]
+    row = judging(cases, ["A"] * 40, JudgeChain([ByCall()]), SILENT)["shop"]["A"]
+    assert row["kappa"] == 1.0
+    assert row["kappa_all"] is not None and row["kappa_all"] < 0.1
+
+
+def test_at_a_new_source_a_learned_judge_has_no_record_and_no_say(make_case: MakeCase) -> None:
+    cases = [
+        make_case("1", "ann", "cook", ("failure", None)),
+        make_case("2", "ann", "cook", ("failure", None), source="new"),
+    ]
+    figures = judging(cases, ["A", "S"], JudgeChain([ByCall()]), SILENT)
+    assert (figures["shop"]["A"]["abstained"], figures["new"]["S"]["abstained"]) == (0.0, 1.0)
 
 
 def test_a_judge_that_never_speaks_has_no_figures(make_case: MakeCase) -> None:
-    figures = judging([make_case("1", "ann", "cook", ("?", None))], ["AT"], JudgeChain([ByCall()]))
-    assert figures == {
-        "shop": {"AT": {"kappa": None, "balanced_accuracy": None, "false_success_rate": None, "abstained": 1.0}}
+    figures = judging([make_case("1", "ann", "cook", ("?", None))], ["AT"], JudgeChain([ByCall()]), SILENT)
+    assert figures["shop"]["AT"] == {
+        "kappa": None,
+        "kappa_all": 0.0,
+        "balanced_accuracy": None,
+        "false_success_rate": None,
+        "abstained": 1.0,
     }

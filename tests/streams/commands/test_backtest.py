@@ -115,7 +115,13 @@ def test_every_key_by_source_and_slice(folders: tuple[str, str]) -> None:
     rows = report["failure_auroc"]["shop"]
     assert set(rows["A"]) == set(report["tfidf_baseline"]["bank"]["S"]) == {"k1", "k2", "k3", "within_task_k1"}
     assert set(report["priors"]["shop"]["A"]) == {"task", "agent"}
-    assert set(report["judge"]["shop"]["A"]) == {"kappa", "balanced_accuracy", "false_success_rate", "abstained"}
+    assert set(report["judge"]["shop"]["A"]) == {
+        "kappa",
+        "kappa_all",
+        "balanced_accuracy",
+        "false_success_rate",
+        "abstained",
+    }
     assert set(report["recurrence"]["shop"]) == {"family", "class", "exact"}
     assert set(report["calibration"]["bank"]) == {"brier", "ece", "ece_by_chance"}
     assert all(math.isfinite(each) for each in numbers(report))

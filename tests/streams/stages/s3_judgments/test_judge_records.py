@@ -11,11 +11,14 @@ import pytest
 
 from fleetlore.cli.main import main
 from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.testing.sessions import call, trajectory
+from fleetlore.wire.trajectory import Feedback, Trajectory, Verdict
 from models.judge.record import FEWEST_CASES, JudgeRecord
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.judges import tally
-from streams.stages.s3_judgments.judge_records import LABEL
+from streams.offline.memory_pipeline import MemoryStore
+from streams.stages.s3_judgments.judge_records import LABEL, JudgeRecords, RecordKey
 from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
@@ -72,6 +75,52 @@ async def test_a_judge_that_is_right_is_heard(log_pipeline: MakePipeline, monkey
     assert MANY / 2 < row["right"] < 2 * MANY
     late = [row for row in await pipeline.bodies("judgments") if row["session"].startswith("late")]
     assert {(row["label"], row["source"]) for row in late} == {("failure", "rules")}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "heard"),
+    [
+        (0, 0, None),
+        (FEWEST_CASES - 1, 0, None),
+        (26, 40, None),
+        (41, 52, None),
+        (16, 0, 0.80),
+        (262, 55, 0.78),
+        (99, 0, 0.9),
+    ],
+)
+async def test_a_critic_is_heard_as_far_as_its_record_bears_it_out(right: int, wrong: int, heard: float | None) -> None:
+    records = JudgeRecords(MemoryStore(), Metrics("test"))
+    vote = Verdict(label="failure", probability=0.1, source="critic", version="critic-2-x")
+    place = "acme", 0, "bash"
+    await records.load("judgments", [(RecordKey("acme", 0, vote.version, "bash"), "critic")])
+    for n in range(right + wrong):
+        feedback = Feedback(session=f"s{n}", label="failure" if n < right else "success", time=5.0, by="b")
+        session = trajectory(call("bash"), session=f"s{n}", feedback=feedback)
+        records.note(place, session, [vote], ())
+    counted = records.counted(place, [vote])
+    assert [each.label for each in counted] == ([] if heard is None else ["failure"])
+    # It is as sure as its record, and no surer than it says itself.
+    assert heard is None or 1 - counted[0].probability == pytest.approx(heard, abs=0.01)
+
+
+async def test_a_critic_says_nothing_of_tools_that_it_was_never_measured_on(
+    log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Sure:
+        version = "critic-2-x"
+
+        def judge(self, trajectory: Trajectory) -> Verdict | None:
+            return Verdict(label="failure", probability=0.02, source="critic", version=self.version)
+
+    monkeypatch.setattr("models.judge.chain.RulesJudge", Sure)
+    pipeline = log_pipeline()
+    await send_unsure(pipeline, "early", corrected=True)
+    await send_unsure(pipeline, "late", corrected=False)
+    judged = await pipeline.bodies("judgments")
+    assert {(row["label"], row["source"]) for row in judged if row["session"].startswith("late")} == {
+        ("abstained", "none")
+    }
 
 
 async def test_everything_twice_is_counted_once(log_pipeline: MakePipeline) -> None:
