@@ -394,8 +394,16 @@ class Session:
         followed = {name: value for name, value in followed.items() if value}
         return _BegunCall(text, recorded, followed, self._fleet.clock.monotonic())
 
-    def end_call(self, action: Action, call: _BegunCall) -> None:
-        """Send how a call ended and remember it. `Action` does this on leaving."""
+    def end_call(self, action: Action, call: _BegunCall, *, cancelled: bool = False) -> None:
+        """Send how a call ended and remember it. `Action` does this on leaving.
+
+        Args:
+            cancelled: it was interrupted, by the agent's own time-out or by a person: how it would have ended is not
+                known, and nothing is said of it.
+        """
+        if cancelled:
+            self._fleet.action_closes()
+            return
         data: dict[str, Any] = {
             names.TOOL: action.tool,
             names.ARGUMENTS: call.recorded,
@@ -448,7 +456,8 @@ class Session:
 class Action:
     """One tool call. Set `result`, or report an error that the tool gave without raising with `fail`.
 
-    An exception inside is recorded as the call's error (its class and its text) and goes on to the agent.
+    An exception inside is recorded as the call's error (its class and its text) and goes on to the agent. A call that
+    is cancelled has not failed: nothing is recorded of how it ended.
 
     Attributes:
         error: kind and text of the error, as reported or raised.
@@ -485,10 +494,10 @@ class Action:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
+        if isinstance(error, Exception):
             self.error = (type(error).__name__, _message(error))
         if self._call is not None:
-            self._session.end_call(self, self._call)
+            self._session.end_call(self, self._call, cancelled=error is not None and self.error is None)
 
 
 def _asked(call_id: str, tool: str | None, arguments: object) -> str:

@@ -26,7 +26,7 @@ import orjson
 from fleetlore.fingerprint.template import head_line, template
 from fleetlore.redact.redact import redact_value
 
-VERSION = "2"
+VERSION = "3"
 MAX_CLASS = 128
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
 MAX_SHAPE = 512
@@ -34,19 +34,25 @@ MAX_SHAPE = 512
 _EXCEPTION = re.compile(
     r"\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration))\b"
 )
+# What frameworks call an error whose kind they do not know; the text knows better.
+_WRAPPERS = frozenset(
+    ["", "_OTHER", "Error", "error", "Exception", "ToolError", "tool_error", "ToolException", "ToolExecutionError"]
+)
+_CLASS_PREFIX = re.compile(r"((?:[A-Za-z_]\w*\.)*([A-Z]\w*)): *(?=\S)")
 _HTTP = re.compile(
-    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}([1-5]\d\d)\b"
+    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}([1-5]\d\d)\b"
     r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
     re.I,
 )
 _ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
 _EXIT = re.compile(
-    r"\b(?:exit(?:ed)?(?: with)?|return(?:ed)?)(?: (?:non-zero )?(?:exit )?(?:status|code))?[ :=]+(\d+)", re.I
+    r"\b(?:exit(?:ed)?(?: with)?|return(?:ed)?)(?:[ _]?(?:non-zero )?(?:exit )?(?:status|code))?[ :=]+(-?\d+)", re.I
 )
+# Weather, before it is known better. A tool that did not end in time is none: the same call takes as long again.
 _TRANSIENT = re.compile(
-    r"timed? ?out|temporar(?:y|ily)|rate.?limit|too many requests|try again (?:later|in)|service unavailable|"
-    r"connection (?:reset|aborted)"
-    r"|bad gateway|gateway time|overloaded",
+    r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporar(?:y|ily)|rate.?limit"
+    r"|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)|bad gateway"
+    r"|overloaded",
     re.I,
 )
 _TRANSIENT_CLASSES = frozenset({"http_429", "http_502", "http_503", "http_504"})
@@ -82,8 +88,7 @@ def failure_of(tool: str, arguments: object, error_type: str | None, error_messa
 @lru_cache(maxsize=32_768)
 def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
     """`failure_of` for a shape that is known already."""
-    text = template(message)
-    error_class = _error_class(error_type, message, text)[:MAX_CLASS]
+    error_class, text = _normal(error_type, message)
     family = pattern_id("family", tool, error_class)
     class_ = pattern_id("class", tool, error_class, text)
     exact = pattern_id("exact", tool, error_class, text, shape)
@@ -154,15 +159,24 @@ def tool_id(tool: str) -> str:
     return pattern_id("tool", tool)
 
 
-def _error_class(error_type: str, message: str, text: str) -> str:
-    """Cheapest sound name for the kind of error; its own words, without names, where nothing else is known."""
-    if error_type and error_type != "_OTHER":
-        return error_type.rpartition(".")[2]
-    head = message[:2000]
-    exceptions = _EXCEPTION.findall(head)
-    if exceptions:
+def _normal(error_type: str, message: str) -> tuple[str, str]:
+    """Class and template of an error, the same whatever framework handed it over: its class may come beside the text,
+    before it, or not at all.
+    """
+    error_class, line = error_type.rpartition(".")[2], head_line(message)
+    if error_class in _WRAPPERS:
         # The last one named is the one that was raised; the others are its causes or its handlers.
-        return str(exceptions[-1]).rpartition(".")[2]
+        exceptions = _EXCEPTION.findall(message[:2000])
+        error_class = exceptions[-1].rpartition(".")[2] if exceptions else ""
+    prefix = _CLASS_PREFIX.match(line)
+    if prefix is not None and prefix.group(2) == error_class:
+        message = line[prefix.end() :]
+    text = template(message)
+    return (error_class or _class_of_text_alone(message, text))[:MAX_CLASS], text
+
+
+def _class_of_text_alone(message: str, text: str) -> str:
+    """A code that the text has, or else its own words, without names."""
     # Of the same line as the template: what a tool says further down differs from one version to the next.
     line = head_line(message)[:2000]
     for pattern, name in ((_HTTP, "http"), (_ERRNO, "errno"), (_EXIT, "exit")):

@@ -27,7 +27,7 @@ from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, last
 from fleetlore.recall.hints import transient_weight, worth_showing
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.remedies import PreconditionTracker, cause_of_id, remedied_causes, remedies_before
+from fleetlore.recall.remedies import PreconditionTracker, remedied_causes, remedies_before
 from fleetlore.recall.render import advice_text
 from fleetlore.recall.ways_out import FailedCall, WayOut, is_own, way_out
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -251,11 +251,7 @@ def _warning(
             risk, since = outlook.fails, at.model.until
             if outlook.warned and (warning := by_model(at.model, risk, asked, at.context, at.place, at.own)):
                 return warning, risk
-    warning = by_counts(index, asked, call, at.own_failures, since)
-    # What helps is said instead of what fails, and nothing once it is done.
-    if warning is not None and remedied and cause_of_id(index, warning.pattern) in remedied:
-        return None, risk
-    return warning, risk
+    return by_counts(index, asked, call, at.own_failures, since, remedied), risk
 
 
 def _lasting_still(transient: Iterable[Pattern], at: Situation) -> tuple[Pattern, ...]:

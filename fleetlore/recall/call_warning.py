@@ -19,6 +19,7 @@ from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.hints import count, worth_showing
 from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.remedies import cause_of_id
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import Pattern
 
@@ -70,7 +71,12 @@ def by_model(
 
 
 def by_counts(
-    index: LoreIndex, call: Call, id: str, own_failures: Collection[str], since: float | None
+    index: LoreIndex,
+    call: Call,
+    id: str,
+    own_failures: Collection[str],
+    since: float | None,
+    remedied: Collection[str] = (),
 ) -> CallWarning | None:
     """The warning of the most frequent failure of this kind of call.
 
@@ -78,10 +84,13 @@ def by_counts(
         id: of the kind of call.
         own_failures: ids of exact patterns that the session met: what it alone has met is nothing new to it.
         since: only failures first met after this time (seconds since the epoch) count; None: all.
+        remedied: causes that the fleet has remedies for: what helps is said instead, and nothing once it is done.
     """
     tool, health = index.health(tool_id(call.tool)), index.health(id)
     for pattern in index.failures_of_call(id):
         if since is not None and pattern.first_seen <= since:
+            continue
+        if remedied and cause_of_id(index, pattern.parent) in remedied:
             continue
         if (pattern.sessions <= 1 and pattern.id in own_failures) or not worth_showing(pattern, tool):
             continue

@@ -83,19 +83,33 @@ async def test_a_session_tells_its_whole_story(fleet: Fleet, recorder: Recorder)
     assert ended == {events.OUTCOME: "success", events.REWARD: 1.0}
 
 
-@pytest.mark.parametrize("error", [ValueError("bad 'x'"), KeyboardInterrupt(), asyncio.CancelledError()])
-async def test_an_exception_is_recorded_and_goes_on(fleet: Fleet, recorder: Recorder, error: BaseException) -> None:
-    caught: BaseException | None = None
-    try:
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError()])
+async def test_a_call_that_is_cancelled_has_not_failed(fleet: Fleet, recorder: Recorder, error: BaseException) -> None:
+    with pytest.raises(type(error)):
         async with fleet.session("g") as session, session.action(*CALL):
             raise error
-    except BaseException as seen:
-        caught = seen
-    assert caught is error
+    assert session.errors == 0
+    assert [event.kind for event in recorder.events] == ["session.started", "action", "session.ended"]
+    assert recorder.events[-1].data[events.OUTCOME] == "unknown"
+
+
+async def test_an_agents_own_time_out_is_no_failure_of_the_tool(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0), session.action(*CALL):
+                await asyncio.sleep(1)
+    assert "outcome" not in [event.kind for event in recorder.events]
+
+
+async def test_an_exception_is_recorded_and_goes_on(fleet: Fleet, recorder: Recorder) -> None:
+    error = ValueError("bad 'x'")
+    with pytest.raises(ValueError) as seen:
+        async with fleet.session("g") as session, session.action(*CALL):
+            raise error
+    assert seen.value is error
     outcome, ended = recorder.events[-2].data, recorder.events[-1].data
-    assert outcome[events.ERROR_TYPE] == type(error).__name__
-    assert outcome[events.ERROR_MESSAGE] == str(error)
-    assert ended[events.OUTCOME] == ("failure" if isinstance(error, Exception) else "unknown")
+    assert (outcome[events.ERROR_TYPE], outcome[events.ERROR_MESSAGE]) == ("ValueError", "bad 'x'")
+    assert ended[events.OUTCOME] == "failure"
 
 
 async def test_a_reported_error_is_recorded_like_a_raised_one(fleet: Fleet, recorder: Recorder) -> None:

@@ -35,7 +35,7 @@ def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
     assert len(one.before) == 2 and set(one.after) == {0}
     assert one.log == call_log(NEW[0]) and one.log.calls[0].before == "please"
     # Others failed so, and got past it: it is told both.
-    assert "`cars`" in one.before[0].text and "car_makers" in one.before[0].way_out + one.after[0].way_out
+    assert "`cars`" in one.before[0].text and "car_makers" in one.before[0].text + one.after[0].text
     # Nothing is learned from a test session: the next one is warned of the same.
     assert [(each.warned, each.named, each.risk) for each in other.before] == [
         (each.warned, each.named, each.risk) for each in one.before
