@@ -295,7 +295,8 @@ def _keys_of_item(item: MemoryItem) -> list[_Key]:
     if item.cause is not None and item.kind == "lesson":
         return [("ineffective", item.tool)]
     if item.cause is not None:
-        return [("remedies", key) for key in (item.cause, item.tool)]
+        by_pattern: list[_Key] = [("recoveries", item.pattern)] if item.pattern else []
+        return [("remedies", item.cause), ("remedies", item.tool), *by_pattern]
     if item.kind == "recovery":
         return [("recoveries", key) for key in (item.pattern, item.call) if key]
     if item.kind == "lesson":

@@ -19,7 +19,12 @@ DIGEST_BYTES = 60_000
 # long texts fewer fit.
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
+# Of a result. Calls and errors are kept whole where the session fits, since calls are compared; the least that is left
+# of them is as much.
 DIGEST_TEXT = 300
+CALL_TEXTS = (MAX_TEXT, 1000, 500)
+# At the end of a text that was cut.
+CUT = "…"
 
 Ending = Literal["success", "failure", "unknown", "continued"]
 Label = Literal["success", "failure", "abstained"]
@@ -28,13 +33,18 @@ Source = Literal["guard", "reward", "feedback", "rules", "critic", "llm", "none"
 encode = msgspec.json.Encoder().encode
 
 
+def clip(text: str, limit: int) -> str:
+    """The text, or its first characters and `CUT` where it has more than `limit`."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}{CUT}"
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One tool call that ended, or one message.
 
     Attributes:
         sequence: its place in the session.
         role: `tool` for a call; else who spoke (`user`, `assistant`, …), with the text in `result`.
-        arguments: JSON or text, at most `MAX_TEXT` characters.
+        arguments: JSON or text, at most `MAX_TEXT` characters (`clip`).
         result: at most `MAX_TEXT` characters.
         call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`); empty for a message.
         family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class
@@ -69,16 +79,24 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     def failed(self) -> bool:
         return self.pattern is not None
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether its arguments are not whole: such a call may differ from another behind the cut."""
+        return self.arguments.endswith(CUT)
+
     def clipped(self, limit: int) -> Step:
-        """The same step with its texts cut to `limit` characters; itself where they are short enough, as most are."""
-        error = self.error_message
-        if len(self.arguments) <= limit and len(self.result) <= limit and (error is None or len(error) <= limit):
+        """The same step with its call and error cut to `limit` characters and its result to `DIGEST_TEXT` or `limit`.
+
+        Itself where they are short enough, as most are.
+        """
+        error, most = self.error_message, min(limit, DIGEST_TEXT)
+        if len(self.arguments) <= limit and len(self.result) <= most and (error is None or len(error) <= limit):
             return self
         return replace(
             self,
-            arguments=self.arguments[:limit],
-            result=self.result[:limit],
-            error_message=error[:limit] if error else error,
+            arguments=clip(self.arguments, limit),
+            result=clip(self.result, most),
+            error_message=clip(error, limit) if error else error,
         )
 
 
@@ -159,12 +177,12 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         return encode(self)
 
     def digest(self) -> Trajectory:
-        """The same session, short enough to keep: texts are clipped, and the first and last of many steps stay."""
+        """The same session, short enough to keep: long texts are cut, and the first and last of many steps stay."""
         return self.digested()[0]
 
     def digested(self) -> tuple[Trajectory, bytes]:
         """The digest and its JSON, which is made anyway to count it."""
-        steps, text = DIGEST_STEPS, DIGEST_TEXT
+        steps, text = DIGEST_STEPS, self._call_text()
         # Counted in bytes, because a character has up to six of them in JSON, and a row that does not fit its field
         # would be refused at every retry.
         while (size := len(encoded := (short := self._clipped(steps, text)).to_json())) > DIGEST_BYTES and steps > 1:
@@ -174,12 +192,20 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
                 steps, text = steps // 2, text // 2
         return short, encoded
 
+    def _call_text(self) -> int:
+        """How much of each call and error fits, roughly."""
+        lengths = [(len(step.arguments), len(step.error_message or ""), len(step.result)) for step in self.steps]
+        for limit in CALL_TEXTS:
+            if sum(min(a, limit) + min(b, limit) + min(c, DIGEST_TEXT) for a, b, c in lengths) <= DIGEST_BYTES // 2:
+                return limit
+        return DIGEST_TEXT
+
     def _clipped(self, most: int, text: int) -> Trajectory:
         steps = self.steps
         if len(steps) > most:
             steps = steps[: most // 4] + steps[-(most - most // 4) :]
         short = tuple([step.clipped(text) for step in steps])
-        return replace(self, goal=self.goal[: 2 * text], steps=short)
+        return replace(self, goal=clip(self.goal, 2 * min(text, DIGEST_TEXT)), steps=short)
 
     @classmethod
     def from_json(cls, value: bytes) -> Trajectory:

@@ -2,7 +2,7 @@
 
 (Self-contrast over parallel attempts: ReasoningBank, memory-aware test-time scaling.) A pair of sessions differs in
 much that decided nothing. So of k attempts, the contrast keeps what most successes did and no failure, and the reverse:
-calls, kinds of call, errors and end. Each aspect is one item beside the strategy (`models.distil.strategy`). A session
+calls, kinds of call and errors. Each aspect is one item beside the strategy (`models.distil.strategy`). A session
 states only what it did, so the items follow from the set of sessions.
 """
 
@@ -20,7 +20,6 @@ _WHAT = {
     "calls": "the calls they made",
     "kinds": "the kinds of call they made",
     "errors": "the errors they met",
-    "end": "how they ended",
 }
 
 
@@ -36,7 +35,6 @@ def attempt_facts(judgment: Judgment, calls: Calls, telling: list[int]) -> list[
         "calls": outline([call for call in calls if not call.failed]),
         "kinds": [_kind(call) for call in calls],
         "errors": [line(f"{calls[place].tool}: {error_text(calls[place])}", MAX_ERROR) for place in telling],
-        "end": [line(f"{calls[-1].tool}: {calls[-1].error_message or calls[-1].result}", MAX_STEP)],
     }
     return [
         Candidate(

@@ -1,29 +1,37 @@
 """Compare two calls: is the later one a repair of the earlier one, and what was changed?
 
 Texts are compared as bags of tokens, JSON objects by keys and values. `distance` is cheap, since every pair of calls
-needs it; `in_words` describes the one chosen pair. Results are cached, because a stuck agent repeats the same few
-calls.
+needs it; `masked_difference` describes the one chosen pair. Results are cached, because a stuck agent repeats the same
+few calls.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
+from fleetlore.fingerprint.literals import is_code, masked_text, masked_tokens, masked_value
+
 MAX_TOKENS = 300
-MAX_KEY_WORDS = 12
-# Share of words that two attempts at the same thing have in common, and two whose change is too long to say in words.
+# Share of words that two attempts at the same thing have in common.
 RELATED = 0.5
-CLOSELY_RELATED = 0.65
+# A change in more places, or in more characters, is not quoted.
+MAX_RUNS = 3
+MAX_SAID = 200
+# Words quoted on each side of a change.
+AROUND = 2
 
 # A flag, a decimal and an operator are one token each.
 _TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
+_MARKS = {" ": "·", "\t": "⇥", "\n": "⏎", "\r": "␍"}
+# White space that two words have not always between them.
+_SPACE = re.compile(r"(?<!\S) +|\s{2,}|[^\S ]")
 _DIGITS = re.compile(r"\d+")
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
 
@@ -83,53 +91,158 @@ def distance(failed: str, worked: str) -> int | None:
     return _edited(old, new)
 
 
-@lru_cache(maxsize=4096)
-def in_words(failed: str, worked: str) -> str | None:
-    """The change in words, e.g. "`cars` → `cars_data`".
+class Difference(NamedTuple):
+    """What was changed between two calls, literals as placeholders.
 
-    Returns:
-        an empty text if the change is too long to say but small beside the call; None if it is the larger part of it.
+    Attributes:
+        text: on one line: "`FROM cars` → `FROM cars_data`".
+        key: the change without the words around it: equal for the same change in other calls.
+        removed, added: the words that are gone and those that came.
+        is_value: nothing but values of arguments differ, so it may hold for one task only.
     """
-    old_values, new_values = _values(failed), _values(worked)
-    if old_values is not None and new_values is not None:
-        return _joined([_value_change(key, old_values, new_values) for key in _changed(old_values, new_values)])
-    old, new = _parsed(failed), _parsed(worked)
-    words = []
-    for removed, added in _edits(old.tokens, new.tokens):
-        before, after = _spaced(removed, failed), _spaced(added, worked)
-        if before and after:
-            words.append(f"`{before}` → `{after}`")
-        else:
-            words.append(f"add `{after}`" if after else f"drop `{before}`")
-    said = _joined(words)
-    return said if said or _overlap(old, new) >= CLOSELY_RELATED else None
+
+    text: str
+    key: str
+    removed: frozenset[str]
+    added: frozenset[str]
+    is_value: bool = False
 
 
 @lru_cache(maxsize=4096)
-def change_key(failed: str, worked: str) -> str | None:
-    """The change as a key: words removed and added, whatever their order, number and punctuation.
+def masked_difference(
+    failed: str, worked: str, known: frozenset[str] = frozenset(), named: frozenset[str] = frozenset()
+) -> Difference | None:
+    """What was changed, shown with a few words around it, or None.
 
-    None if more than one change was made.
+    None if the calls are alike once their literals are masked, or if too much was changed to say. White space is shown
+    where nothing else was changed.
+
+    Args:
+        failed, worked: arguments as JSON or text, not cut.
+        known: words that are no literals to the reader (`fleetlore.fingerprint.literals.names`).
+        named: words that the error names as wrong: of several changes in a text those of them are shown.
     """
-    old_values, new_values = _values(failed), _values(worked)
-    if old_values is not None and new_values is not None:
-        parts = [
-            (key, *_words_changed(_text(old_values.get(key, "")), _text(new_values.get(key, ""))))
-            for key in _changed(old_values, new_values)
-        ]
-    else:
-        parts = [("", *_words_changed(failed, worked))]
-    if sum(len(removed) + len(added) for _, removed, added in parts) > MAX_KEY_WORDS:
+    old, new = _values(failed), _values(worked)
+    if old is None or new is None:
+        return _text_difference(failed, worked, known, named)
+    parts = []
+    for key in _changed(old, new):
+        part = _value_difference(key, old, new, known, named)
+        if part is None:
+            return None  # a change that is not seen may be the one that helped
+        parts.append(part)
+    return _joined(parts)
+
+
+def _value_difference(
+    key: str, old: Mapping[str, Any], new: Mapping[str, Any], known: frozenset[str], named: frozenset[str]
+) -> Difference | None:
+    before, after = old.get(key), new.get(key)
+    if isinstance(before, str) and isinstance(after, str) and (is_code(key, before) or is_code(key, after)):
+        return _text_difference(before, after, known, named)
+    was, is_now = (f"{key}={_text(masked_value(key, value, known))}" for value in (before, after))
+    words = frozenset([key.casefold()])
+    if key not in old:
+        return Difference(f"add `{is_now}`", f"+{is_now}", frozenset(), words)
+    if key not in new:
+        return Difference(f"drop `{was}`", f"-{was}", words, frozenset())
+    if was == is_now:
         return None
-    return "\n".join([f"{key}\t{' '.join(removed)}\t{' '.join(added)}" for key, removed, added in parts])
+    return Difference(f"`{was}` → `{is_now}`", f"{was}\t{is_now}", words, words, is_value=True)
 
 
-def _words_changed(failed: str, worked: str) -> tuple[list[str], list[str]]:
-    old, new = _parsed(failed), _parsed(worked)
-    removed, added = old.words - new.words, new.words - old.words
-    first = [sorted([word for word in words if " " not in word]) for words in (removed, added)]
-    # If no word changed, punctuation or a count did.
-    return (first[0], first[1]) if any(first) else (sorted(old.bag - new.bag), sorted(new.bag - old.bag))
+def _joined(parts: Sequence[Difference]) -> Difference | None:
+    text = ", ".join(part.text for part in parts)
+    if not parts or len(parts) > MAX_RUNS or len(text) > MAX_SAID:
+        return None
+    return Difference(
+        text,
+        "\n".join(part.key for part in parts),
+        frozenset().union(*(part.removed for part in parts)),
+        frozenset().union(*(part.added for part in parts)),
+        all(part.is_value for part in parts),
+    )
+
+
+def _text_difference(failed: str, worked: str, known: frozenset[str], named: frozenset[str]) -> Difference | None:
+    old, new = _Shown(failed, known), _Shown(worked, known)
+    opcodes = SequenceMatcher(None, old.words, new.words, autojunk=False).get_opcodes()
+    edits: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, int, int, int]] = {}
+    for tag, start, end, since, until in opcodes:
+        if tag != "equal":
+            edits.setdefault((old.words[start:end], new.words[since:until]), (start, end, since, until))
+    if not edits:
+        return _white_space(failed, worked, known) if "".join(failed.split()) == "".join(worked.split()) else None
+    # What the error names was wrong; what else was changed may be for another reason.
+    of_error = [edit for edit in edits if any(word.casefold() in named for word in edit[0])]
+    chosen = of_error or [edit for edit in edits if "".join(edit[0]).casefold() != "".join(edit[1]).casefold()] or edits
+    text = ", ".join([_run(old, new, *edits[edit]) for edit in chosen])
+    if len(chosen) > MAX_RUNS or len(text) > MAX_SAID:
+        return None
+    removed, added = Counter(old.words), Counter(new.words)
+    gone, came = (frozenset(map(str.casefold, words)) for words in (removed - added, added - removed))
+    if of_error:
+        parts = {
+            "\t".join(" ".join(word for word in words if word[-1].isalnum()) for words in edit) for edit in of_error
+        }
+        return Difference(text, "\n".join(sorted(parts)), gone, came)
+    # The words, whatever their order, number and punctuation; if none changed, punctuation or order did.
+    plain = [sorted(filter(_is_word, words)) for words in (gone, came)]
+    first, second = plain if any(plain) else (sorted(gone), sorted(came))
+    return Difference(text, f"{' '.join(first)}\t{' '.join(second)}" if first or second else text, gone, came)
+
+
+def _is_word(token: str) -> bool:
+    return token[-1].isalnum() or token[-1] in "_>"
+
+
+class _Shown:
+    """A text in tokens with its literals masked, that can be quoted as it was written."""
+
+    def __init__(self, text: str, known: frozenset[str]) -> None:
+        self._text = text
+        self._tokens = masked_tokens(text, known)
+        self.words = tuple([word for _, _, word in self._tokens])
+
+    def quote(self, start: int, end: int) -> str:
+        """Tokens `start`..`end` on one line, joined where the text joins them."""
+        said, last = "", None
+        for begin, stop, word in self._tokens[start:end]:
+            said += (" " if last is not None and begin > last else "") + word
+            last = stop
+        return said
+
+
+def _run(old: _Shown, new: _Shown, start: int, end: int, since: int, until: int) -> str:
+    """One change, with the words beside it."""
+    if start == end:
+        before = min(start, since, AROUND)
+        if not before:
+            return f"add `{new.quote(since, until)}`"
+        return f"`{old.quote(start - before, start)}` → `{new.quote(since - before, until)}`"
+    if since == until:
+        place = f" after `{old.quote(max(0, start - AROUND), start)}`" if start else ""
+        return f"drop `{old.quote(start, end)}`{place}"
+    before, after = min(start, since, AROUND), AROUND
+    return f"`{old.quote(start - before, end + after)}` → `{new.quote(since - before, until + after)}`"
+
+
+def _white_space(failed: str, worked: str, known: frozenset[str]) -> Difference | None:
+    """The first lines that differ, with their white space as marks."""
+    old, new = failed.splitlines(keepends=True), worked.splitlines(keepends=True)
+    for _, start, end, since, until in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        was, is_now = (masked_text("".join(lines), known) for lines in (old[start:end], new[since:until]))
+        if was != is_now:
+            was, is_now = _visible(was), _visible(is_now)
+            if len(was) + len(is_now) > MAX_SAID:
+                return None
+            key = "\t".join("".join(each for each in text if each in _MARKS.values()) for text in (was, is_now))
+            return Difference(f"`{was}` → `{is_now}`", key, frozenset(), frozenset([key]))
+    return None
+
+
+def _visible(text: str) -> str:
+    return _SPACE.sub(lambda match: "".join([_MARKS.get(each, each) for each in match.group()]), text)
 
 
 def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | None:
@@ -149,14 +262,6 @@ def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | No
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     keys = sorted(old.keys() | new.keys())
     return [key for key in keys if (key in old) != (key in new) or old[key] != new[key]]
-
-
-def _value_change(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    if key not in old:
-        return f"add `{key}={_text(new[key])}`"
-    if key not in new:
-        return f"drop `{key}={_text(old[key])}`"
-    return f"`{key}={_text(old[key])}` → `{key}={_text(new[key])}`"
 
 
 def _text(value: Any) -> str:
@@ -188,25 +293,3 @@ def _overlap(old: _Text, new: _Text) -> float:
 def _edited(old: _Text, new: _Text) -> int:
     """Tokens removed and added; at least 1, since a new order is a change too."""
     return max(1, len(old.bag ^ new.bag))
-
-
-def _edits(old: tuple[str, ...], new: tuple[str, ...]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Distinct runs of tokens (removed, added), in order."""
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
-    runs = [(old[a:b], new[c:d]) for tag, a, b, c, d in matcher.get_opcodes() if tag != "equal"]
-    return list(dict.fromkeys(runs))
-
-
-def _spaced(tokens: tuple[str, ...], text: str) -> str:
-    """The tokens as written: two are joined only if the text joins them."""
-    out = ""
-    for token in tokens:
-        joined = f"{out[-1:]}{token}" in text and not (out[-1:].isalnum() and token[0].isalnum())
-        out += token if joined or not out else f" {token}"
-    return out
-
-
-def _joined(words: list[str]) -> str:
-    """The parts of a change on one line; empty if that would be too long to read."""
-    text = ", ".join(dict.fromkeys(words))
-    return text if len(words) <= 3 and len(text) <= 160 else ""

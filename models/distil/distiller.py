@@ -1,14 +1,16 @@
-"""Distil a judged session into its contributions to memory items. Extractive: it quotes what happened.
+"""Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
-recovery    a call failed and a later call of the same tool worked (`recovery`); the same counted over names, with
-            what did not help (`remedies`, `resets`); the call that led out of a loop (`loop_recovery`)
+recovery    a call failed and a later call of the same tool worked once it was changed (`recovery`); what a call or an
+            argument's value did, counted over names, with what did not help (`remedies`, `resets`); the kind of step
+            that led out of a loop (`loop_recovery`)
 lesson      a failed session's error, after which the tool never worked again (`lesson`)
 strategy    a task that some sessions solved and others did not (`strategy`), and the contrast of all attempts that
             were started together (`attempt_facts`, `models.memory.contrast`)
 
-Transient errors teach nothing, nor do errors that say only that the call failed (`models.memory.quality.is_verdict`),
-nor a success whose last call failed. Pure and deterministic: an item's id is made of what was learned, so contributions
-of many sessions meet in one item in any order (`models.memory.item_state`).
+Whole calls are compared, and none that was cut. What others read of them has no literals
+(`fleetlore.fingerprint.literals`). Transient errors teach nothing, nor do errors that say only that the call failed
+(`models.memory.quality.is_verdict`), nor a success whose last call failed. Pure and deterministic: an item's id is made
+of what was learned, so contributions of many sessions meet in one item in any order (`models.memory.item_state`).
 """
 
 from __future__ import annotations
@@ -40,10 +42,9 @@ def distil(judgment: Judgment) -> list[Candidate]:
     telling = _telling(calls, failed)
     found = strategies(judgment, calls, telling) + attempt_facts(judgment, calls, telling)
     past: list[Candidate] = []
-    if failed:
-        past = recoveries(judgment, calls, failed, telling)
+    if telling:
+        past = recoveries(judgment, calls, telling) + remedies_of(judgment, calls, telling)
         found += past
-        found += remedies_of(judgment, calls, failed, telling)
         if judgment.verdict.probability > SUCCESS_ABOVE:
             found += contradicted(judgment.trajectory, calls, telling, past)
         elif judgment.verdict.probability < FAILURE_BELOW:

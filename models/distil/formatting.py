@@ -1,25 +1,31 @@
-"""Format the quotes that items are made of: calls and errors on one line each, cut to a limit, and ids."""
+"""Format what items are made of: calls and errors on one line each, their literals masked."""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
+from fleetlore.calls.context import text_of
+from fleetlore.calls.likeness import FailureWords
+from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
+from fleetlore.fingerprint.literals import masked_arguments, masked_text, names
+from fleetlore.fingerprint.template import head_line, template
 from fleetlore.wire.trajectory import Step
 from models.memory import candidate
 from models.memory.quality import named_class
 
-VERSION = "extractive-2"
+VERSION = "extractive-3"
+
+_QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 
 Calls = tuple[Step, ...]
 
 MAX_GOAL = 160
-MAX_CALL = 400
 MAX_STEP = 200
 MAX_ERROR = 300
-MAX_RESULT = 200
 
 # Shortened texts that are cached: goals, errors and calls repeat. At most 2,000 characters each: some ten megabytes.
 REMEMBERED = 4096
@@ -30,18 +36,52 @@ def item_id(tenant: str, kind: str, *key: str) -> str:
     return candidate.item_id(VERSION, tenant, kind, *key)
 
 
-def call_text(step: Step, limit: int = MAX_CALL) -> str:
-    return f"{step.tool}({line(step.arguments, limit)})"
+def call_text(step: Step, limit: int = MAX_STEP, known: frozenset[str] = frozenset()) -> str:
+    """The call as others may read it. `known`: words that stay."""
+    return f"{step.tool}({line(arguments_text(masked_arguments(step.arguments, known)), limit)})"
 
 
 def said(failed: Step) -> str:
     return failed.error_message or failed.error_type or ""
 
 
+@lru_cache(maxsize=REMEMBERED)
+def error_names(message: str) -> frozenset[str]:
+    """The words of an error that are the same for all who meet it: those of its template."""
+    return names(template(message))
+
+
+def known_of(failed: Step) -> frozenset[str]:
+    """What everybody knows who meets the same error."""
+    return error_names(said(failed))
+
+
+def near(goal: str, failed: Step) -> str:
+    """By what another failure is compared with this one."""
+    failure = failure_of(failed.tool, failed.arguments, failed.error_type, failed.error_message)
+    return FailureWords.of(goal, text_of(failed.arguments), failed.error_message or "", failure).to_text()
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _quoted(message: str) -> frozenset[str]:
+    quoted = [match[2] for match in _QUOTED.finditer(template(message))]
+    return frozenset(part for name in quoted for part in (name, *name.split(".")) if part)
+
+
+def named_by(failed: Step) -> frozenset[str]:
+    """What the error quotes, in lower case: it is that which was wrong."""
+    return _quoted(said(failed))
+
+
 def error_text(step: Step) -> str:
-    """The whole error: its class, where a program named it, and the message."""
-    class_, message = named_class(step.error_type), said(step)
-    return line(message if class_ in message else f"{class_}: {message}", MAX_ERROR)
+    """The whole error: its class, where a program named it, and the line that says what is wrong."""
+    return _error_text(named_class(step.error_type), said(step))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _error_text(class_: str, message: str) -> str:
+    text = masked_text(line(head_line(message), MAX_ERROR), error_names(message))
+    return text if class_ in text else f"{class_}: {text}"
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -9,19 +9,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.distil.formatting import (
-    MAX_CALL,
-    MAX_ERROR,
-    MAX_GOAL,
-    MAX_STEP,
-    VERSION,
-    Calls,
-    call_text,
-    error_text,
-    item_id,
-    line,
-)
-from models.memory.candidate import Candidate, origin
+from models.distil.formatting import VERSION, Calls, call_text, error_text, item_id, known_of, line
+from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
 from models.memory.quality import ERROR, TRIED
 
 MAX_TRIED = 3
@@ -37,15 +26,9 @@ def lessons(trajectory: Trajectory, calls: Calls, telling: list[int]) -> list[Ca
 
 
 def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
-    tool, error = failed.tool, error_text(failed)
+    tool, error, known = failed.tool, error_text(failed), known_of(failed)
     attempts = [call for call in calls if call.pattern == failed.pattern]
-    tried = list(islice(dict.fromkeys([call.arguments for call in attempts]), MAX_TRIED))
-    said = line(failed.result, MAX_ERROR)
-    content = [f"Goal: {line(trajectory.goal, MAX_GOAL)}", f"{ERROR}{error}"]
-    content += [f"The tool said: {said}"] if said and said not in error and error not in said else []
-    content += [f"{TRIED}{tool}({line(arguments, MAX_CALL)})" for arguments in tried]
-    again = f"{len(attempts)} attempts" if len(tried) > 1 else f"The same call {len(attempts)} times"
-    repeated = f" {again} did not help." if len(attempts) > 1 else ""
+    tried = list(islice(dict.fromkeys([call_text(call, known=known) for call in attempts]), MAX_TRIED))
     return Candidate(
         **origin(trajectory),
         item_id=item_id(trajectory.tenant, "lesson", failed.pattern or ""),
@@ -53,10 +36,12 @@ def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
         side="failure",
         # The best example shows the most calls that do not help.
         rank=(-len(tried), len(attempts)),
+        # What a single task met and did not get past may be that task's.
+        least_goals=SEVERAL_GOALS,
         title=line(f"{tool}: {error}", 160),
-        description=f"Sessions failed on this error and never got {tool} to work again.{repeated}",
-        content="\n".join(content),
-        when=f"before a call like {call_text(failed, MAX_STEP)}",
+        description=f"Sessions failed in which {tool} met this error and did not work again.",
+        content="\n".join([f"{ERROR}{error}", *(f"{TRIED}{call}" for call in tried)]),
+        when=f"before a call like {call_text(failed, known=known)}",
         tool=tool,
         pattern=failed.pattern,
         call=failed.call,
@@ -71,7 +56,7 @@ def contradicted(
 
     They also withdraw its own lesson, if it was judged a failure before a correction.
     """
-    instead = {each.pattern: each.item_id for each in recoveries}
+    instead = {each.pattern: each.item_id for each in recoveries if each.side == "success"}
     return [
         Candidate(
             **origin(trajectory),

@@ -5,13 +5,18 @@ The session must have succeeded for sure: nothing else shows that leaving the lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from fleetlore.fingerprint.fingerprint import argument_shape
+from fleetlore.fingerprint.literals import is_code
 from fleetlore.wire.trajectory import Judgment, Step
-from models.distil.formatting import MAX_RESULT, MAX_STEP, VERSION, Calls, call_text, item_id, line, parsed
+from models.distil.formatting import VERSION, Calls, call_text, item_id, line, parsed
 from models.distil.recovery import worked
 from models.memory.candidate import SUCCESS_ABOVE, Candidate, origin
+
+# What a command begins with.
+_COMMAND = re.compile(r"[A-Za-z_][\w.-]*(?=\s)")
 
 
 def loop_recoveries(judgment: Judgment, calls: Calls, recoveries: Sequence[Candidate]) -> list[Candidate]:
@@ -23,7 +28,7 @@ def loop_recoveries(judgment: Judgment, calls: Calls, recoveries: Sequence[Candi
     if judgment.verdict.probability <= SUCCESS_ABOVE:
         return []
     last = {call.loop: place for place, call in enumerate(calls) if call.loop is not None}
-    past = {each.pattern for each in recoveries}
+    past = {each.pattern for each in recoveries if each.side == "success"}
     found = []
     for loop, place in last.items():
         before = {(call.tool, call.arguments) for call in calls[: place + 1]}
@@ -37,22 +42,28 @@ def loop_recoveries(judgment: Judgment, calls: Calls, recoveries: Sequence[Candi
 
 
 def _candidate(judgment: Judgment, loop: str, stuck: Step, after: Step) -> Candidate:
-    trajectory = judgment.trajectory
-    content = [f"In circles: {call_text(stuck)}"]
-    content += [f"It gave: {line(stuck.result, MAX_RESULT)}"] if stuck.result else []
-    content += [f"Led out of it: {call_text(after)}"]
+    trajectory, step = judgment.trajectory, _kind_of_step(after)
     return Candidate(
         **origin(trajectory),
         item_id=item_id(trajectory.tenant, "recovery", loop, after.tool, argument_shape(after.arguments)),
         kind="recovery",
         side="success",
         rank=(len(after.arguments),),
-        title=line(f"{stuck.tool} in circles — {call_text(after, 120)}", 200),
-        description=f"Sessions that went round here got out of it with {call_text(after, MAX_STEP)}.",
-        content="\n".join(content),
-        when=line(f"{stuck.tool} gives the same again and again: {call_text(stuck, MAX_STEP)}", 300),
+        title=line(f"{stuck.tool} in circles — {step}", 200),
+        description=f"Sessions that went round here got out of it with another step: {step}.",
+        content=f"In circles: {call_text(stuck)}\nLed out of it: {step}",
+        when=line(f"{stuck.tool} gives the same again and again: {call_text(stuck)}", 300),
         tool=stuck.tool,
         pattern=loop,
-        remedy={"tool": after.tool, "arguments": parsed(after.arguments)},
+        remedy={"tool": after.tool},
         version=VERSION,
     )
+
+
+def _kind_of_step(call: Step) -> str:
+    """The call without its values: they answer its own task."""
+    values = parsed(call.arguments)
+    if isinstance(values, dict):
+        return f"{call.tool}({', '.join(values)})"
+    command = is_code("", call.arguments) and _COMMAND.match(call.arguments)
+    return f"{call.tool}({command[0]} …)" if command else call.tool

@@ -1,38 +1,56 @@
-"""Distil a recovery: a call failed and a later call of the same tool worked. What was changed, or done in between?
+"""Distil a recovery: a call failed and a later call of the same tool worked once it was changed. What was changed?
 
-The environment itself showed that it works, so the verdict on the session is not needed.
+The environment itself showed that it works, so the verdict on the session is not needed. What one argument's value or
+another call did is counted elsewhere (`models.distil.remedies`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
-from fleetlore.fingerprint.fingerprint import argument_shape
+from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.wire.trajectory import Judgment, Step
-from models.distil.call_diff import change_key, distance, in_words
+from models.distil.call_diff import Difference, distance, masked_difference
 from models.distil.formatting import (
-    MAX_RESULT,
-    MAX_STEP,
     VERSION,
     Calls,
     call_text,
     error_text,
     item_id,
+    known_of,
     line,
-    parsed,
+    named_by,
+    near,
+    said,
 )
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 from models.memory.quality import ERROR
 
+# Of each call; what was changed stands before it.
+MAX_SHOWN = 120
 
-def recoveries(judgment: Judgment, calls: Calls, failed: list[int], telling: list[int]) -> list[Candidate]:
+# An error that rejects what it names, and does not only report on it.
+_REJECTS = re.compile(
+    r"unknown|unrecogni[sz]ed|unexpected|unsupported|invalid|illegal|unmatched|unterminated|ambiguous|duplicate|syntax|"
+    r"not (?:a|an|found|defined|allowed|supported|recogni[sz]ed|permitted|valid|known)|no such|does(?:n't| not) exist|"
+    r"no attribute|cannot|extra|too many",
+    re.I,
+)
+# What leaves out a part of what was asked for, or hides that it failed.
+_LESS = re.compile(
+    r"\|\| *(?:true|:)|2> */dev/null|(?:^|\s)(?:-k|--ignore|--deselect|--exclude|--skip|--no-verify)\b|\bset \+e"
+)
+
+
+def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
     """At most one recovery an error: the one with the best rank."""
     working = [place for place, call in enumerate(calls) if worked(judgment, call)]
     last = working[-1] if working else -1
     found = [
         each
-        for index in failed
-        if index < last and (each := _recovery_of(judgment, calls, working, index, index in telling))
+        for index in telling
+        if index < last and (each := _recovery_of(judgment, calls, working, index)) is not None
     ]
     best: dict[str | None, Candidate] = {}
     for each in sorted(found, key=lambda each: (each.rank, each.item_id, each.content)):
@@ -40,38 +58,33 @@ def recoveries(judgment: Judgment, calls: Calls, failed: list[int], telling: lis
     return list(best.values())
 
 
-def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: int, tells: bool) -> Candidate | None:
+def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: int) -> Candidate | None:
     """What got the session past the failed call at `index`, if that can be told.
 
     Args:
         working: places of the calls that worked.
-        tells: the error says what is wrong.
     """
     failed = calls[index]
     # Checks without a comparison of calls come first: comparing is most of the cost of distilling.
     candidates = [place for place in working if place > index and calls[place].tool == failed.tool]
-    if not candidates:
+    if not candidates or failed.is_cut:
         return None
     first = next(_attempts(calls, index, range(index + 1, len(calls))), None)
     # The next attempt decides: if it met the same error, the calls in between did not help.
-    if first is None or calls[first[1]].pattern == failed.pattern:
+    if first is None or first[0] == 0 or calls[first[1]].pattern == failed.pattern:
         return None
     between = [call for call in calls[index + 1 : first[1]] if not call.failed]
-    unchanged = first[0] == 0
-    if unchanged and not between:
-        return None  # the error passed by itself
-    if not unchanged and any(call.tool != failed.tool for call in between):
+    if any(call.tool != failed.tool for call in between):
         return None  # another tool was called *and* the call was changed: either may have helped
     repairs = _attempts(calls, index, (place for place in candidates if place >= first[1]))
-    if unchanged:
-        return _prepared_call(judgment, failed, between) if any(True for _ in repairs) else None
     size, later = min((each for each in repairs if each[0]), default=(0, 0))
-    words = in_words(failed.arguments, calls[later].arguments) if size else None
-    # After "your answer is wrong" another answer is no repair.
-    if words is None or not tells:
+    if not size or calls[later].is_cut:
+        return None
+    change = masked_difference(failed.arguments, calls[later].arguments, known_of(failed), named_by(failed))
+    if change is None or change.is_value or _is_less(failed, calls[later], change):
         return None
     looked_up = [call for call in calls[index + 1 : later] if not call.failed]
-    return _changed_call(judgment, failed, calls[later], looked_up, size, words)
+    return _candidate(judgment, failed, calls[later], looked_up, size, change)
 
 
 def _attempts(calls: Calls, index: int, places: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -93,64 +106,43 @@ def worked(judgment: Judgment, call: Step) -> bool:
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 
 
-def _changed_call(
-    judgment: Judgment, failed: Step, worked: Step, between: list[Step], size: int, words: str
+def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
+    """Whether the call worked because less was asked of it: that solves another task, not this one.
+
+    What was only dropped was wrong if the error rejects it by name.
+    """
+    if _LESS.search(worked.arguments) and not _LESS.search(failed.arguments):
+        return True
+    dropped = {word for word in change.removed if any(map(str.isalnum, word))}
+    if not dropped or any(any(map(str.isalnum, word)) for word in change.added):
+        return False
+    return not _REJECTS.search(said(failed)) or not dropped <= known_of(failed)
+
+
+def _candidate(
+    judgment: Judgment, failed: Step, worked: Step, between: list[Step], size: int, change: Difference
 ) -> Candidate:
-    """The call works once it is changed."""
-    error = error_text(failed)
-    content = [f"Failed: {call_text(failed)}", f"{ERROR}{error}"]
-    content += [
-        f"Looked up: {call_text(step, MAX_STEP)} → {line(step.result, MAX_RESULT)}"
-        for step in between[-1:]
-        if step.result
-    ]
-    content += [f"Worked: {call_text(worked)}"]
-    content += [f"Change: {words}"] if words else []
-    how = f"once the call was changed: {words}" if words else "as the other call quoted below"
-    # Sessions with the same change back the same item; if too much was changed, the shape of the call is the key.
-    changed = change_key(failed.arguments, worked.arguments)
-    key = (changed,) if changed is not None else (worked.tool, argument_shape(worked.arguments))
-    return _recovery(judgment, failed, worked, key, (size, len(between)), words, how, content)
-
-
-def _prepared_call(judgment: Judgment, failed: Step, between: list[Step]) -> Candidate:
-    """The same call works after another call."""
-    remedy = between[-1]
-    content = [f"Failed: {call_text(failed)}", f"{ERROR}{error_text(failed)}"]
-    content += [f"Then: {call_text(step, MAX_STEP)}" for step in between[-3:]]
-    content += ["Got past it: the same call again"]
-    first, how = f"first {call_text(remedy, 80)}", f"unchanged after {call_text(remedy, MAX_STEP)}"
-    key = (remedy.tool, argument_shape(remedy.arguments))
-    return _recovery(judgment, failed, remedy, key, (0, len(between)), first, how, content)
-
-
-def _recovery(
-    judgment: Judgment,
-    failed: Step,
-    remedy: Step,
-    key: tuple[str, ...],
-    rank: tuple[int, int],
-    short: str,
-    how: str,
-    content: list[str],
-) -> Candidate:
-    trajectory = judgment.trajectory
-    tool, error = failed.tool, error_text(failed)
-    probability = judgment.verdict.probability
+    trajectory, probability = judgment.trajectory, judgment.verdict.probability
+    tool, error, known = failed.tool, error_text(failed), known_of(failed)
+    content = [f"{ERROR}{error}", f"Change: {change.text}"]
+    content += [f"Looked up before: {call_text(step, known=known)}" for step in between[-1:]]
+    content += [f"Failed: {call_text(failed, MAX_SHOWN, known)}", f"Worked: {call_text(worked, MAX_SHOWN, known)}"]
     trust = 0 if probability > SUCCESS_ABOVE else 2 if probability < FAILURE_BELOW else 1
     return Candidate(
         **origin(trajectory),
-        item_id=item_id(trajectory.tenant, "recovery", failed.pattern or "", *key),
+        # Sessions with the same change back the same item.
+        item_id=item_id(trajectory.tenant, "recovery", failed.pattern or "", change.key),
         kind="recovery",
         side="success",
-        rank=(trust, *rank),
-        title=line(f"{tool}: {line(error, 90)} — {short or 'a call that works'}", 200),
-        description=f"{tool} got past this error {how}.",
+        rank=(trust, size, len(between)),
+        title=line(f"{tool}: {line(error, 90)} — {change.text}", 200),
+        description=f"{tool} got past this error once the call was changed: {change.text}.",
         content="\n".join(content),
         when=f"{tool} fails with: {error}",
         tool=tool,
         pattern=failed.pattern,
         call=failed.call,
-        remedy={"tool": remedy.tool, "arguments": parsed(remedy.arguments)},
+        remedy={"tool": worked.tool, "arguments": masked_arguments(worked.arguments, known)},
         version=VERSION,
+        near=near(trajectory.goal, failed),
     )

@@ -1,41 +1,44 @@
 """Count what got past an error and what did not: preparations and changed arguments, over sessions and over names.
 
-A recovery of a failure's class (`models.distil.recovery`) quotes what one session did. A class keeps names, so what
+A recovery of a failure's class (`models.distil.recovery`) shows what one session changed. A class keeps names, so what
 helped with one table says nothing of the next. Here an error counts by its *cause*
 (`fleetlore.fingerprint.fingerprint.cause_of`: names left out). Between the failed call and the next attempt at the same
 thing, each of these is a remedy of its own:
 
-preparation    a call of another tool that worked; values that the error or the failed call names stay open
-change         one argument that got another value
+preparation    another call that worked; values that the error or the failed call names, and literals, stay open
+change         one argument that got another value; it is told once sessions of several goals back it
 
 A session backs a remedy if the error was gone at the next attempt more often than it came again, and contradicts it
-otherwise. One session cannot tell apart two preparations and a change; the counts of many can, because a remedy that
-was present by chance is also present where the error came again. Pure and deterministic.
+otherwise. A preparation is backed only where the next attempt was the very same call: a changed call may work by its
+change. And it is contradicted where it had been made before the error came, and where the same call worked in this
+session without it: so a tool without effect gets no credit. What is left to chance, the counts of many sessions tell,
+because a remedy that was present by chance is also present where the error came again. Pure and deterministic.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.fingerprint.fingerprint import cause_of, failure_of
-from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, failure_of
+from fleetlore.fingerprint.literals import is_identity, masked_arguments, masked_text, masked_value
+from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
 from models.distil.call_diff import distance
-from models.distil.formatting import MAX_STEP, VERSION, Calls, call_text, error_text, item_id, line, parsed
+from models.distil.formatting import MAX_STEP, VERSION, Calls, call_text, error_text, item_id, known_of, line, near
 from models.distil.resets import ActivePreparation, resets_of
-from models.memory.candidate import Candidate, origin
+from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
 from models.memory.quality import ERROR, TRIED
 
 # Candidates of one session: an agent that is stuck tries everything. What helped comes first.
 MAX_REMEDIES = 48
-# The last calls between a failure and the next attempt, and as much of a call as few arguments need.
+# The last calls between a failure and the next attempt, and as much of one in free text as can be shown.
 MAX_PREPARATIONS = 6
-MAX_ARGUMENTS = 300
+MAX_WORDS = 160
 MAX_VALUE = 48
 MIN_NAME = 3
 
@@ -60,7 +63,8 @@ class Remedy:
     Attributes:
         key: what it is, names left out: equal for sessions that did the same.
         past, again: how often the error was gone at the next attempt, and how often it came again.
-        open: arguments of a preparation whose values the error or the failed call names.
+        arguments: of a preparation, as others may read them: open values as `<name>`.
+        open: those of its arguments whose values are its session's own, or named by the error or the failed call.
         change: (name of the argument, value that failed, value instead).
         successes, failures: attempts at which the error was gone, and at which it came again.
     """
@@ -68,6 +72,7 @@ class Remedy:
     key: tuple[str, ...]
     past: int = 0
     again: int = 0
+    arguments: Any = None
     open: tuple[str, ...] = ()
     change: tuple[str, Any, Any] | None = None
     successes: list[Attempt] = field(default_factory=list)
@@ -78,15 +83,13 @@ class Remedy:
         return self.past > self.again and bool(self.successes)
 
 
-def remedies_of(judgment: Judgment, calls: Calls, failed: Sequence[int], telling: Collection[int]) -> list[Candidate]:
+def remedies_of(judgment: Judgment, calls: Calls, failed: Sequence[int]) -> list[Candidate]:
     """At most `MAX_REMEDIES` candidates, those that helped first, and what reset them (`models.distil.resets`).
 
     Args:
-        failed, telling: as in `remedies`.
+        failed: as in `remedies`.
     """
-    tried = [
-        (met, remedy) for (met, *_), remedy in remedies(calls, failed, telling).items() if remedy.helped or remedy.again
-    ]
+    tried = [(met, remedy) for (met, *_), remedy in remedies(calls, failed).items() if remedy.helped or remedy.again]
     tried.sort(key=lambda each: not each[1].helped)
     found = [_candidate(judgment, calls, met, remedy) for met, remedy in tried[:MAX_REMEDIES]]
     active = [_active(calls, failed, *each) for each in tried if each[1].helped and each[1].change is None]
@@ -103,52 +106,86 @@ def _cause(tool: str, arguments: str, error_type: str | None, message: str | Non
     return cause_of(failure_of(tool, arguments, error_type, message), arguments)
 
 
-def remedies(calls: Calls, failed: Sequence[int], telling: Collection[int]) -> dict[tuple[str, ...], Remedy]:
+def remedies(calls: Calls, failed: Sequence[int]) -> dict[tuple[str, ...], Remedy]:
     """The remedies that a session tried, by cause and key, in the order of the session.
 
     Args:
-        failed: places of the calls with a permanent failure.
-        telling: those whose error says what is wrong: another answer is no remedy of "your answer is wrong".
+        failed: places of the calls with a permanent failure whose error says what is wrong.
     """
     found: dict[tuple[str, ...], Remedy] = {}
     worked_last = {call.tool: place for place, call in enumerate(calls) if not call.failed}
+    same_last = {(call.tool, call.arguments): place for place, call in enumerate(calls) if not call.failed}
+    needless: set[str] = set()
     for place in failed:
         before = calls[place]
-        # Finding the next attempt compares texts, so it is skipped for the many failures that teach nothing: no other
-        # tool worked after them, and their arguments are no object whose values could differ.
-        if _values(before.arguments) is None and all(
-            at < place for tool, at in worked_last.items() if tool != before.tool
+        # Finding the next attempt compares texts, so it is skipped for the many failures that teach nothing: neither
+        # another tool nor the same call worked after them, and their arguments are no object whose values could differ.
+        if (
+            _values(before.arguments) is None
+            and same_last.get((before.tool, before.arguments), -1) < place
+            and all(at < place for tool, at in worked_last.items() if tool != before.tool)
         ):
             continue
         after = next(_attempts(calls, place), None)
-        tried = [] if after is None else list(_between(calls, place, after))
-        if after is None or not tried:
+        if after is None:
             continue
-        met = cause(before)
+        met, unchanged = cause(before), _is_same(before, calls[after])
+        tried = list(_between(calls, place, after))
         gone = calls[after].pattern is None or cause(calls[after]) != met
+        if gone and unchanged and not tried:
+            needless.add(met)
+        if not tried:
+            continue
         worked = next((each for each in _attempts(calls, place) if not calls[each].failed), None) if gone else None
         if gone and worked is None:
             continue  # the tool never worked again: nothing shows that the remedy helped
         for remedy, prepared in tried:
-            if remedy.change is not None and place not in telling:
-                continue
             known = found.setdefault((met, *remedy.key), remedy)
             if not gone:
                 known.again += 1
                 known.failures.append(Attempt(place, prepared, after))
-            elif worked is not None and _shows(known, calls[worked]):
+            elif worked is not None and (unchanged if remedy.change is None else _shows(remedy, calls[worked])):
                 known.past += 1
                 known.successes.append(Attempt(place, prepared, worked))
+    if found:
+        _contradict(calls, failed, found, needless)
     return found
+
+
+def _contradict(
+    calls: Calls, failed: Sequence[int], found: Mapping[tuple[str, ...], Remedy], needless: Collection[str]
+) -> None:
+    """Count against preparations that they stood before the error as well, or that it passes without them."""
+    causes = {met for met, *key in found if key[0] == "after"}
+    for place in failed:
+        if (met := cause(calls[place])) not in causes:
+            continue
+        since = max((at for at in range(place) if _tries_the_same(calls[at], calls[place])), default=-1)
+        if since >= 0 and calls[since].failed:
+            continue  # counted as what was tried between the two
+        for made, prepared in _preparations(calls, place, range(since + 1, place)):
+            if (remedy := found.get((met, *made.key))) is not None:
+                remedy.again += 1
+                remedy.failures.append(Attempt(place, prepared, place))
+    for (met, *_), remedy in found.items():
+        if met in needless and remedy.change is None:
+            remedy.past = 0
 
 
 def _attempts(calls: Calls, place: int) -> Iterator[int]:
     """Places of the later calls that try the same thing, without transient failures."""
-    before = calls[place]
     for later in range(place + 1, len(calls)):
-        call = calls[later]
-        if call.tool == before.tool and not call.transient and distance(before.arguments, call.arguments) is not None:
+        if not calls[later].transient and _tries_the_same(calls[later], calls[place]):
             yield later
+
+
+def _tries_the_same(call: Step, other: Step) -> bool:
+    return call.tool == other.tool and distance(other.arguments, call.arguments) is not None
+
+
+def _is_same(call: Step, other: Step) -> bool:
+    """Whether two calls of a tool are surely the same."""
+    return not call.is_cut and distance(call.arguments, other.arguments) == 0
 
 
 def _between(calls: Calls, place: int, after: int) -> Iterator[tuple[Remedy, int | None]]:
@@ -156,20 +193,36 @@ def _between(calls: Calls, place: int, after: int) -> Iterator[tuple[Remedy, int
     before = calls[place]
     if (change := _change(before.arguments, calls[after].arguments)) is not None:
         yield Remedy(("change", change[0], _json(change[1]), _json(change[2])), change=change), None
-    made = [each for each in range(place + 1, after) if not calls[each].failed and calls[each].tool != before.tool]
+    yield from _preparations(calls, place, range(place + 1, after))
+
+
+def _preparations(calls: Calls, place: int, places: range) -> Iterator[tuple[Remedy, int]]:
+    """The calls at these places that prepare the one at `place`, each once."""
+    before = calls[place]
+    made = [each for each in places if not calls[each].failed and not _tries_the_same(calls[each], before)]
     seen: set[tuple[str, ...]] = set()
     for each in made[-MAX_PREPARATIONS:]:
-        call = calls[each]
-        values = _values(call.arguments)
-        if values is None:
-            continue
-        names = _named(f"{before.error_message or ''} {before.arguments}")
-        open_names = tuple(name for name in sorted(values) if _is_named(values[name], names))
-        kept = {name: value for name, value in values.items() if name not in open_names}
-        key = ("after", call.tool, " ".join(open_names), _json(kept))
-        if key not in seen:
-            seen.add(key)
-            yield Remedy(key, open=open_names), each
+        remedy = _preparation(calls[each], f"{before.error_message or ''} {before.arguments}")
+        if remedy is not None and remedy.key not in seen:
+            seen.add(remedy.key)
+            yield remedy, each
+
+
+def _preparation(call: Step, about: str) -> Remedy | None:
+    """The call as a remedy; None if it cannot be shown. `about`: words that name what it is about."""
+    values = _values(call.arguments)
+    if values is None:
+        text = masked_text(call.arguments)
+        if call.is_cut or len(text) > MAX_WORDS:
+            return None
+        return Remedy(("after", call.tool, "", text), arguments=text)
+    names = _named(about)
+    shown = {
+        name: f"<{name}>" if _is_named(value, names) else masked_value(name, value) for name, value in values.items()
+    }
+    left_open = tuple(sorted([name for name, value in values.items() if shown[name] != value]))
+    kept = {name: value for name, value in values.items() if name not in left_open}
+    return Remedy(("after", call.tool, " ".join(left_open), _json(kept)), arguments=shown, open=left_open)
 
 
 def _shows(remedy: Remedy, worked: Step) -> bool:
@@ -183,7 +236,7 @@ def _shows(remedy: Remedy, worked: Step) -> bool:
 
 @lru_cache(maxsize=8192)
 def _change(failed: str, later: str) -> tuple[str, Any, Any] | None:
-    """The single argument whose value differs, if both values are short and plain."""
+    """The single argument whose value differs, if it names no thing, and both values are short and plain."""
     old, new = _values(failed), _values(later)
     if old is None or new is None or old.keys() != new.keys():
         return None
@@ -191,20 +244,25 @@ def _change(failed: str, later: str) -> tuple[str, Any, Any] | None:
     if len(changed) != 1:
         return None
     name = changed[0]
-    if not all(_is_plain(value) for value in (old[name], new[name])):
+    if is_identity(name) or not all(_is_plain(value) for value in (old[name], new[name])):
         return None
     return name, old[name], new[name]
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool | int | float) or (isinstance(value, str) and 0 < len(value) <= MAX_VALUE)
+    if isinstance(value, str):
+        # A name that looks like a file's may be a setting: tar.gz, python3.12.
+        return 0 < len(value) <= MAX_VALUE and masked_text(value) in (value, "<path>") and "/" not in value
+    return isinstance(value, bool | int | float)
 
 
 @lru_cache(maxsize=8192)
 def _values(arguments: str) -> dict[str, Any] | None:
-    """Arguments that are a small object; None for all else."""
-    if len(arguments) > MAX_ARGUMENTS or not arguments.startswith("{"):
-        return None if arguments else {}
+    """Arguments that are an object; None for all else."""
+    if not arguments:
+        return {}
+    if len(arguments) > MAX_TEXT or not arguments.startswith("{"):
+        return None
     try:
         value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
@@ -235,20 +293,21 @@ def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Ca
     trajectory, helped = judgment.trajectory, remedy.helped
     rank, attempt = min((_rank(calls, each), each) for each in (remedy.successes if helped else remedy.failures))
     before, later = calls[attempt.failed], calls[attempt.later]
-    tool, error = before.tool, error_text(before)
-    content = [f"Failed: {call_text(before)}", f"{ERROR}{error}"]
-    if attempt.prepared is None:
-        name, old, new = remedy.change or ("", None, None)
+    tool, error, known = before.tool, error_text(before), known_of(before)
+    content = [f"{ERROR}{error}"]
+    if remedy.change is not None:
+        name, old, new = remedy.change
         said = f"`{name}={old}` → `{name}={new}`"
-        helps = {"tool": tool, "arguments": parsed(later.arguments), "change": [name, old, new]}
+        known |= {str(value).casefold() for value in (old, new)}
+        content += [f"Change: {said}", f"Failed: {call_text(before, known=known)}"]
+        content += [f"Worked: {call_text(later, known=known)}"] if helped else []
+        helps = {"tool": tool, "arguments": masked_arguments(later.arguments, known), "change": [name, old, new]}
     else:
-        prepared = calls[attempt.prepared]
-        said = call_text(prepared, MAX_STEP)
-        helps = {"tool": prepared.tool, "arguments": parsed(prepared.arguments), "open": list(remedy.open)}
-        content.append(f"Then: {said}" if helped else f"{TRIED}{said}")
-    if helped:
-        content.append(f"Worked: {call_text(later)}")
-    named = f" (`{'`, `'.join(remedy.open)}`: as in the error or the call)" if remedy.open else ""
+        by = calls[attempt.prepared or 0].tool
+        said = f"{by}({line(arguments_text(remedy.arguments), MAX_STEP)})"
+        helps = {"tool": by, "arguments": remedy.arguments, "open": list(remedy.open)}
+        content.append(f"Failed: {call_text(before, known=known)}")
+        content += [f"Then: {said}", "Got past it: the same call again"] if helped else [f"{TRIED}{said}"]
     verb = "got past this error" if helped else "met this error again"
     return Candidate(
         **origin(trajectory),
@@ -256,8 +315,10 @@ def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Ca
         kind="recovery",
         side="success" if helped else "failure",
         rank=rank,
+        # A value may hold for one task only, and most calls do not help against most errors.
+        least_goals=1 if helped and remedy.change is None else SEVERAL_GOALS,
         title=line(f"{tool}: {line(error, 90)} — {'' if helped else 'not '}{line(said, 90)}", 200),
-        description=f"{tool} {verb} after {said}{named}.",
+        description=f"{tool} {verb} after {said}.",
         content="\n".join(content),
         when=f"{tool} fails with: {error}",
         tool=tool,
@@ -265,6 +326,7 @@ def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Ca
         cause=met,
         remedy=helps,
         version=VERSION,
+        near=near(trajectory.goal, before) if helped and remedy.change is not None else "",
     )
 
 

@@ -15,16 +15,15 @@ import orjson
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.formatting import (
-    MAX_ERROR,
     MAX_GOAL,
     MAX_STEP,
     REMEMBERED,
     VERSION,
     Calls,
+    error_text,
     item_id,
     line,
     parsed,
-    said,
 )
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 from models.memory.consolidation import ENDING_BITS
@@ -52,8 +51,8 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
         content, description = f"Goal: {goal}", f"Solved in {_count(number, 'call')}."
         rank: tuple[int, ...] = (number,)
     else:
-        errors = list(dict.fromkeys([said(calls[place]) for place in telling]))
-        content = "\n".join(f"{ERROR_MET}{line(error, MAX_ERROR)}" for error in errors[:MAX_ERRORS])
+        errors = list(dict.fromkeys([error_text(calls[place]) for place in telling]))
+        content = "\n".join(f"{ERROR_MET}{error}" for error in errors[:MAX_ERRORS])
         description = f"Others failed{' on: ' + line(errors[-1], 120) if errors else ' without an error'}."
         # An example that met errors says more about what to avoid.
         rank = (0 if errors else 1, number)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal, TypedDict
 
 import msgspec
 
 from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Trajectory, encode
 
@@ -16,8 +18,14 @@ Side = Literal["success", "failure", "withdrawn"]
 FAILURE_BELOW = 0.2
 SUCCESS_ABOVE = 0.8
 
+# What may hold for one task only is told once sessions with so many goals back it.
+SEVERAL_GOALS = 2
+
 # Pattern ids are hexadecimal, so none begins like this: an agent reports both in one list.
 ITEM_PREFIX = "item"
+
+
+_hash = lru_cache(maxsize=4096)(stable_hash)
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="candidate"):
@@ -30,6 +38,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         session: id of the trajectory that contributes.
         revision: (events it was made from, time of the correction or 0); the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
+        goal: hash of the session's goal; of its task, or of itself, where it has none.
+        least_goals: of how many goals the sessions must be that back the item before it is one.
         calls: of a strategy: the session's calls in order, one text each.
         way: of a strategy: hash of how the session ended; 0 if unknown.
         aspect: of a strategy of attempts at one task: what `calls` says of them (`models.memory.contrast`).
@@ -49,6 +59,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     seen: float
     revision: tuple[int, float]
     rank: tuple[int, ...]
+    goal: int = 0
+    least_goals: int = 1
     title: str = ""
     description: str = ""
     content: str = ""
@@ -83,6 +95,7 @@ class Origin(TypedDict):
     agent: str
     seen: float
     revision: tuple[int, float]
+    goal: int
 
 
 def origin(trajectory: Trajectory) -> Origin:
@@ -93,6 +106,7 @@ def origin(trajectory: Trajectory) -> Origin:
         agent=trajectory.agent,
         seen=trajectory.ended,
         revision=trajectory.revision,
+        goal=_hash(trajectory.goal or trajectory.task or trajectory.id),
     )
 
 

@@ -28,6 +28,7 @@ class Contributor(NamedTuple):
 
     Attributes:
         way: hash of how the session ended; 0 if unknown.
+        goal: hash of its goal.
     """
 
     revision: tuple[int, float]
@@ -35,6 +36,7 @@ class Contributor(NamedTuple):
     agent: int
     seen: float
     way: int = 0
+    goal: int = 0
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import chain, groupby
 
+from msgspec.structs import replace
+
+from fleetlore.fingerprint.literals import masked_text, names
 from models.memory.candidate import Candidate
 from models.memory.quality import SAME_CALLS
 
@@ -14,6 +17,31 @@ MAX_DIFFERENCES = 4
 # A pair differs in everything; of three attempts at least two share a side.
 FEWEST_ATTEMPTS = 3
 MAX_SHARED = 4
+
+
+def shared_names(examples: Sequence[Candidate]) -> frozenset[str] | None:
+    """What the calls of two agents name (of two sessions, where all are one agent's).
+
+    None if all examples have one goal, whose values belong to the task.
+    """
+    if len({each.goal for each in examples}) <= 1:
+        return None
+    one_agent = len({each.agent for each in examples}) == 1
+    held: dict[str, set[str]] = defaultdict(set)
+    for each in examples:
+        for name in names("\n".join(each.calls)):
+            held[name].add(each.session if one_agent else each.agent)
+    return frozenset([name for name, holders in held.items() if len(holders) > 1])
+
+
+def without_literals(candidate: Candidate, known: frozenset[str]) -> Candidate:
+    """The contribution to a strategy with the literals of its session masked."""
+    return replace(
+        candidate,
+        title=masked_text(candidate.title, known),
+        content=masked_text(candidate.content, known),
+        calls=tuple([masked_text(call, known) for call in candidate.calls]),
+    )
 
 
 def contrast(success: Candidate, failure: Candidate) -> str:

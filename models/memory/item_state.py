@@ -23,7 +23,7 @@ from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, votes, weigh
-from models.memory.contrast import contrast, self_contrast
+from models.memory.contrast import contrast, self_contrast, shared_names, without_literals
 from models.memory.utility import Evidence, Row, Trials
 
 SAMPLED_SESSIONS = 64
@@ -66,7 +66,7 @@ class ItemState:
         if isinstance(other, Evidence):
             return self.trials.add(other)
         if isinstance(other, Candidate):
-            contributor = Contributor(other.revision, other.side, _hash(other.agent), other.seen, other.way)
+            contributor = Contributor(other.revision, other.side, _hash(other.agent), other.seen, other.way, other.goal)
             changed = self.contributors.add(_hash(other.session), contributor)
             # Most contributions to a well backed item come too late to be among its examples.
             examples = () if self._outranked(other) else (other,)
@@ -126,6 +126,10 @@ class ItemState:
             content = found
         elif len(backing) == 2:
             best, worst = self._judged_best(backing, half_life_seconds)
+            # What differs from session to session is not the task's, but somebody's.
+            known = shared_names([*backing[0], *backing[1]])
+            if known is not None:
+                best, worst = without_literals(best, known), without_literals(worst, known)
             backing = ((best,), (worst,))
             content = contrast(best, worst)
         else:
@@ -172,7 +176,16 @@ class ItemState:
 
     @property
     def _backing(self) -> tuple[tuple[Candidate, ...], ...]:
-        """The examples of each side that the item is made of; none if a side is missing."""
+        """The examples of each side that the item is made of; none if a side or a goal is missing."""
+        found = self._sides
+        if found and (least := found[0][0].least_goals) > 1:
+            side = found[0][0].side
+            if len({each.goal for each in self._counted if each.side == side}) < least:
+                return ()
+        return found
+
+    @property
+    def _sides(self) -> tuple[tuple[Candidate, ...], ...]:
         success, failure = self.examples.get("success"), self.examples.get("failure")
         if success and success[0].kind == "strategy":
             # A strategy without calls says in its own words what to do and needs no contrast.

@@ -118,14 +118,16 @@ async def test_what_the_first_version_taught_is_taken_back(log_pipeline: MakePip
     def of_session(items: list[dict[str, Any]], kind: str) -> list[str]:
         return [item["title"] for item in items if item["kind"] == kind and "s" in item["sessions"]]
 
-    early = await (await learned(log_pipeline, states[:1])).bodies("items")
-    assert len(of_session(early, "lesson")) == 1
+    early = values(await learned(log_pipeline, states[:1]), "candidates")
+    taught = {each["item_id"] for each in early if each["session"] == "s" and each["kind"] == "lesson"}
+    assert len(taught) == 1
     pipeline = await learned(log_pipeline, [states[0], states[-1]], batch_records=1)
     late = await pipeline.bodies("items")
     assert of_session(late, "lesson") == []
     assert len(of_session(late, "recovery")) >= 1
     withdrawn = [value for value in values(pipeline, "candidates") if value["side"] == "withdrawn"]
     assert {value["session"] for value in withdrawn} == {"s"}
+    assert taught <= {value["item_id"] for value in withdrawn}
 
 
 async def test_a_session_that_is_judged_once_withdraws_nothing(log_pipeline: MakePipeline) -> None:

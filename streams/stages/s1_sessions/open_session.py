@@ -12,7 +12,7 @@ from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_ca
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
-from fleetlore.wire.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory
+from fleetlore.wire.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory, clip
 from streams.stage.base import DeadLetter
 from streams.stage.observations import (
     Observation,
@@ -265,10 +265,10 @@ def _step(
         sequence=sequence,
         role="tool",
         tool=data.tool or "",
-        arguments=data.arguments[:MAX_TEXT],
-        result=data.result[:MAX_TEXT],
+        arguments=clip(data.arguments, MAX_TEXT),
+        result=clip(data.result, MAX_TEXT),
         error_type=failure.error_class if failure else None,
-        error_message=message[:MAX_TEXT] if message else None,
+        error_message=clip(message, MAX_TEXT) if message else None,
         duration_seconds=float(duration) if isinstance(duration, int | float) else None,
         call=call,
         family=failure.family if failure else None,

@@ -37,7 +37,7 @@ def recorded(id: str) -> Recorded:
 
 
 def situation(*steps: tuple[Call, Reply]) -> Situation:
-    found = Situation("now", "me", "push", "push the branch", "push the branch")
+    found = Situation("tomorrow", "me", "push", "push the branch", "push the branch")
     found.steps = [step_of(place + 1, *step) for place, step in enumerate(steps)]
     found.candidates = [PUSH, PULL]
     return found

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fleetlore.testing import sessions
 from fleetlore.wire.trajectory import (
+    CUT,
     DIGEST_STEPS,
     DIGEST_TEXT,
     LEAST_STEPS,
@@ -141,6 +142,15 @@ def test_a_long_session_of_short_calls_is_kept_whole() -> None:
     )
     trajectory = replace(long_session(1, "x"), steps=steps)
     assert trajectory.digest().steps == steps
+
+
+def test_a_digest_keeps_the_calls_of_a_usual_session_whole_and_marks_those_it_cuts() -> None:
+    whole = long_session(6, "x")
+    digest = whole.digest()
+    assert [step.arguments for step in digest.steps] == [step.arguments for step in whole.steps]
+    assert not any(step.is_cut for step in digest.steps)
+    assert all(len(step.result) == DIGEST_TEXT and step.result.endswith(CUT) for step in digest.steps)
+    assert all(step.is_cut for step in long_session(100, "x").digest().steps)
 
 
 def test_the_digest_of_the_longest_session_fits_a_field_of_the_store() -> None:

@@ -10,22 +10,23 @@ from msgspec.structs import replace
 from fleetlore.testing import sessions
 from fleetlore.testing.sessions import call
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.wire.trajectory import Feedback, Judgment, Label, Step
+from fleetlore.wire.trajectory import CUT, Feedback, Judgment, Label, Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 from models.memory.item_state import ItemState
 
+GOAL = "count the cars"
+
 
 def judgment(*steps: Step, label: Label = "abstained", **fields: Any) -> Judgment:
-    values: dict[str, Any] = {"session": "s1", "agent": "a1", "goal": "count the cars", "ended": 5.0}
+    values: dict[str, Any] = {"session": "s1", "agent": "a1", "goal": GOAL, "ended": 5.0}
     return sessions.judgment(*steps, label=label, source="none", **(values | fields))
 
 
 def items(*judgments: Judgment) -> list[MemoryItem]:
-    """Without what is counted over names: tests/models/test_remedies.py."""
     states: dict[str, ItemState] = {}
     for each in judgments:
-        for candidate in (one for one in distil(each) if one.cause is None):
+        for candidate in distil(each):
             states.setdefault(candidate.item_id, ItemState.empty()).merge(candidate)
     return [item for state in states.values() if (item := state.to_item()) is not None]
 
@@ -38,7 +39,7 @@ GOOD = call("sql", "SELECT count(*) FROM cars_data", "[(406,)]")
 def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
     (item,) = items(judgment(NO_TABLE, TABLES, GOOD))
     assert (item.kind, item.tool, item.pattern, item.call) == ("recovery", "sql", NO_TABLE.pattern, NO_TABLE.call)
-    assert "`cars` → `cars_data`" in item.title
+    assert "`) FROM cars` → `) FROM cars_data`" in item.title
     for quoted in ("SELECT count(*) FROM cars)", "Table 'car_1.cars' doesn't exist", "SHOW TABLES", "cars_data)"):
         assert quoted in item.content
     assert item.remedy == {"tool": "sql", "arguments": "SELECT count(*) FROM cars_data"}
@@ -48,12 +49,11 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
 def test_the_step_in_between_is_the_remedy_where_the_same_call_then_works() -> None:
     run = '{"target": "api"}'
     failed = call("test", run, error="ModuleNotFoundError: No module named 'yaml'")
-    other = call("read", '{"path": "a"}')
     install = call("install", '{"package": "pyyaml"}')
-    (item,) = items(judgment(failed, other, install, call("test", run)))
-    assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}}
+    (item,) = items(judgment(failed, install, call("test", run)))
+    assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}, "open": []}
     assert (item.tool, item.pattern) == ("test", failed.pattern)
-    assert "install" in item.title and "same call again" in item.content
+    assert "install" in item.title and "the same call again" in item.content
 
 
 @pytest.mark.parametrize(
@@ -81,15 +81,75 @@ def test_silence_as_the_last_step_counts_where_the_session_succeeded() -> None:
     assert item.kind == "recovery"
 
 
-def test_an_argument_that_was_missing_or_wrong_is_named() -> None:
-    wrong = call("deploy", '{"app": "api", "flag": "--fast"}', error="unknown flag")
-    right = call("deploy", '{"app": "api", "flag": "--now"}')
-    (item,) = items(judgment(wrong, right))
-    assert "`flag=--fast` → `flag=--now`" in item.content
-    assert item.remedy == {"tool": "deploy", "arguments": {"app": "api", "flag": "--now"}}
-    bare = call("deploy", '{"app": "api"}', error="flag is required")
-    (item,) = items(judgment(bare, right))
-    assert "add `flag=--now`" in item.content
+def test_an_argument_that_was_missing_is_named_and_its_value_is_not() -> None:
+    bare = call("deploy", '{"app": "api"}', error="an e-mail is required")
+    (item,) = items(judgment(bare, call("deploy", '{"app": "api", "email": "ann@example.org"}')))
+    assert "Change: add `email=<email>`" in item.content and "ann" not in str(item)
+    assert item.remedy == {"tool": "deploy", "arguments": {"app": "api", "email": "<email>"}}
+
+
+def test_another_value_is_told_once_sessions_of_several_goals_back_it() -> None:
+    def session(id: str, goal: str, app: str) -> Judgment:
+        wrong = call("deploy", f'{{"app": "{app}", "flag": "--fast"}}', error="unknown flag")
+        return judgment(wrong, call("deploy", f'{{"app": "{app}", "flag": "--now"}}'), session=id, goal=goal)
+
+    assert items(session("a", "ship", "api")) == items(session("a", "ship", "api"), session("b", "ship", "web")) == []
+    (item,) = items(session("a", "ship", "api"), session("b", "deploy", "web"))
+    assert "Change: `flag=--fast` → `flag=--now`" in item.content and item.support == 2
+
+
+@pytest.mark.parametrize(
+    ("failed", "worked"),
+    [
+        ('{"email": "ann@example.org", "force": true}', '{"email": "bob@example.org", "force": true}'),
+        ('{"user_name": "ann", "force": true}', '{"user_name": "bob", "force": true}'),
+        ('{"ticket": "T1234", "force": true}', '{"ticket": "T1235", "force": true}'),
+        ("send to ann@example.org now", "send to bob@example.org now"),
+        ("SELECT a FROM t WHERE name = 'Ann'", "SELECT a FROM t WHERE name = 'Bob'"),
+    ],
+)
+def test_somebody_elses_value_is_no_remedy_however_often_it_helped(failed: str, worked: str) -> None:
+    steps = call("send", failed, error="no such recipient"), call("send", worked)
+    assert items(*(judgment(*steps, session=str(n), agent=str(n), goal=str(n)) for n in range(5))) == []
+
+
+def test_calls_are_compared_whole_and_not_at_all_where_they_were_cut() -> None:
+    note = "x " * 400
+    failed = call("pay", f'{{"a_note": "{note}", "mode": "fast"}}', error="payment does not add up")
+    look = call("think", '{"thought": "why?"}')
+    worked = call("pay", f'{{"a_note": "{note}", "mode": "full"}}')
+    sessions_ = [judgment(failed, look, worked, session=name, goal=name) for name in "ab"]
+    (item,) = items(*(Judgment(trajectory=each.trajectory.digest(), verdict=each.verdict) for each in sessions_))
+    assert "Change: `mode=fast` → `mode=full`" in item.content
+    # Nothing says that the same call worked, for it was another.
+    cut = [replace(each, arguments=each.arguments[:300] + CUT) for each in (failed, worked)]
+    assert items(*(judgment(cut[0], look, cut[1], session=name, goal=name) for name in "ab")) == []
+
+
+def test_white_space_is_shown_where_it_is_all_that_was_changed() -> None:
+    failed = call("edit", "def f():\n  a = 1\n   return a", error="IndentationError: unexpected indent")
+    (item,) = items(judgment(failed, call("edit", "def f():\n  a = 1\n  return a")))
+    assert "Change: `···return a` → `··return a`" in item.content
+
+
+@pytest.mark.parametrize(
+    ("failed", "worked", "error"),
+    [
+        ("pytest tests/a.py tests/b.py -q", "pytest tests/a.py -q", "FAILED tests/b.py: assert 1 == 2"),
+        ("make test lint docs", "make test lint", "docs: 3 broken links"),
+        ("pytest tests -q", "pytest tests -q -k fast", "1 failed: test_slow"),
+        ("make lint docs", "make lint docs || true", "docs: 3 broken links"),
+        ("SELECT name, code FROM t", "SELECT * FROM t", "Unknown column 'name' in 'field list'"),
+    ],
+)
+def test_asking_for_less_is_no_remedy(failed: str, worked: str, error: str) -> None:
+    assert items(judgment(call("bash", failed, error=error), call("bash", worked))) == []
+
+
+def test_what_the_error_rejects_may_be_dropped() -> None:
+    failed = call("bash", "tar --fast -xf a", error="tar: unrecognized option '--fast'")
+    (item,) = items(judgment(failed, call("bash", "tar -xf a")))
+    assert "Change: drop `--fast` after `tar`" in item.content
 
 
 def test_sessions_that_made_the_same_change_back_one_item() -> None:
@@ -103,11 +163,13 @@ def test_sessions_that_made_the_same_change_back_one_item() -> None:
     assert "WHERE" not in item.content
 
 
-def test_a_failed_session_teaches_the_error_that_it_did_not_get_past() -> None:
-    (item,) = items(judgment(NO_TABLE, NO_TABLE, label="failure"))
-    assert (item.kind, item.pattern) == ("lesson", NO_TABLE.pattern)
-    assert "The same call 2 times did not help." in item.description
-    assert "count the cars" in item.content and item.remedy is None
+def test_sessions_of_several_goals_teach_the_error_that_they_did_not_get_past() -> None:
+    failed = judgment(NO_TABLE, NO_TABLE, label="failure")
+    same_goal, other_goal = (judgment(NO_TABLE, label="failure", session="s2", goal=goal) for goal in (GOAL, "other"))
+    assert items(failed) == items(failed, same_goal) == []
+    (item,) = items(failed, other_goal)
+    assert (item.kind, item.pattern, item.support) == ("lesson", NO_TABLE.pattern, 2)
+    assert "Tried in vain: sql(SELECT count(*) FROM cars)" in item.content and item.remedy is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +201,7 @@ def test_a_strategy_needs_a_failure_and_a_success_in_either_order() -> None:
     short = judgment(TABLES, GOOD, label="success", task="cars", session="s")
     unsure = judgment(GOOD, task="cars", session="u")
     kinds = [[item.kind for item in items(*judged)] for judged in ([failed], [long, short], [failed, unsure])]
-    assert kinds == [["lesson"], [], ["lesson"]]
+    assert kinds == [[], [], []]
     found = [items(failed, long, short), items(short, long, failed)]
     one, other = ({item.id: item for item in each if item.kind == "strategy"} for each in found)
     assert one == other
@@ -221,18 +283,23 @@ def test_the_first_attempt_without_the_error_shows_what_got_past_it() -> None:
     # error.
     install = call("install", '{"package": "pyyaml"}')
     wrong_mode = call("test", RUN, error="mode 'fast' is not supported")
-    found = items(judgment(NO_YAML, install, wrong_mode, call("test", '{"target": "api", "mode": "full"}')))
+    steps = NO_YAML, install, wrong_mode, call("test", '{"target": "api", "mode": "full"}')
+    found = items(judgment(*steps), judgment(*steps, session="s2", goal="other"))
     remedies = {item.pattern: item.remedy for item in found}
     assert remedies == {
-        NO_YAML.pattern: {"tool": "install", "arguments": {"package": "pyyaml"}},
-        wrong_mode.pattern: {"tool": "test", "arguments": {"target": "api", "mode": "full"}},
+        NO_YAML.pattern: {"tool": "install", "arguments": {"package": "pyyaml"}, "open": []},
+        wrong_mode.pattern: {
+            "tool": "test",
+            "arguments": {"target": "api", "mode": "full"},
+            "change": ["mode", "fast", "full"],
+        },
     }
 
 
 def test_what_was_done_before_the_same_error_came_again_did_not_help() -> None:
     useless, useful = call("clean", '{"path": "/tmp"}'), call("install", '{"package": "pyyaml"}')
     (item,) = items(judgment(NO_YAML, useless, NO_YAML, useful, call("test", RUN)))
-    assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}}
+    assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}, "open": []}
 
 
 WRONG = call("submit", "41", error="Your answer is wrong.")
@@ -243,9 +310,8 @@ def test_an_error_that_says_only_that_it_failed_teaches_nothing() -> None:
     assert items(judgment(WRONG, WRONG, label="failure")) == []
     # Another answer is no repair of the first.
     assert items(judgment(WRONG, RIGHT, label="success")) == []
-    # What the environment showed counts all the same: the very same call worked after another.
-    (item,) = items(judgment(WRONG, call("recount", "the cars"), call("submit", "41"), label="success"))
-    assert item.remedy == {"tool": "recount", "arguments": "the cars"}
+    # Nor does what was done before another answer, or the same, was right.
+    assert items(judgment(WRONG, call("recount", "the cars"), call("submit", "41"), label="success")) == []
     failed = judgment(WRONG, label="failure", task="cars", session="f")
     (item,) = items(failed, judgment(RIGHT, label="success", task="cars"))
     assert "- submit(41)" in item.content and "wrong" not in item.content + item.description
@@ -264,14 +330,14 @@ def test_a_success_that_ended_on_a_failed_call_shows_no_way() -> None:
 
 
 def test_a_session_that_succeeded_contradicts_the_lesson_and_names_what_it_taught_instead() -> None:
-    failed = judgment(NO_TABLE, label="failure", session="f")
-    got_past = [judgment(NO_TABLE, GOOD, label="success", session=name) for name in "ab"]
-    kinds = {item.kind: item for item in items(failed, *got_past)}
+    failed = [judgment(NO_TABLE, label="failure", session=name, goal=name) for name in "fg"]
+    got_past = [judgment(NO_TABLE, GOOD, label="success", session=name) for name in "abc"]
+    kinds = {item.kind: item for item in items(*failed, *got_past)}
     assert kinds["lesson"].superseded_by == kinds["recovery"].id
-    assert (kinds["lesson"].support, kinds["lesson"].against) == (1, 2)
+    assert (kinds["lesson"].support, kinds["lesson"].against) == (2, 3)
     # Where the tool was not needed in the end, there is nothing to put in the lesson's place.
-    around = [judgment(NO_TABLE, call("ask", "a person"), label="success", session=name) for name in "cd"]
-    assert items(failed, *around) == []
+    around = [judgment(NO_TABLE, call("ask", "a person"), label="success", session=name) for name in "abc"]
+    assert items(*failed, *around) == []
 
 
 def test_changes_that_were_only_written_otherwise_are_one_item() -> None:
@@ -303,12 +369,12 @@ def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:
     (again,) = items(judgment(NO_TABLE, GOOD), judgment(shown, GOOD, session="s2"))
     assert (again.support, again.sessions) == (1, ("s1",))
     # Against a lesson it may speak, for it was warned and got past the error all the same.
-    failed = judgment(NO_TABLE, label="failure", session="f")
-    (lesson,) = items(failed)
+    failed = [judgment(NO_TABLE, label="failure", session=name, goal=name) for name in "fg"]
+    (lesson,) = items(*failed)
     warned = replace(NO_TABLE, advice=(lesson.id,))
-    kinds = {item.kind: item for item in items(failed, judgment(warned, GOOD, label="success", session="s3"))}
+    kinds = {item.kind: item for item in items(*failed, judgment(warned, GOOD, label="success", session="s3"))}
     assert kinds["lesson"].against == 1
-    assert items(judgment(warned, label="failure", session="s4")) == []
+    assert items(failed[0], judgment(warned, label="failure", session="s4", goal="other")) == []
 
 
 def test_two_changes_at_once_teach_nothing() -> None:
@@ -317,8 +383,11 @@ def test_two_changes_at_once_teach_nothing() -> None:
 
 
 def test_a_number_is_a_setting_unless_it_is_an_id() -> None:
-    few = call("list", '{"page_size": 50, "customer_id": 7}', error="page_size 50 is not allowed")
-    (item,) = items(judgment(few, call("list", '{"page_size": 100, "customer_id": 7}')))
+    def session(first: str, second: str, error: str) -> list[MemoryItem]:
+        steps = call("list", first, error=error), call("list", second)
+        return items(*(judgment(*steps, session=name, goal=name) for name in "ab"))
+
+    few, many = '{"page_size": 50, "customer_id": 7}', '{"page_size": 100, "customer_id": 7}'
+    (item,) = session(few, many, "page_size 50 is not allowed")
     assert "`page_size=50` → `page_size=100`" in item.content
-    gone = call("list", '{"page_size": 50, "customer_id": 7}', error="no such customer")
-    assert items(judgment(gone, call("list", '{"page_size": 50, "customer_id": 8}'))) == []
+    assert session(few, '{"page_size": 50, "customer_id": 8}', "no such customer") == []

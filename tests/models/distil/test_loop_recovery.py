@@ -25,12 +25,18 @@ def judgment(*steps: Step, label: Label = "success") -> Judgment:
 def test_the_call_after_the_loop_is_the_way_out() -> None:
     (found,) = distil(judgment(ROUND, ROUND, STUCK, OTHER, call("wc -l log", "3")))
     assert (found.kind, found.pattern, found.call) == ("recovery", LOOP, None)
-    assert found.remedy == {"tool": "bash", "arguments": "tail -n 3 log"}
-    assert found.content.splitlines() == [
-        "In circles: bash(cat log)",
-        "It gave: same",
-        "Led out of it: bash(tail -n 3 log)",
-    ]
+    assert found.remedy == {"tool": "bash"}
+    assert found.content.splitlines() == ["In circles: bash(cat log)", "Led out of it: bash(tail …)"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "step"),
+    [("submit", "Paris", "submit"), ("submit", "the answer is 42", "submit"), ("book", '{"id": 7}', "book(id)")],
+)
+def test_the_answer_of_another_task_is_not_told(tool: str, arguments: str, step: str) -> None:
+    (found,) = distil(judgment(ROUND, ROUND, STUCK, sessions.call(tool, arguments), OTHER))
+    assert found.content.splitlines()[-1] == f"Led out of it: {step}"
+    assert arguments not in found.to_json().decode()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ SYNC, PING = call("sync", '{"range":"month"}'), call("ping", '{"host":"main"}')
 
 def judgment(session: str, *steps: Step) -> Judgment:
     return sessions.judgment(
-        *steps, label="abstained", session=session, agent=f"agent of {session}", goal="book", ended=5.0
+        *steps, label="abstained", session=session, agent=f"agent of {session}", goal=f"book {session}", ended=5.0
     )
 
 
@@ -70,7 +70,7 @@ def test_sessions_about_different_things_back_one_remedy() -> None:
     assert (item.kind, item.support, item.against) == ("recovery", 2, 0)
     assert item.remedy == {"tool": "sync", "arguments": {"range": "month"}, "open": []}
     assert "Then: sync" in item.content
-    assert "Worked: book" in item.content
+    assert "Got past it: the same call again" in item.content
     assert is_junk(item) is None
 
 
@@ -85,15 +85,49 @@ def test_what_was_there_by_chance_is_told_apart_by_other_sessions() -> None:
     assert "Worked" not in ping.content
 
 
-def test_preparing_and_changing_an_argument_teach_both() -> None:
-    found = items(judgment("a", locked("stock", 60), SYNC, booked("stock", 30)))
-    remedies = [item.remedy for item in found]
-    assert {"tool": "sync", "arguments": {"range": "month"}, "open": []} in remedies
-    assert {
+def test_a_preparation_gets_no_credit_where_the_call_was_changed() -> None:
+    changed = judgment("a", locked("stock", 60), SYNC, booked("stock", 30))
+    assert [each.remedy and each.remedy["tool"] for each in counted(changed)] == ["book"]
+    # What one value did is told once sessions of other goals back it.
+    assert items(changed) == []
+    (item,) = items(changed, judgment("b", locked("stock", 60), booked("stock", 30)))
+    assert item.remedy == {
         "tool": "book",
         "arguments": {"calendar": "stock", "length": 30},
         "change": ["length", 60, 30],
-    } in remedies
+    }
+
+
+def test_a_tool_without_effect_gets_no_credit() -> None:
+    think = call("think", '{"thought":"what now?"}')
+    # It stood before the error as well.
+    before = judgment("a", think, locked("stock"), think, booked("stock"))
+    # The same call worked without it: the error passes by itself.
+    needless = judgment("b", locked("stock"), booked("stock"), PING, locked("stock"), think, booked("stock"))
+    assert [each.side for each in counted(before)] == ["failure"]
+    assert counted(needless) == []
+    assert [each.side for each in counted(judgment("c", locked("stock"), think, booked("stock")))] == ["success"]
+
+
+def test_values_of_one_session_are_left_open() -> None:
+    def session(id: str, user: str) -> Judgment:
+        login = call("login", f'{{"user":"{user}","scope":"full","ticket":"T-{id}-1234"}}')
+        return judgment(id, locked("stock"), login, booked("stock"))
+
+    (item,) = items(session("a", "ann"), session("b", "bob"))
+    assert item.support == 2 and item.remedy == {
+        "tool": "login",
+        "arguments": {"user": "<user>", "scope": "full", "ticket": "<ticket>"},
+        "open": ["ticket", "user"],
+    }
+    assert "ann" not in item.content and "1234" not in item.content
+
+
+def test_a_call_of_the_same_tool_prepares_too() -> None:
+    query = "SELECT a FROM t"
+    steps = [sessions.call("sql", query, error="no database selected"), sessions.call("sql", "USE shop")]
+    (item,) = items(judgment("a", *steps, sessions.call("sql", query, "1")))
+    assert item.remedy == {"tool": "sql", "arguments": "USE shop", "open": []}
 
 
 def test_what_the_error_names_is_left_open() -> None:

@@ -5,7 +5,7 @@ from random import Random
 
 from fleetlore.testing import sessions
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.wire.trajectory import Judgment, Label, Step
 from models.distil.distiller import distil
 from models.memory.item_state import ItemState
 
@@ -48,9 +48,9 @@ def items(judgments: list[Judgment]) -> dict[str, MemoryItem]:
     return {item.id: item for item in made if item.kind == "strategy"}
 
 
-def test_attempts_of_a_group_are_told_apart_in_at_most_five_items() -> None:
+def test_attempts_of_a_group_are_told_apart_in_at_most_four_items() -> None:
     found = {item.title.partition(":")[0]: item for item in items(ATTEMPTS).values()}
-    assert set(found) == {"How to", "The calls they made", "The kinds of call they made", "How they ended"}
+    assert set(found) == {"How to", "The calls they made", "The kinds of call they made"}
     assert found["The calls they made"].content.splitlines() == [
         "Of 3 attempts that succeeded and 2 that failed:",
         "Only where it succeeded:",
@@ -90,3 +90,25 @@ def test_there_are_never_more_than_five() -> None:
             failed = [call("a 0", error=f"no such table: '{draw.randint(0, 2)}'")] * draw.randint(0, 1)
             group.append(attempt(number, number % 2 == 0, *failed, *steps))
         assert len(items(group)) <= 5
+
+
+def test_what_differs_between_sessions_of_a_task_with_other_goals_is_not_quoted() -> None:
+    def session(name: str, order: str, label: Label, goal: str) -> Judgment:
+        steps = [
+            sessions.call("get_order", f'{{"order_id":"{order}"}}'),
+            sessions.call("refund", f'{{"order_id":"{order}","policy":"P-2024-7"}}'),
+        ]
+        return sessions.judgment(
+            *steps[: 2 if label == "success" else 1], label=label, session=name, agent=name, goal=goal, task="refund"
+        )
+
+    def said(*goals: str) -> str:
+        judged = [session("a", "#W1001", "success", goals[0]), session("b", "#W1002", "success", goals[1])]
+        (item,) = items([*judged, session("c", "#W1003", "failure", goals[2])]).values()
+        return item.content
+
+    told = said("refund #W1001 for ann@example.org", "refund #W1002", "refund #W1003")
+    assert "P-2024-7" in told and "<order id>" in told
+    assert not any(private in told for private in ("#W100", "ann@"))
+    # Of one goal the values are the task's own.
+    assert "#W100" in said("refund", "refund", "refund")

@@ -1,0 +1,163 @@
+"""Mask the literals of calls and errors: ids, names, addresses, paths, numbers and quoted texts become placeholders.
+
+A literal belongs to one task or one person. What helped there is told to others, so it is shown as the kind of thing
+that it was: `<order id>` after the argument's key, else `<email>`, `<path>`, `<number>`, `<text>`. What belongs to a
+language, a tool or a schema stays: keywords, functions, options, modules, tables, columns, and values that are one
+plain word ("full", "--now"). So does what is `known` to the reader anyway, above all the words of the same failure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+# Longer words are no option of a tool.
+MAX_WORD = 32
+MAX_LABEL = 24
+_REMEMBERED = 4096
+
+# What a literal looks like in a text; all else is words and punctuation.
+_STRING = (
+    r"""(?<!\w)[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])(?P<inner>(?:\\.|(?!(?P=quote))[^\\])*?)(?P=quote)(?!\w)"""
+)
+_FILE = (
+    r"(?:txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|html?|css|ipynb|py|js|ts|rb|go|rs|java|cpp|sh|sql|sqlite3?|md|pdf|png|"
+    r"jpe?g|gif|svg|zip|tar|gz|tgz|docx?|xlsx?|xml|parquet|npy|pkl)"
+)
+_LITERAL = (
+    r"(?P<pair>\"(?P<key>[^\"\\\n]{1,64})\"\s*:\s*\"(?P<value>(?:\\.|[^\"\\])*)\"?)"
+    r"|(?P<url>\b[a-z][a-z0-9+.-]*://[^\s'\"<>)\]`]+)"
+    r"|(?P<email>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
+    rf"|(?P<string>{_STRING})|(?P<open>(?<!\w)[\"'][^\"'\n]{{2,}}$)"
+    r"|(?P<date>\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?\b|\b\d{1,2}:\d\d(?::\d\d)?\b)"
+    r"|(?P<path>(?<![\w<)\].])(?:~|\.{1,2})?(?:/[\w.@+%-]+)+/?(?:::\w+)*"
+    rf"|(?<![\w./@+-])[\w./@+-]{{1,200}}?\.{_FILE}\b(?!\()(?:::\w+)*)"
+    r"|(?P<id>\#\w*\d\w*|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\b(?=\w*[a-fA-F])(?=\w*\d)[0-9a-fA-F]{8,}\b"
+    r"|\b\w*[A-Za-z_]\d{3,}\w*)"
+    r"|(?P<number>(?<![\w.])\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?(?!\w))"
+)
+_LITERALS = re.compile(_LITERAL, re.MULTILINE)
+# A flag and an operator are one token each.
+_TOKENS = re.compile(
+    rf"{_LITERAL}|(?P<word>(?<=\s)--?[A-Za-z][\w-]*|\w+|[-+*/%<>=!]=|\*\*|//|->|&&|\|\||[^\w\s])", re.MULTILINE
+)
+_NAMES = re.compile(r"[^\s'\"`(){}\[\],;:=<>]+|\w+")
+# One plain word, as an option of a tool is written.
+_OPTION = re.compile(r"[+-]{0,2}[a-z][a-z_+-]*(?:\.[a-z_]+)?")
+# The key of what names a person, a place or a thing of which there are many.
+_IDENTITY = re.compile(
+    r"(?:^|[_\W])(?:ids?|uuid|number|name|user|username|login|owner|customer|client|passenger|person|author|e?mail|phone|"
+    r"address\d?|street|city|state|country|zip|postcode|account|card|payment|password|token|birth|dob|host|domain|url|ip|"
+    r"date|time)s?$"
+)
+_JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\W]+")
+# The key of a command or a program, and what only those hold.
+_CODE_KEY = re.compile(r"(?:^|_)(?:command|cmd|query|sql|code|script|program|expression|statement|diff|patch|regex)s?$")
+_CODE = re.compile(r"[=(){};|$`\\]|(?:^|\s)--?\w|^[A-Z]{3,}\s|\n\s")
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def names(text: str) -> frozenset[str]:
+    """What a text names: its words, numbers and quoted texts, in lower case; for `known`."""
+    text = text.casefold()
+    quoted = [match["inner"] or match["value"] or "" for match in _LITERALS.finditer(text)]
+    return frozenset(each.strip(".,!?") for each in (*_NAMES.findall(text), *quoted) if each)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def masked_text(text: str, known: frozenset[str] = frozenset()) -> str:
+    """A command, a query, a program or a sentence with its literals masked.
+
+    Args:
+        known: what stays (`names`).
+    """
+    return _LITERALS.sub(lambda match: _masked(match, known), text)
+
+
+def masked_tokens(text: str, known: frozenset[str] = frozenset()) -> list[tuple[int, int, str]]:
+    """(start, end, masked text) of each token of a text, in order."""
+    return [(match.start(), match.end(), _masked(match, known)) for match in _TOKENS.finditer(text)]
+
+
+def masked_arguments(arguments: str, known: frozenset[str] = frozenset()) -> Any:
+    """The arguments of a call with their literals masked: a JSON value if they are one, else text."""
+    if arguments[:1] in ("{", "["):
+        try:
+            return masked_value("", orjson.loads(arguments), known)
+        except orjson.JSONDecodeError:
+            pass
+    return masked_text(arguments, known)
+
+
+def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> Any:
+    """A value of an object with its literals masked; equal elements of a list are one.
+
+    Args:
+        key: its key; empty for what has none.
+    """
+    match value:
+        case None | bool():
+            return value
+        case int() | float():
+            small = isinstance(value, int) and abs(value) < 10 and not is_identity(key)
+            return value if small or str(value) in known else _placeholder(key, "number")
+        case str():
+            return _masked_word(key, value, known)
+        case list():
+            inner = [masked_value(key.removesuffix("s"), each, known) for each in value]
+            return [each for place, each in enumerate(inner) if each not in inner[:place]]
+        case dict():
+            return {
+                _LITERALS.sub(lambda match: _masked(match, frozenset(known)), name): masked_value(name, each, known)
+                for name, each in value.items()
+            }
+    return _placeholder(key, "value")
+
+
+def is_identity(key: str) -> bool:
+    """Whether a key names a person, a place or a thing of which there are many."""
+    return _IDENTITY.search(_JOINT.sub("_", key).casefold()) is not None
+
+
+def is_code(key: str, value: str) -> bool:
+    """Whether a text value is a command or a program."""
+    if _CODE_KEY.search(_JOINT.sub("_", key).casefold()):
+        return True
+    return len(value.split()) > 1 and _CODE.search(value) is not None
+
+
+def _masked_word(key: str, value: str, known: Collection[str]) -> str:
+    if not value or value.casefold() in known:
+        return value
+    if len(value) <= MAX_WORD and _OPTION.fullmatch(value) and not is_identity(key):
+        return value
+    return masked_text(value, frozenset(known)) if is_code(key, value) else _placeholder(key, "text")
+
+
+def _masked(match: re.Match[str], known: frozenset[str]) -> str:
+    kind, text = match.lastgroup, match.group()
+    if match["pair"]:
+        whole = _masked_word(match["key"], match["value"], known)
+        return text if whole == match["value"] else f'"{match["key"]}":"{whole}"'
+    if kind == "word" or text.casefold() in known:
+        return text
+    if match["string"]:
+        inner = match["inner"]
+        if len(inner) <= 1 or inner.casefold() in known or not any(map(str.isalnum, inner)):
+            return text
+        return f"{match['quote']}<text>{match['quote']}"
+    if match["open"]:
+        return f"{text[0]}<text>"
+    if match["number"] and len(text) == 1:
+        return text
+    return f"<{kind}>"
+
+
+def _placeholder(key: str, kind: str) -> str:
+    """`<order id>` for `order_id`; the kind of the value where the key is none."""
+    label = _JOINT.sub(" ", key.rstrip("0123456789")).strip().casefold()[:MAX_LABEL]
+    return f"<{label if label and not any(map(str.isdigit, label)) else kind}>"

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import timeit
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.fingerprint.literals import masked_arguments, masked_text, masked_tokens, names
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("SELECT a FROM t WHERE b = 'Ann' LIMIT 20", "SELECT a FROM t WHERE b = '<text>' LIMIT <number>"),
+        ("SELECT a FROM t LIMIT 1", "SELECT a FROM t LIMIT 1"),
+        ("ls -la /home/ann | head -5", "ls -la <path> | head -5"),
+        ("python src/app/main.py --port 8080", "python <path> --port <number>"),
+        ("x = symbols('x')\nprint(x**2 + 12.5)", "x = symbols('x')\nprint(x**2 + <number>)"),
+        ("mail ann.b@example.org", "mail <email>"),
+        ("order #W123 of ann_rossi_9620 on HAT030", "order <id> of <id> on <id>"),
+        ("curl https://example.org/a?b=1", "curl <url>"),
+        ("since 2024-05-01 10:00", "since <date>"),
+        ("it isn't, and doesn't", "it isn't, and doesn't"),
+        ("f(a/b, T1.name, int64)", "f(a/b, T1.name, int64)"),
+        ("print('never closed)", "print('<text>"),
+        ('{"user_id":"ann","cabin":"economy"}', '{"user_id":"<user id>","cabin":"economy"}'),
+        ('{"address1":"12 Hill Road","first_na', '{"address1":"<address>","<text>'),
+    ],
+)  # fmt: skip
+def test_literals_are_masked_and_words_stay(text: str, masked: str) -> None:
+    assert masked_text(text) == masked
+
+
+def test_values_of_a_call_are_named_after_their_keys() -> None:
+    call = (
+        '{"order_id":"#W1","itemIds":["1654","2654"],"first_name":"Ann","reason":"not needed","cabin":"economy",'
+        '"force":true,"retries":3,"limit":50,"query":"SELECT a FROM b WHERE c = \'Ann\'","flights":'
+        '[{"date":"2024-05-01"}]}'
+    )
+    assert masked_arguments(call) == {
+        "order_id": "<order id>",
+        "itemIds": ["<item id>"],
+        "first_name": "<first name>",
+        "reason": "<reason>",
+        "cabin": "economy",
+        "force": True,
+        "retries": 3,
+        "limit": "<limit>",
+        "query": "SELECT a FROM b WHERE c = '<text>'",
+        "flights": [{"date": "<date>"}],
+    }
+
+
+def test_what_the_reader_knows_stays() -> None:
+    known = names("No order #W12 of 'Ann B' in 2024")
+    assert masked_text("get #W12 'Ann B' 2024 #W13", known) == "get #W12 'Ann B' 2024 <id>"
+    assert masked_arguments('{"order_id": "#W12", "user": "Ann B", "n": 2024}', known) == {
+        "order_id": "#W12",
+        "user": "Ann B",
+        "n": 2024,
+    }
+
+
+@given(st.text(max_size=200))
+def test_masking_again_changes_nothing_and_tokens_cover_all_but_white_space(text: str) -> None:
+    assert isinstance(masked_arguments(text), object)
+    tokens = masked_tokens(text)
+    assert all(start < end for start, end, _ in tokens)
+    between = [text[end:start] for (_, end, _), (start, _, _) in pairwise(tokens)]
+    assert not "".join(between).strip()
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 2000, "'\"" * 1000, "a/" * 1000, "a-" * 1000, "1." * 1000, '"a":"' * 400, "'\\" * 1000]
+)
+def test_no_text_takes_long(text: str) -> None:
+    assert min(timeit.repeat(lambda: masked_text.__wrapped__(text), number=1, repeat=3)) < 0.05
