@@ -39,7 +39,7 @@ class Follower:
         most: records of a fetch.
         resumes: after an outage go on where it stopped, or from the beginning where the log has been replaced by a
             shorter one. Otherwise always from the beginning.
-        from_end: begin at the end instead.
+        newest: begin so many records before the end of each partition instead.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Follower:
         poll_ms: int = 1000,
         most: int | None = None,
         resumes: bool = True,
-        from_end: bool = False,
+        newest: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._bootstrap = bootstrap
@@ -64,7 +64,7 @@ class Follower:
         self._poll_ms = poll_ms
         self._most = most
         self._resumes = resumes
-        self._from_end = from_end
+        self._newest = newest
         self._clock = clock or SystemClock()
         self._positions: dict[TopicPartition, int] = {}
         self._first_ends: dict[TopicPartition, int] | None = None
@@ -129,13 +129,14 @@ class Follower:
         if not self._resumes:
             self._positions.clear()
         ends = await _ends(consumer)
-        if self._from_end or any(self._positions.get(part, 0) > end for part, end in ends.items()):
+        if self._newest is not None or any(self._positions.get(part, 0) > end for part, end in ends.items()):
             # A lower bound is not enough here: what was read before would come again.
             async with observer(self._bootstrap) as asking:
                 ends = await end_offsets(asking, ends)
         self._first_ends = ends if self._first_ends is None else self._first_ends
-        if self._from_end:
-            self._positions, self._from_end = dict(ends), False
+        if self._newest is not None:
+            self._positions = {part: max(0, end - self._newest) for part, end in ends.items()}
+            self._newest = None
         for part, end in ends.items():
             position = self._positions.get(part, 0)
             if 0 < position <= end:

@@ -17,7 +17,7 @@ from fleetlore.cli.options import Adapter, AdapterName, Broker, Data, Json, Tena
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.wire.adapter_manifest import ADAPTERS
+from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
             "rollback",
             "rollback",
             _rollback,
-            "Point the channel to an older version. Agents swap to it between two actions.",
+            "Point the channel to an older version; that of `calls` is pinned there. Agents swap between two actions.",
         ),
         (
             "pin",
@@ -59,7 +59,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _rollback(publisher: Publisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
-    return publisher.rollback(tenant, version, reason)
+    # The next version of the call model is learned of the same sessions again: it would undo the rollback in seconds.
+    return publisher.rollback(tenant, version, reason, pinned=publisher.kind.name == CALLS)
 
 
 def _pin(publisher: Publisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:

@@ -1,4 +1,6 @@
-"""Run the role `trainer`: judgments in, signed adapter versions out. Run one per tenant.
+"""Run the role `trainer`: sessions and judgments in, signed adapter versions out. Run one per tenant.
+
+The call model is learned from closed sessions (`streams.training.calls`), the LoRA from judgments.
 
 It takes a bounded share of a core. If more sessions are judged than it can learn with that, it learns a sample in which
 agents take turns (`streams.training.backlog`), and the rest counts as read.
@@ -16,22 +18,25 @@ import logging
 import os
 import time
 from collections import Counter
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
+from fleetlore.errors import ModelUnavailable
 from fleetlore.kafka.client import connected, heartbeat_seconds, make_consumer
 from fleetlore.kafka.read import POLL_MS
-from fleetlore.wire.adapter_manifest import ProceduralManifest
+from fleetlore.wire.adapter_manifest import CallsManifest, ProceduralManifest
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
 from streams.training.backlog import CpuBudget
+from streams.training.calls import train_calls
 from streams.training.judgment_log import newest_before
 from streams.training.refusals import count_refusals
 from streams.training.tenant import TenantTrainer
@@ -62,8 +67,10 @@ async def run_trainer(
     An update or a candidate that does not end in time is dropped, and the next trainer learns its sessions again. Its
     thread goes on, so end the process then.
 
-    Raises ConfigError without a signing key, ModelUnavailable without the base, BrokerUnavailable if the broker stays
-    away while a version is published.
+    Without torch, or the base of the LoRA, only the call model is trained.
+
+    Raises ConfigError without a signing key, BrokerUnavailable if the broker stays away while a version of the LoRA is
+    published.
     """
     # Training can wait; the workers on the same cores cannot. Importing torch and peft takes seconds of CPU already, so
     # neither is imported before this line.
@@ -73,36 +80,64 @@ async def run_trainer(
         AUTOGROUP.write_text(str(niceness))
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
-    import torch
-
-    from fleetlore.risk.encoder import shared_encoder
-    from fleetlore.risk.network import load_base
-    from models.adapter.learner import Learner
-    from models.adapter.private import PrivacyConfig
-
-    torch.set_num_threads(1)  # more threads would spin while other processes need the cores
-    metrics, health = Metrics("trainer"), Readiness("broker")
-    base, encoder = load_base(settings.base), shared_encoder()
-    privacy = None
-    if settings.privacy_noise > 0:
-        privacy = PrivacyConfig(settings.privacy_noise, settings.privacy_clip_norm, settings.privacy_delta)
-    learners = {tenant: Learner(tenant, base, encoder, config, cadence, privacy=privacy) for tenant in settings.tenants}
+    metrics, health, clock = Metrics("trainer"), Readiness("broker"), SystemClock()
+    budget = CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
     endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
     try:
-        async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
-            role = TrainerRole(settings, learners, publisher, metrics, health)
-            counting = asyncio.create_task(count_refusals(settings, learners, metrics), name="fleetlore-refusals")
-            running, stopping = asyncio.create_task(role.run(stop)), asyncio.create_task(stop.wait())
-            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        async with (
+            AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher,
+            AdapterPublisher.from_settings(CallsManifest, settings) as calls_publisher,
+        ):
+            work = [
+                count_refusals(settings, settings.tenants, metrics),
+                train_calls(settings, calls_publisher, metrics, budget, clock),
+            ]
+            try:
+                learners = _learners(settings, config, cadence)
+            except ModelUnavailable as error:
+                log.warning("only the call model is trained: %s", error)
+                health.ready("broker")
+                work.append(health.keep_beating())
+                main: Coroutine[Any, Any, object] = stop.wait()
+            else:
+                main = TrainerRole(settings, learners, publisher, metrics, health, budget).run(stop)
+            beside = [asyncio.create_task(each) for each in work]
+            running: asyncio.Task[object] = asyncio.create_task(main)
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait([running, stopping, *beside], return_when=asyncio.FIRST_COMPLETED)
             health.unready("broker", "stopping")
+            for each in beside:
+                if each.done():
+                    each.result()  # they end by errors only
             try:
                 await asyncio.wait_for(running, settings.drain_seconds)
             except TimeoutError:
                 log.warning("an update or a candidate did not end within %.0f s", settings.drain_seconds)
-            for each in (stopping, counting):
+            stopping.cancel()
+            for each in beside:
                 each.cancel()
     finally:
         endpoint.close()
+
+
+def _learners(settings: Settings, config: TrainerConfig | None, cadence: Cadence | None) -> dict[str, Learner]:
+    """Make the learner of each tenant's LoRA. Raises ModelUnavailable without torch, peft or the base."""
+    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.risk.network import load_base
+
+    base, encoder = load_base(settings.base), shared_encoder()
+    try:
+        import torch
+
+        from models.adapter.learner import Learner
+        from models.adapter.private import PrivacyConfig
+    except ImportError as error:
+        raise ModelUnavailable(f"the LoRA needs {error.name}") from error
+    torch.set_num_threads(1)  # more threads would spin while other processes need the cores
+    privacy = None
+    if settings.privacy_noise > 0:
+        privacy = PrivacyConfig(settings.privacy_noise, settings.privacy_clip_norm, settings.privacy_delta)
+    return {tenant: Learner(tenant, base, encoder, config, cadence, privacy=privacy) for tenant in settings.tenants}
 
 
 class TrainerRole:
@@ -115,6 +150,7 @@ class TrainerRole:
         publisher: AdapterPublisher[ProceduralManifest],
         metrics: Metrics,
         health: Readiness,
+        budget: CpuBudget | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
@@ -126,7 +162,7 @@ class TrainerRole:
             for tenant, learner in learners.items()
         )
         self._trainers = {trainer.name: trainer for trainer in trainers}
-        self._budget = CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
+        self._budget = budget or CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read, learn and publish until `stop` is set."""

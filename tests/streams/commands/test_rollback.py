@@ -85,6 +85,8 @@ def test_the_adapter_is_found_by_the_version_or_told(stack: tuple[Path, list[str
     pinned = orjson.loads(run("pin", manifest.version, *where, "--json").stdout)
     assert (pinned["adapter"], pinned["version"], pinned["epoch"]) == ("calls", manifest.version, 2)
     assert run("rollback", manifest.version, *where, "--adapter", "procedural").exit_code == 1
+    rolled_back = orjson.loads(run("rollback", manifest.version, *where, "--json").stdout)
+    assert rolled_back["pinned"]  # the next version is learned of the same sessions: it would undo the rollback
     run("pin", versions[0], *where)
     assert "2 adapters" in run("unpin", *where).output
     assert orjson.loads(run("unpin", *where, "--adapter", "calls", "--json").stdout)["adapter"] == "calls"

@@ -1,0 +1,104 @@
+"""Keep the sessions that a version of the call model is learned from: the newest, and not too many of one agent.
+
+What is chosen is a function of the set of sessions: not of the order in which they came, nor of how often.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fleetlore.wire.trajectory import Trajectory
+
+SESSIONS = 10_000
+# One agent has at most this share of the window: however much it sends, the others say more.
+AGENT_SHARE = 0.25
+# Or so many sessions, where the others have fewer.
+AGENT_SESSIONS = 50
+
+
+class KeptSession(NamedTuple):
+    """A session as it is kept, a few kilobytes.
+
+    Attributes:
+        ended, id: newest first is by these.
+        partition, offset: of the record on `trajectories` that it was read from.
+    """
+
+    ended: float
+    id: str
+    agent: str
+    revision: tuple[int, float]
+    partition: int
+    offset: int
+    packed: bytes
+
+    def session(self) -> Trajectory:
+        return Trajectory.from_json(zlib.decompress(self.packed))
+
+
+class SessionWindow:
+    """At most `most` sessions of a tenant."""
+
+    def __init__(self, most: int = SESSIONS) -> None:
+        self._most = most
+        self._kept: dict[str, KeptSession] = {}
+
+    def add(self, session: Trajectory, partition: int, offset: int) -> bool:
+        """Keep a session in place of its older revision; False where it is known, or made no call."""
+        known = self._kept.get(session.id)
+        if not session.calls or (known is not None and known.revision >= session.revision):
+            return False
+        packed = zlib.compress(session.to_json(), 1)
+        self._kept[session.id] = KeptSession(
+            session.ended, session.id, session.agent, session.revision, partition, offset, packed
+        )
+        if len(self._kept) >= 2 * self._most:
+            self._prune()
+        return True
+
+    def forget_before(self, partition: int, offset: int) -> None:
+        """Drop what was read from older records of a partition: a restart does not read them again."""
+        old = [each.id for each in self._kept.values() if each.partition == partition and each.offset < offset]
+        for session in old:
+            del self._kept[session]
+
+    def first_offsets(self) -> dict[int, int]:
+        """By partition, the oldest record that holds a session of the window."""
+        firsts: dict[int, int] = {}
+        for each in self._kept.values():
+            firsts[each.partition] = min(each.offset, firsts.get(each.partition, each.offset))
+        return firsts
+
+    def chosen(self) -> list[KeptSession]:
+        """The sessions to learn from, oldest first.
+
+        An agent has at most a third of the sessions that all others have, which is a quarter of the window; the only
+        agent of a fleet has all.
+        """
+        self._prune()
+        sessions = Counter(each.agent for each in self._kept.values())
+        most = {
+            agent: max(AGENT_SESSIONS, int((len(self._kept) - count) * AGENT_SHARE / (1 - AGENT_SHARE)))
+            for agent, count in sessions.items()
+        }
+        return list(_newest(self._kept.values(), most if len(most) > 1 else dict(sessions), self._most))[::-1]
+
+    def _prune(self) -> None:
+        most = int(self._most * AGENT_SHARE)
+        agents = {each.agent for each in self._kept.values()}
+        newest = _newest(self._kept.values(), dict.fromkeys(agents, most), self._most)
+        self._kept = {each.id: each for each in newest}
+
+
+def _newest(sessions: Iterable[KeptSession], most_of: dict[str, int], most: int) -> Iterable[KeptSession]:
+    """The newest sessions, at most so many of each agent and of all together."""
+    taken: Counter[str] = Counter()
+    for each in sorted(sessions, reverse=True):
+        if taken.total() >= most:
+            return
+        if taken[each.agent] < most_of[each.agent]:
+            taken[each.agent] += 1
+            yield each

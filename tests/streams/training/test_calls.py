@@ -1,0 +1,257 @@
+"""The trainer of the call model on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+
+from fleetlore.adapters.listing import AdapterListing, read_adapters
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.testing.clock import FakeClock
+from fleetlore.testing.sessions import call, trajectory
+from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
+from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Trajectory
+from models.calls.training import train
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.metrics import Metrics
+from sinks.signing_key import create_signing_key
+from streams.commands.verify import remade
+from streams.embedded.broker import EmbeddedBroker
+from streams.training.backlog import CpuBudget
+from streams.training.calls import CallsCadence, CallsTrainer, train_calls
+
+MakeTopics = Callable[..., Awaitable[None]]
+PARTITIONS = 2
+
+
+def sessions(first: int, count: int) -> list[Trajectory]:
+    """Agents ask for tables, of which the singular does not exist."""
+    made = []
+    for number in range(first, first + count):
+        random = Random(number)
+        steps = []
+        for _ in range(4):
+            name = random.choice(("cars", "makers", "car", "maker"))
+            error = None if name.endswith("s") else f"no such table: '{name}'"
+            steps.append(call("sql", f"SELECT id FROM {name} LIMIT {random.randrange(9)}", "3 rows", error))
+        made.append(trajectory(*steps, session=f"s{number}", agent=f"a{number % 7}", ended=float(number)))
+    return made
+
+
+def record(name: str, some: list[Trajectory], offset: int) -> ConsumerRecord:
+    value = b"[" + b",".join(each.to_json() for each in some) + b"]"
+    return ConsumerRecord(name, 0, offset, 0, 0, None, value, None, 0, len(value), ())
+
+
+@pytest.fixture
+async def settings(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> Settings:
+    topics = (*ADAPTER_TOPICS, "adapters.acks", "trajectories", "judgments")
+    await make_topics(broker.address, tenant, *topics, partitions=PARTITIONS)
+    key = create_signing_key(tmp_path / "key")
+    return Settings(
+        broker=broker.address,
+        tenants=(tenant,),
+        group=tenant,
+        partitions=PARTITIONS,
+        signing_key=str(tmp_path / "key"),
+        public_key=key.public_base64,
+        trainer_cpu_share=8.0,  # what the test itself spends counts as the trainer's
+    )
+
+
+async def send(settings: Settings, some: list[Trajectory]) -> None:
+    """Ten sessions a record, and something else that the topic holds."""
+    producer = AIOKafkaProducer(bootstrap_servers=settings.broker)
+    await producer.start()
+    name = topic(settings.tenants[0], "trajectories")
+    for number in range(0, len(some), 10):
+        value = b"[" + b",".join(each.to_json() for each in some[number : number + 10]) + b',{"type":"opinion"}]'
+        await producer.send_and_wait(name, value, partition=number // 10 % PARTITIONS)
+    await producer.stop()
+
+
+@asynccontextmanager
+async def training(settings: Settings) -> AsyncIterator[None]:
+    async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
+        budget, cadence = CpuBudget(8.0, 60.0), CallsCadence(patience_seconds=0.5)
+        task = asyncio.create_task(train_calls(settings, publisher, Metrics("trainer"), budget, SystemClock(), cadence))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def listing_when(settings: Settings, learned: int) -> AdapterListing:
+    """As soon as the version in service has learned so many sessions."""
+    async with asyncio.timeout(60):
+        while True:
+            listing = (await read_adapters(settings.broker, settings.tenants[0])).of(CALLS)
+            running = {pointer["version"] for pointer in listing.pointers}
+            if any(each["version"] in running and each["sessions"] == learned for each in listing.manifests):
+                return listing
+            await asyncio.sleep(0.1)
+
+
+async def test_closed_sessions_become_versions_that_can_be_made_again(settings: Settings) -> None:
+    tenant = settings.tenants[0]
+    await send(settings, sessions(0, 60))
+    async with training(settings):
+        await listing_when(settings, 60)
+        await send(settings, sessions(60, 40))
+        listing = await listing_when(settings, 100)
+    last = max(listing.manifests, key=lambda each: each["ordinal"])
+    assert (last["agents"], last["calls"], last["tools"]) == (7, 400, ["sql"])
+    assert last["parent"] in {each["version"] for each in listing.manifests} and last["version"] != last["parent"]
+    assert last["version"] == version_of(sessions(0, 100))
+    assert {(each["partition"], each["start"]) for each in last["data"]} == {(0, 0), (1, 0)}
+    for manifest in listing.manifests:
+        found = await remade(settings, tenant, manifest["version"])
+        assert found.same and found.sessions == manifest["sessions"]
+    with pytest.raises(ConfigError, match="0 published versions"):
+        await remade(settings, tenant, last["version"], "procedural")
+
+    async with training(settings):  # it starts again, and comes to the same bytes: there is nothing to publish
+        await asyncio.sleep(2)
+        assert (await listing_when(settings, 100)).pointers == listing.pointers
+        await send(settings, sessions(100, 20))
+        assert len((await listing_when(settings, 120)).manifests) == len(listing.manifests) + 1
+
+
+def version_of(some: list[Trajectory]) -> str:
+    return hashlib.sha256(train(some).weights).hexdigest()
+
+
+@pytest.fixture
+async def publisher(settings: Settings) -> AsyncIterator[AdapterPublisher[CallsManifest]]:
+    async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
+        yield publisher
+
+
+async def trained(trainer: CallsTrainer, first: int, count: int) -> None:
+    trainer.take(record(trainer.name, sessions(first, count), first))
+    await trainer.learn()
+    assert not trainer.due()
+
+
+async def test_what_a_person_pins_stays_until_it_is_unpinned(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    trainer = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock())
+    await trainer.resume()
+    for first in (0, 60):
+        await trained(trainer, first, 60)
+    one, two = sorted((await publisher.published(tenant)).versions.values(), key=lambda each: each.ordinal)
+    assert two.parent == one.version
+    await publisher.rollback(tenant, one.version, pinned=True)
+    for first in (120, 180):
+        await trained(trainer, first, 60)
+    pointer = (await publisher.published(tenant)).pointer
+    assert pointer is not None and pointer.version == one.version
+    await publisher.unpin(tenant)
+    await trained(trainer, 240, 60)
+    pointer = (await publisher.published(tenant)).pointer
+    assert pointer is not None and pointer.version == version_of(sessions(0, 300))
+
+
+async def test_a_revoked_version_is_not_published_again(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    await trained(CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock()), 0, 60)
+    (version,) = (await publisher.published(tenant)).versions
+    assert await publisher.revoke(tenant, version) is None
+    again = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock())
+    await again.resume()
+    await trained(again, 0, 60)
+    assert not (await publisher.published(tenant)).versions
+    await trained(again, 60, 60)
+    assert list((await publisher.published(tenant)).versions) == [version_of(sessions(0, 120))]
+
+
+async def test_a_log_that_lost_its_sessions_does_not_make_the_agents_forget(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    await trained(CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock()), 0, 200)
+    (version,) = (await publisher.published(tenant)).versions
+    again = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock())
+    await again.resume()
+    await trained(again, 140, 62)  # two of them are new: too few to measure the two versions by
+    assert list((await publisher.published(tenant)).versions) == [version]
+
+
+async def test_to_learn_on_gives_what_to_begin_anew_gives(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    """Late sessions too, which belong between those that were learned."""
+    (tenant,) = settings.tenants
+    trainer = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock())
+    for first in (0, 80, 120, 40):
+        await trained(trainer, first, 40)
+    pointer = (await publisher.published(tenant)).pointer
+    assert pointer is not None and pointer.version == version_of(sessions(0, 160))
+
+
+async def test_it_waits_for_some_sessions_or_some_seconds(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    clock = FakeClock()
+    trainer = CallsTrainer(settings.tenants[0], publisher, Metrics("trainer"), clock)
+    assert not trainer.due()
+    trainer.take(record(trainer.name, sessions(0, 19), 0))
+    assert not trainer.due()
+    trainer.take(record(trainer.name, sessions(0, 19), 1))  # the same ones again
+    clock.advance(4.9)
+    assert not trainer.due()
+    clock.advance(0.2)
+    assert trainer.due()
+    other = CallsTrainer(settings.tenants[0], publisher, Metrics("trainer"), clock)
+    other.take(record(other.name, sessions(0, 20), 0))
+    assert other.due()
+
+
+WITHOUT_TORCH = """
+import asyncio, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "peft"):
+            raise ImportError(name, name=name)
+
+sys.meta_path.insert(0, Missing())
+
+from fleetlore.config import Settings
+from streams.training.trainer import run_trainer
+
+asyncio.run(run_trainer(Settings.from_env(), niceness=0))
+"""
+
+
+async def test_without_torch_the_call_model_is_trained_all_the_same(settings: Settings) -> None:
+    await send(settings, sessions(0, 60))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", WITHOUT_TORCH), env={**os.environ, **settings.to_env()}
+    )
+    try:
+        await listing_when(settings, 60)
+        process.terminate()
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
