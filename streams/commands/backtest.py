@@ -70,6 +70,9 @@ def backtest(
         bool,
         typer.Option("--curve", help="Also show prediction quality after parts of the sessions. Takes minutes."),
     ] = False,
+    state_places: Annotated[
+        bool, typer.Option("--state-places", help="Let each session state the database that its log tells.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Learn from logged sessions and report how well that predicts others.
@@ -78,7 +81,13 @@ def backtest(
     K (another session of a known agent on a known task); for advice also P (known agent, new place: a database that
     the log tells) and AP (both new). Needs the extra `backtest`; 22,000 sessions take minutes.
     """
-    report = _run(*parts(train, test, data, share, leave_out, seed), seed, curve, share if data is not None else None)
+    known, unseen = parts(train, test, data, share, leave_out, seed)
+    if state_places:
+        from streams.offline.hear import at_places
+
+        stated = at_places([*known, *unseen])
+        known, unseen = stated[: len(known)], stated[len(known) :]
+    report = _run(known, unseen, seed, curve, share if data is not None else None)
     if as_json:
         print_json(report)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fleetlore.agent.session import Session
@@ -72,6 +73,12 @@ def advice_report(
     return figures.to_dict()
 
 
+def at_places(sessions: Sequence[LoggedSession]) -> list[LoggedSession]:
+    """The sessions, each stating the database that its log tells (`models.backtest.advice.places`) as its place."""
+    places = places_of(map(call_log, sessions))
+    return [replace(each, place=each.place or places.get((each.source, each.task), "")) for each in sessions]
+
+
 def call_log(logged: LoggedSession) -> CallLog:
     """The calls of a logged session, each with the messages before it."""
     calls: list[Call] = []
@@ -112,7 +119,8 @@ async def hear(learned: Learned, sessions: Sequence[LoggedSession]) -> list[Hear
 async def _hear(memory: MemoryPipeline, logged: LoggedSession) -> Heard:
     before: list[Told] = []
     after: dict[int, Told] = {}
-    async with memory.session(logged.agent, logged.goal, logged.task, logged.session, []) as session:
+    asking = memory.session(logged.agent, logged.goal, logged.task, logged.session, [], place=logged.place)
+    async with asking as session:
         start = told(session.advise())
         for kind, data in logged.events:
             if kind == "message":

@@ -3,7 +3,7 @@
 | file | a line holds |
 | --- | --- |
 | steps | source, agent, session, task, goal, step, tool, input, output, error (null: it worked), role (tool, message) |
-| trajectories | source, agent, session, task, goal, outcome (0, 1), label_from (`env_reward`, `human`) |
+| trajectories | source, agent, session, task, goal, outcome (0, 1), label_from (`env_reward`, `human`), place if any |
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class LoggedSession:
     Attributes:
         events: (kind, data) in order, without its start and end.
         source: where it was logged: a benchmark, a product, a team.
+        place: where it acted: a database, a repository, a host; empty where the log does not say.
     """
 
     session: str
@@ -41,6 +42,7 @@ class LoggedSession:
     reward: float | None = None
     events: list[tuple[Kind, dict[str, Any]]] = field(default_factory=list)
     source: str = ""
+    place: str = ""
 
     def all_events(self) -> list[tuple[Kind, dict[str, Any]]]:
         """Return its events with its start and end."""
@@ -48,6 +50,8 @@ class LoggedSession:
         if self.reward is not None:
             ended[ev.REWARD] = self.reward
         started: dict[str, Any] = {ev.GOAL: self.goal, ev.TASK: self.task}
+        if self.place:
+            started[ev.PLACE] = self.place
         return [("session.started", started), *self.events, ("session.ended", ended)]
 
 
@@ -66,7 +70,7 @@ def read_sessions(folder: Path) -> list[LoggedSession]:
     for trajectories in files:
         for line in _lines(trajectories):
             session = LoggedSession(line["session"], line["agent"], line["task"], line["goal"])
-            session.source = line.get("source") or ""
+            session.source, session.place = line.get("source") or "", line.get("place") or ""
             if line.get("outcome") is not None:
                 session.outcome = "success" if line["outcome"] else "failure"
                 if line.get("label_from") == "env_reward":

@@ -186,11 +186,11 @@ class MemoryPipeline:
         self._chain = Chain(stages if learn else stages[:1], self.store)
         self._offset = 0
 
-    def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event]) -> Session:
+    def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event], *, place: str = "") -> Session:
         """Make a session that puts its events into `emitted`; `take` them when it has ended."""
         fleet = _Fleet(agent, self)
         fleet.emitter, fleet.replica = _Emitter(emitted, self.clock), _Replica(self.index)
-        return fleet.session(goal, task, id)
+        return fleet.session(goal, task, id, place=place)
 
     async def take(self, events: Sequence[Event]) -> None:
         """Process events; all agents know of them from then on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_WORD = re.compile(r"[a-z_][a-z_0-9.]*[a-z_0-9]")
+_WORD = re.compile(r"[a-z_][a-z_0-9]+")
 # A key of JSON is a name of the tool's, and nobody's literal.
 _LITERAL = re.compile(
     r"\"\w+\"\s*:|'([^'\n]{2,40})'|\"([^\"\n]{2,40})\"|([\w.+-]+@[\w-]+\.[\w.-]+)|((?:/[\w.-]+){2,})|\b(\w*\d\w+|\w+\d)\b"
@@ -15,7 +15,7 @@ _OWN = re.compile(r"\[#\w+\]|\bof \d[\d,]*\b|\b\d[\d,]* (?:of|sessions?|agents?|
 
 
 def words(text: str) -> set[str]:
-    """Words and dotted names, lower case."""
+    """Words and names, lower case; of a dotted name its parts."""
     return set(_WORD.findall(text.lower()))
 
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from fleetlore.wire import events as ev
 from models.backtest.report import Learned
-from streams.offline.hear import advice_report, call_log, hear
+from streams.offline.hear import advice_report, at_places, call_log, hear
 from streams.offline.logs import LoggedSession
 from streams.offline.memory_pipeline import run_logs
 
@@ -35,7 +36,8 @@ def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
     assert len(one.before) == 2 and set(one.after) == {0}
     assert one.log == call_log(NEW[0]) and one.log.calls[0].before == "please"
     # Others failed so, and got past it: it is told both.
-    assert "`cars`" in one.before[0].text and "car_makers" in one.before[0].text + one.after[0].text
+    assert one.before[0].warned and "`cars`" in one.before[0].text
+    assert "car_makers" in "".join(each.text for each in (one.start, one.before[0], one.after[0]))
     # Nothing is learned from a test session: the next one is warned of the same.
     assert [(each.warned, each.named, each.risk) for each in other.before] == [
         (each.warned, each.named, each.risk) for each in one.before
@@ -45,6 +47,19 @@ def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
 def test_a_fleet_that_knows_nothing_says_nothing() -> None:
     (said,) = asyncio.run(hear(Learned([], [], 0.0), NEW[:1]))
     assert said.characters == 0 and not any(each.warned for each in said.before)
+
+
+def test_a_session_states_the_database_that_the_log_tells() -> None:
+    one, other, third = at_places(
+        [
+            session("a", "t", ("select * from x", "Table 'shop.x' doesn't exist"), ("select * from y", None)),
+            session("b", "u", ("select * from y", None)),
+            replace(session("c", "t", ("select 1", None)), place="stated"),
+        ]
+    )
+    assert (one.place, other.place, third.place) == ("shop", "shop", "stated")
+    (_, started), *_ = one.all_events()
+    assert started[ev.PLACE] == "shop"
 
 
 def test_places_are_held_out_in_a_run_of_their_own() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from fleetlore.fingerprint.names import FailureKind
 from fleetlore.recall.advice import Advice
 from fleetlore.recall.call_warning import CallWarning
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.recall.ways_out import WayOut
 from models.backtest.advice.hearing import told
 
 
@@ -20,8 +20,5 @@ def test_a_warning_names_the_failure_that_it_is_of() -> None:
 
 
 def test_a_way_out_is_no_warning() -> None:
-    item = MemoryItem(
-        id="i", tenant="default", kind="recovery", title="A title", description="", content="look", when="", support=3
-    )
-    said = told(Advice(way_out=item))
-    assert said.way_out == "A title\nlook" and not said.warned and "look" in said.text
+    said = told(Advice(way_out=WayOut("Others looked first", "i", ("look",))))
+    assert said.way_out == "Others looked first" and not said.warned and said.way_out in said.text

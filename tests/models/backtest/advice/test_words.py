@@ -20,5 +20,13 @@ def test_literals_are_what_one_session_is_about(text: str, found: set[str]) -> N
     assert literals(text) == found
 
 
-def test_words_are_names_with_their_dots() -> None:
-    assert words("SELECT Car_Makers.Id, x FROM t1 ON 'Ford'") == {"select", "car_makers.id", "from", "t1", "on", "ford"}
+def test_words_are_names_and_the_parts_of_dotted_ones() -> None:
+    assert words("SELECT Car_Makers.Id, x FROM t1 ON 'Ford'") == {
+        "select",
+        "car_makers",
+        "id",
+        "from",
+        "t1",
+        "on",
+        "ford",
+    }
