@@ -35,6 +35,7 @@ NAMES = (
     "patterns",
     "utility",
     "label_noise",
+    "recall",
     "policy",
     "update",
     "poisoning",
@@ -44,7 +45,9 @@ NAMES = (
 
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}; all of them if left out.")] = "all",
-    logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged runs, for `label_noise`.")] = None,
+    logs: Annotated[
+        Path | None, typer.Option("--logs", help="Folder of logged runs, for `label_noise` and `recall`.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds only; figures mean nothing, no CSV is written.")
@@ -58,7 +61,7 @@ def main(
             load = os.getloadavg()[0]
             console.rule(each, align="left")
             report: Report = importlib.import_module(f"benchmarks.{each}").run(
-                quick, **({"folder": logs} if logs and each == "label_noise" else {})
+                quick, **({"folder": logs} if logs and each in ("label_noise", "recall") else {})
             )
             for part in report.all:
                 console.print(part.headline(), highlight=False, markup=False)

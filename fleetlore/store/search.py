@@ -3,20 +3,22 @@
 An agent's replica holds the newest lore, the store all of it. Words are weighed by BM25, which Milvus computes of the
 column `text`. Meaning is the cosine of static vectors, for a text that says the same in other words. The two are
 added up here: Milvus fuses by rank or by scores that Milvus Lite and a cluster scale differently, and a rank forgets
-how much better the best match is (`python -m benchmarks recall` has the figures). Among matches that are about as good,
-what more agents have met stands first.
+how much better the best match is. Then the items that either found are compared with the text once more, by a likeness
+that counts what a text does not share as well. `python -m benchmarks recall` measures each of these alone. Among items
+that match about as well, what more agents have met stands first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
+from fleetlore.recall.text_index import TextIndex
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
@@ -39,11 +41,13 @@ MAX_QUERY = 2_000
 # Of meaning, where the best match by words counts 1.
 MEANING_WEIGHT = 0.5
 # Matches whose scores differ by less are as good as each other.
-ALIKE = 0.03
+ALIKE = 0.02
+# Any shared word counts.
+ANY_LIKENESS = 1e-6
 
 
 class Match(NamedTuple):
-    """A row found, and how well it matches, 0..1: relative to the best match by words."""
+    """A row found, and how well it matches, 0..1: relative to the best match."""
 
     score: float
     body: bytes
@@ -76,13 +80,16 @@ class LoreSearch:
         """
         # A row without a kind holds the state of what is no item yet, or no more.
         condition = 'kind != ""' if kind is None else f"kind == {_quoted(kind)}"
-        matches = await self._within(
-            timeout_seconds,
-            lambda: self._matches("items", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=True),
-        )
-        found = [(match.score, MemoryItem.from_json(match.body)) for match in matches]
-        found = [(score, item) for score, item in found if item.superseded_by is None]
-        return sorted(found, key=lambda each: (_grade(each[0]), *_item_evidence(each[1]), -each[0], each[1].id))
+
+        def work() -> list[tuple[float, MemoryItem]]:
+            matches = self._matches("items", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=True)
+            items = [(each.score, MemoryItem.from_json(each.body)) for each in matches]
+            items = [(score, item) for score, item in items if item.superseded_by is None]
+            alike = _likeness(text, [item for _, item in items])
+            found = [((score + alike.get(item.id, 0.0)) / 2, item) for score, item in items]
+            return sorted(found, key=lambda each: (_grade(each[0]), *_item_evidence(each[1]), -each[0], each[1].id))
+
+        return await self._within(timeout_seconds, work)
 
     async def patterns(
         self,
@@ -189,6 +196,15 @@ def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None 
         id: (words.get(id, 0.0) + MEANING_WEIGHT * max(0.0, by_meaning.get(id, 0.0))) / (1 + MEANING_WEIGHT)
         for id in {**words, **by_meaning}
     }
+
+
+def _likeness(text: str, items: Sequence[MemoryItem]) -> dict[str, float]:
+    """How like the text each item is by its words, relative to the likest; words are weighed by these items alone."""
+    index = TextIndex()
+    for item in items:
+        index.put(item.id, item.text)
+    like = index.like(text[:MAX_QUERY], ANY_LIKENESS, len(items))
+    return {id: cosine / like[0][1] for id, cosine in like}
 
 
 def _grade(score: float) -> int:

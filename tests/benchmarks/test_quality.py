@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import label_noise, utility
+from benchmarks import label_noise, recall, utility
 from fleetlore.errors import ConfigError
 
 SMOKE = Path(__file__).parents[3] / "shared" / "data" / "smoke"
@@ -29,6 +29,8 @@ def test_a_quick_run_reports_both_sides() -> None:
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no logged runs"):
         label_noise.run(True, tmp_path)
+    with pytest.raises(ConfigError, match="holds no logged runs"):
+        recall.run(True, tmp_path)
 
 
 @pytest.mark.real_data
@@ -39,3 +41,15 @@ def test_flipped_labels_cost_less_than_they_are() -> None:
     assert rows["all: right", "0%"] == rows["all: right, appended", "0%"] == 1.0
     assert rows["all: hit@3 strict", "30"] <= rows["all: hit@3 strict", "0%"]
     assert report.figure > 0.6
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not SMOKE.is_dir(), reason=f"the folder of real trajectories is missing: {SMOKE}")
+def test_what_others_met_is_found_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall, "SEARCHES", 5)
+    report = recall.run(True, SMOKE)
+    assert report.figure > 0.5 and report.figure > report.peers["meaning alone"] - 0.1
+    assert {(row.unit, row.name.rpartition(", ")[2]) for row in report.also[0].rows} == {
+        ("ms, median", "300 items"),
+        ("ms, median", "600 items"),
+    }
