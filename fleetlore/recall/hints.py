@@ -39,7 +39,21 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern
     tried = next((row for row in (pattern, parent) if row is not None and row.sessions_ended >= TRIED_SESSIONS), None)
     if tried is None:
         return True
-    ended, failed = tried.sessions_ended, tried.sessions_failed
+    return _fail_more(tried.sessions_ended, tried.sessions_failed, tool)
+
+
+def worth_telling(lesson: MemoryItem, tool: Pattern | None) -> bool:
+    """Whether the sessions that met a lesson's error surely fail more often than the tool's others: else it has no
+    cause.
+
+    Args:
+        tool: health row of its tool; None where it is not known.
+    """
+    return _fail_more(lesson.support + lesson.against, lesson.support, tool)
+
+
+def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
+    """Whether of these sessions surely more failed than of the tool's others (Newcombe's 80 % interval)."""
     others = tool.sessions_ended - ended if tool is not None else 0
     if tool is None or others < TRIED_SESSIONS:
         return failed > 0  # nearly every session meets it: there are no others to compare with

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
 from fleetlore.calls.likeness import FailureWords
 from fleetlore.calls.nearest import Near, NearestRecoveries
+from fleetlore.fingerprint.fingerprint import tool_id
+from fleetlore.fingerprint.literals import masked_text, names
+from fleetlore.recall.hints import worth_telling
 from fleetlore.recall.text_index import TextIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -113,6 +117,15 @@ def _goal_text(goal: str) -> str:
     return f"How to: {goal}"
 
 
+def _of_other_task(item: MemoryItem, known: frozenset[str]) -> MemoryItem:
+    return replace(
+        item,
+        title=masked_text(item.title, known),
+        description=masked_text(item.description, known),
+        content=masked_text(item.content, known),
+    )
+
+
 class LoreIndex:
     """Patterns and memory items by id, and what advice needs.
 
@@ -164,8 +177,12 @@ class LoreIndex:
         return self._best("ineffective", tool)
 
     def lessons(self, key: str) -> tuple[MemoryItem, ...]:
-        """What never worked: by kind of call, or by tool where a lesson is not bound to one."""
-        return self._best("lessons", key)
+        """What never worked: by kind of call, or by tool where a lesson is not bound to one.
+
+        Where nearly everything fails, that it failed is no lesson.
+        """
+        found: tuple[MemoryItem, ...] = self._best("lessons", key)
+        return tuple([item for item in found if worth_telling(item, self.health(tool_id(item.tool)))])
 
     def strategies(self, task: str) -> tuple[MemoryItem, ...]:
         """What tells success from failure at a task."""
@@ -177,8 +194,13 @@ class LoreIndex:
         return of_tool.near(asked, most) if of_tool is not None else Near.none()
 
     def strategies_like(self, goal: str, threshold: float) -> tuple[MemoryItem, ...]:
-        """What tells success from failure at tasks with a goal like this one in words (cosine), the likest first."""
-        return self._found(self._goals.like(_goal_text(goal), threshold, KEPT))
+        """What tells success from failure at tasks with a goal like this one in words (cosine), the likest first.
+
+        Values of those tasks are masked, but for those that this goal names too.
+        """
+        known = names(goal)
+        found = self._found(self._goals.like(_goal_text(goal), threshold, KEPT))
+        return tuple([_of_other_task(item, known) for item in found])
 
     def has_facts(self, tool: str) -> bool:
         """Whether documents say anything of a tool, or of none ("")."""

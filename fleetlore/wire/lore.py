@@ -153,9 +153,13 @@ class MemoryItem:
     def standing(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> float:
         """What the item is backed by, halved for each half-life since it was last seen, as a logarithm to base 2.
 
-        Of two items the same one stands higher at any moment, so items can be kept in order without a clock.
+        Agents count first: what many sessions of one agent say may be that agent's own, so all of them count less than
+        one agent more. Contradictions take their share of both. Of two items the same one stands higher at any moment,
+        so items can be kept in order without a clock.
         """
-        return math.log2(max(1, self.support - self.against)) + self.last_seen / half_life_seconds
+        sessions = max(1, self.support - self.against)
+        agents = max(1.0, self.agents * sessions / max(1, self.support))
+        return math.log2(agents + 1 - 1 / sessions) + self.last_seen / half_life_seconds
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)

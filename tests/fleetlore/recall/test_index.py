@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import KEPT, LoreIndex
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -146,3 +147,42 @@ def test_what_is_derived_is_worked_out_once_until_the_lore_changes(monkeypatch: 
     for key in "abcdef":
         index.derived(work, key)
     assert len(index._derived) <= 2
+
+
+def test_values_of_another_task_are_masked_but_for_those_that_the_goal_names_too() -> None:
+    index = LoreIndex()
+    content = '1. get({"order_id":"#W1234"})\n2. sql(SELECT a FROM t WHERE b = \'Ann\' AND year = 1970)'
+    item = replace(recovery("s", kind="strategy", task="t"), title="How to: refund an order", content=content)
+    index.put_item(item, 1.0)
+    (like,) = index.strategies_like("refund an order of 1970", 0.5)
+    assert like.content.splitlines() == [
+        '1. get({"order_id":"<order id>"})',
+        "2. sql(SELECT a FROM t WHERE b = '<text>' AND year = 1970)",
+    ]
+    assert index.strategies("t") == (item,)
+
+
+def test_what_is_counted_over_names_is_found_by_the_failure_too() -> None:
+    index = LoreIndex()
+    index.put_item(recovery("r", cause="c"), 1.0)
+    assert index.recoveries("class-1") == index.remedies("c") == index.remedies("sql") == (index.items["r"],)
+
+
+@pytest.mark.parametrize(
+    ("failed_of_tool", "told"), [(40, True), (89, False), (100, False)], ids=["rarely", "mostly", "always"]
+)
+def test_where_nearly_everything_fails_that_it_failed_is_no_lesson(failed_of_tool: int, told: bool) -> None:
+    index = LoreIndex()
+    health = Pattern(id=tool_id("sql"), level="tool", tenant="default", tool="sql")
+    index.put_pattern(replace(health, sessions_ended=100, sessions_failed=failed_of_tool), 1.0)
+    index.put_item(recovery("l", kind="lesson", support=9, against=1), 1.0)
+    assert bool(index.lessons("sql")) is told
+
+
+def test_agents_count_before_sessions() -> None:
+    def standing(agents: int, support: int, against: int = 0) -> float:
+        return memory_item("x", agents=agents, support=support, against=against).standing()
+
+    assert standing(1, 1) < standing(1, 2) < standing(1, 500) < standing(2, 2) < standing(2, 3) < standing(3, 3)
+    assert standing(4, 8, against=4) == standing(2, 4)
+    assert standing(3, 6, against=3) < standing(3, 6)
