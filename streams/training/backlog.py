@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from fleetlore.wire.adapter_manifest import Place
 from streams.training.judgment_log import Judged
 
+# Of CPU, at once after a rest.
+BURST_SECONDS = 5.0
+
 
 class Backlog:
     """Judged sessions that were read and not yet offered to the learner, at most `most` of them.

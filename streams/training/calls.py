@@ -31,7 +31,7 @@ from models.calls.window import SESSIONS, KeptSession, SessionWindow
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from streams.stage.base import split
-from streams.training.backlog import CpuBudget
+from streams.training.backlog import BURST_SECONDS, CpuBudget
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class CallsTrainer:
 
     Attributes:
         name: topic of its sessions.
+        cpu_seconds: what learning has cost so far.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class CallsTrainer:
         cadence: CallsCadence | None = None,
     ) -> None:
         self.name = topic(tenant, "trajectories")
+        self.cpu_seconds = 0.0
         self._tenant = tenant
         self._publisher = publisher
         self._metrics = metrics
@@ -119,12 +121,15 @@ class CallsTrainer:
 
     def _trained(self, chosen: list[KeptSession]) -> TrainedCalls:
         """Learn on where all that came is newer than what was learned; it gives the same version as to begin anew."""
+        began = time.thread_time()
         if chosen[: len(self._learned)] != self._learned:
             self._training, self._learned = CallTraining(), []
         for each in chosen[len(self._learned) :]:
             self._training.learn(each.session())
         self._learned = chosen
-        return self._training.version()
+        candidate = self._training.version()
+        self.cpu_seconds += time.thread_time() - began
+        return candidate
 
     def _judged(self, candidate: TrainedCalls, chosen: Sequence[KeptSession]) -> CallsReport:
         if self._running is None:
@@ -198,14 +203,15 @@ async def train_calls(
     settings: Settings,
     publisher: AdapterPublisher[CallsManifest],
     metrics: Metrics,
-    budget: CpuBudget,
     clock: Clock,
     cadence: CallsCadence | None = None,
 ) -> None:
     """Train the call models of the settings' tenants until cancelled, across outages of the broker.
 
     What is read at the start is bounded: of each partition the newest records, in all as many as a window has sessions.
+    The LoRA, whose budget counts the whole process, gets what this leaves of the trainer's share of a core.
     """
+    budget = CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
     horizon = max(1, SESSIONS // settings.partitions)
     trainers = {
         each.name: each
@@ -222,7 +228,8 @@ async def train_calls(
             for record in records:
                 trainers[partition.topic].take(record)
         # Not before: of a part of the log it would learn another version than the one in service.
-        if follower.loaded and budget.affords(clock.monotonic(), time.process_time()):
+        spent = sum(trainer.cpu_seconds for trainer in trainers.values())
+        if follower.loaded and budget.affords(clock.monotonic(), spent):
             for trainer in trainers.values():
                 if trainer.due():
                     await trainer.learn()

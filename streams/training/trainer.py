@@ -35,7 +35,7 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
-from streams.training.backlog import CpuBudget
+from streams.training.backlog import BURST_SECONDS, CpuBudget
 from streams.training.calls import train_calls
 from streams.training.judgment_log import newest_before
 from streams.training.refusals import count_refusals
@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 # Sessions of a tenant to read again at the start: a fifth of them is held out and fills that buffer of 400. Records
 # would be no bound, because one holds up to a hundred sessions.
 RECALLED_SESSIONS = 2_000
-BURST_SECONDS = 5.0
 AUTOGROUP = Path("/proc/self/autogroup")
 # A member that leaves its group explicitly frees its partitions at once.
 LEAVE_SECONDS = 10.0
@@ -80,8 +79,7 @@ async def run_trainer(
         AUTOGROUP.write_text(str(niceness))
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
-    metrics, health, clock = Metrics("trainer"), Readiness("broker"), SystemClock()
-    budget = CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
+    metrics, health = Metrics("trainer"), Readiness("broker")
     endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
     try:
         async with (
@@ -90,18 +88,19 @@ async def run_trainer(
         ):
             work = [
                 count_refusals(settings, settings.tenants, metrics),
-                train_calls(settings, calls_publisher, metrics, budget, clock),
+                train_calls(settings, calls_publisher, metrics, SystemClock()),
             ]
+            beside = [asyncio.create_task(each) for each in work]
             try:
-                learners = _learners(settings, config, cadence)
+                # On a thread: the call model need not wait for torch.
+                learners = await asyncio.to_thread(_learners, settings, config, cadence)
             except ModelUnavailable as error:
                 log.warning("only the call model is trained: %s", error)
                 health.ready("broker")
-                work.append(health.keep_beating())
+                beside.append(asyncio.create_task(health.keep_beating()))
                 main: Coroutine[Any, Any, object] = stop.wait()
             else:
-                main = TrainerRole(settings, learners, publisher, metrics, health, budget).run(stop)
-            beside = [asyncio.create_task(each) for each in work]
+                main = TrainerRole(settings, learners, publisher, metrics, health).run(stop)
             running: asyncio.Task[object] = asyncio.create_task(main)
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait([running, stopping, *beside], return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +149,6 @@ class TrainerRole:
         publisher: AdapterPublisher[ProceduralManifest],
         metrics: Metrics,
         health: Readiness,
-        budget: CpuBudget | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
@@ -162,7 +160,7 @@ class TrainerRole:
             for tenant, learner in learners.items()
         )
         self._trainers = {trainer.name: trainer for trainer in trainers}
-        self._budget = budget or CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
+        self._budget = CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read, learn and publish until `stop` is set."""

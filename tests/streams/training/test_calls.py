@@ -30,7 +30,6 @@ from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
 from streams.commands.verify import remade
 from streams.embedded.broker import EmbeddedBroker
-from streams.training.backlog import CpuBudget
 from streams.training.calls import CallsCadence, CallsTrainer, train_calls
 
 MakeTopics = Callable[..., Awaitable[None]]
@@ -86,8 +85,8 @@ async def send(settings: Settings, some: list[Trajectory]) -> None:
 @asynccontextmanager
 async def training(settings: Settings) -> AsyncIterator[None]:
     async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
-        budget, cadence = CpuBudget(8.0, 60.0), CallsCadence(patience_seconds=0.5)
-        task = asyncio.create_task(train_calls(settings, publisher, Metrics("trainer"), budget, SystemClock(), cadence))
+        cadence = CallsCadence(patience_seconds=0.5)
+        task = asyncio.create_task(train_calls(settings, publisher, Metrics("trainer"), SystemClock(), cadence))
         try:
             yield
         finally:
