@@ -1,6 +1,7 @@
 """Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
 
-`python -m benchmarks advice_sheet` has options of its own: what it measures is read by a person.
+`python -m benchmarks advice_sheet` and `python -m benchmarks ways_out` have options of their own: what the one
+measures is read by a person, and the other reads logged sessions.
 """
 
 from __future__ import annotations
@@ -96,4 +97,8 @@ if __name__ == "__main__":
         from benchmarks.advice_sheet.command import app
 
         app(sys.argv[2:], prog_name="python -m benchmarks advice_sheet")
+    if sys.argv[1:2] == ["ways_out"]:
+        from benchmarks import ways_out
+
+        ways_out.app(sys.argv[2:], prog_name="python -m benchmarks ways_out")
     typer.run(main)

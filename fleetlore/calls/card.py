@@ -14,8 +14,10 @@ from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, words_of
 from fleetlore.calls.places import PlaceNames
 
 MOST = 12
+# Of these, words that work at every place (`show tables`): by them a session finds what the card does not name.
+MOST_EVERYWHERE = 4
 # Of the parts of a name: that the goal has too, and that the call that failed has.
-_IN_GOAL, _IN_CALL = 1.5, 1.0
+_IN_GOAL, _IN_CALL = 0.75, 0.5
 # Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
 _STEM = 5
 _PARTS = re.compile(r"[^\W_]+")
@@ -24,7 +26,8 @@ _PARTS = re.compile(r"[^\W_]+")
 def card(known: PlaceNames, goal: str, call: str, seen: Collection[str] = ()) -> list[str]:
     """At most 12 names that worked at a place, those nearest to the goal and the call first, ties by name.
 
-    How often a name worked counts as its logarithm, beside the parts that it shares with the goal and the call.
+    How often a name worked counts as its logarithm, beside the parts that it shares with the goal and the call. Last
+    come a few that work everywhere, most of all here.
 
     Args:
         call: the call that failed, as text.
@@ -34,14 +37,16 @@ def card(known: PlaceNames, goal: str, call: str, seen: Collection[str] = ()) ->
     in_goal, in_call = _stems(words_of(goal, GOAL_CHARACTERS)), _stems(words_of(call, CALL_CHARACTERS))
     # Of the names that share nothing, the first in rank are enough.
     names = {name for stem in in_goal | in_call for name in ranks.of_stem.get(stem, ()) if name not in seen}
-    names.update(islice((name for name in ranks.best if name not in seen), MOST))
+    names.update(islice((name for name in ranks.best if name not in seen), MOST + MOST_EVERYWHERE))
 
     def worth(name: str) -> float:
         stems = ranks.stems[name]
         shared = _IN_GOAL * len(stems & in_goal) + _IN_CALL * len(stems & in_call)
         return log(1.0 + known.ended(name).worked) + shared / (len(stems) or 1)
 
-    return sorted(names, key=lambda name: (-worth(name), name))[:MOST]
+    general = [name for name in ranks.best if name in known.everywhere and name not in seen][:MOST_EVERYWHERE]
+    ranked = sorted(names.difference(general), key=lambda name: (-worth(name), name))
+    return ranked[: MOST - len(general)] + general
 
 
 class _Ranks(NamedTuple):

@@ -67,8 +67,8 @@ def examples(item: MemoryItem) -> list[Example]:
 
 def new_part(change: str) -> str:
     """What came with a change: of "`a` → `b`, add `c`, drop `d`" it is "`b` `c`"."""
-    parts = change.split(", ")
-    return " ".join(part.rpartition(_ARROW)[2].removeprefix("add ") for part in parts if not part.startswith("drop "))
+    parts = (part for part in change.split(", ") if not part.startswith("drop "))
+    return " ".join(part.rpartition(_ARROW)[2].removeprefix("add ").removeprefix("call ") for part in parts)
 
 
 class Near(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from math import log
@@ -17,6 +17,8 @@ SURE = 3.0
 SURE_SHARE = 0.5
 # A word of more than this share of the places is a word of none.
 _COMMON = 1 / 3
+# What works at this share of the places, of at least so many, is how one works at any of them: `show tables`.
+_EVERYWHERE, _SEVERAL = 0.9, 5
 _LEAST_WORD = 3
 
 
@@ -37,12 +39,14 @@ class PlaceNames:
         sessions: how many were there.
         names: lower-case names, with how calls with them ended.
         words: of the goals that agents had there.
+        everywhere: names that work at nearly every place; set by `Places`.
     """
 
     def __init__(self, sessions: int, names: Mapping[str, Ended], words: Iterable[str] = ()) -> None:
         self.sessions = sessions
         self.names = names
         self.words = frozenset(words)
+        self.everywhere: frozenset[str] = frozenset()
 
     def ended(self, name: str) -> Ended:
         """How calls with a name ended here."""
@@ -71,9 +75,15 @@ class Places(dict[str, PlaceNames]):
     def __init__(self, known: Mapping[str, PlaceNames]) -> None:
         super().__init__(known)
         self._of_word: defaultdict[str, set[str]] = defaultdict(set)
+        working: Counter[str] = Counter()
         for place, names in known.items():
             for word in (*names.words, *(name for name, ended in names.names.items() if ended.worked)):
                 self._of_word[word].add(place)
+            working.update(name for name, ended in names.names.items() if ended.worked)
+        if len(known) >= _SEVERAL:
+            common = frozenset(name for name, places in working.items() if places >= _EVERYWHERE * len(known))
+            for names in known.values():
+                names.everywhere = common
 
     def recognise(self, context: CallContext) -> str | None:
         """The place that a session is at, by the words of its goal and of its calls that worked; None if not sure.

@@ -21,6 +21,7 @@ from models.distil.attempt_facts import attempt_facts
 from models.distil.formatting import Calls
 from models.distil.lesson import contradicted, lessons
 from models.distil.loop_recovery import loop_recoveries
+from models.distil.next_working import next_working
 from models.distil.recovery import recoveries
 from models.distil.remedies import remedies_of
 from models.distil.strategy import strategies
@@ -44,7 +45,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     past: list[Candidate] = []
     if telling:
         past = recoveries(judgment, calls, telling) + remedies_of(judgment, calls, telling)
-        found += past
+        found += past + next_working(judgment, calls, telling, past)
         if judgment.verdict.probability > SUCCESS_ABOVE:
             found += contradicted(judgment.trajectory, calls, telling, past)
         elif judgment.verdict.probability < FAILURE_BELOW:

@@ -38,7 +38,7 @@ _REJECTS = re.compile(
     re.I,
 )
 # What leaves out a part of what was asked for, or hides that it failed.
-_LESS = re.compile(
+LESS = re.compile(
     r"\|\| *(?:true|:)|2> */dev/null|(?:^|\s)(?:-k|--ignore|--deselect|--exclude|--skip|--no-verify)\b|\bset \+e"
 )
 
@@ -111,7 +111,7 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
 
     What was only dropped was wrong if the error rejects it by name.
     """
-    if _LESS.search(worked.arguments) and not _LESS.search(failed.arguments):
+    if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
         return True
     dropped = {word for word in change.removed if any(map(str.isalnum, word))}
     if not dropped or any(any(map(str.isalnum, word)) for word in change.added):

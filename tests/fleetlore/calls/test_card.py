@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from fleetlore.calls.card import MOST, card
-from fleetlore.calls.places import Ended, PlaceNames
+from fleetlore.calls.places import Ended, PlaceNames, Places
 
 
 def place(**names: tuple[int, int]) -> PlaceNames:
@@ -26,3 +26,10 @@ def test_a_card_is_short_and_its_order_is_one() -> None:
     known = place(**{f"{letter}{other}": (1, 0) for letter in "abcdefgh" for other in "abcdefgh"})
     found = card(known, "", "")
     assert found == sorted(known.names)[:MOST]
+
+
+def test_what_works_everywhere_comes_last_and_takes_few_places() -> None:
+    general = {f"show{letter}": (9, 0) for letter in "abcdef"}
+    places = Places({f"shop{number}": place(**general, **{f"table{number}": (1, 0)}) for number in range(5)})
+    assert card(places["shop3"], "", "") == ["showe", "showf", "table3", "showa", "showb", "showc", "showd"]
+    assert card(places["shop3"], "", "", set(general)) == ["table3"]

@@ -61,7 +61,6 @@ def test_the_step_in_between_is_the_remedy_where_the_same_call_then_works() -> N
     [
         ("it passed by itself", [NO_TABLE, call("sql", NO_TABLE.arguments)]),
         ("transient", [call("get", '{"id": "a b"}', error="503 Service Unavailable"), call("get", '{"id": "a c"}')]),
-        ("another call altogether", [NO_TABLE, TABLES]),
         ("never worked", [NO_TABLE, NO_TABLE]),
         ("another tool", [NO_TABLE, call("search", NO_TABLE.arguments)]),
         ("it worked before, not after", [GOOD, NO_TABLE]),
@@ -177,7 +176,7 @@ def test_sessions_of_several_goals_teach_the_error_that_they_did_not_get_past() 
     [
         ("succeeded", judgment(NO_TABLE, label="success")),
         ("unsure", judgment(NO_TABLE)),
-        ("the tool worked again", judgment(NO_TABLE, TABLES, label="failure")),
+        ("the tool worked again", judgment(NO_TABLE, call("sql", "help"), label="failure")),
         ("transient", judgment(call("get", "{}", error="503 Service Unavailable"), label="failure")),
         ("no error", judgment(TABLES, label="failure")),
         ("no steps", judgment(label="failure")),
