@@ -204,6 +204,11 @@ def argument_shape(arguments: object) -> str:
     return _shape(arguments_text(arguments))[:MAX_SHAPE]
 
 
+def is_free_text(shape: str) -> bool:
+    """Whether arguments of this shape are nothing but text, such as a command: then their kind says little."""
+    return all("text" in part for part in shape.split(","))
+
+
 @lru_cache(maxsize=65_536)
 def _shape(text: str) -> str:
     if text[:1] in ("{", "["):

@@ -21,15 +21,16 @@ from typing import NamedTuple
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
-from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of_class, tool_id
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of_class, is_free_text, tool_id
 from fleetlore.fingerprint.loops import Loop
 from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, lasting
 from fleetlore.recall.hints import transient_weight, worth_showing
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.remedies import PreconditionTracker, remedied_causes, remedies_before
+from fleetlore.recall.remedies import PreconditionTracker, cause_of_id, remedied_causes, remedies_before
 from fleetlore.recall.render import advice_text
 from fleetlore.recall.ways_out import FailedCall, WayOut, is_own, way_out
+from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 __all__ = ["Advice", "Situation", "advise"]
@@ -37,6 +38,9 @@ __all__ = ["Advice", "Situation", "advise"]
 MAX_ITEMS = 3
 _FIGURES = re.compile(r"[\d.,%]+")
 MAX_CHARS = 600
+MAX_PATTERNS = 3
+# Lower bound of the rate at which a kind of call fails, from which what got others past its failures is said before it.
+KNOWN_RATE = 0.05
 # Sessions: what one session did not get past, or repeated, may have been its own fault.
 LEAST_SUPPORT = 2
 # Cosine of words, above which a goal is taken for like another goal.
@@ -181,9 +185,9 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
     if at.loop is not None:
         remedies += index.recoveries(at.loop.pattern.exact)[:1]
     found = None
-    if failed is not None and about == failed.failure.tool and _cause(failed.failure) not in remedied:
+    if failed is not None and _cause(failed.failure) not in remedied:
         known = at.model.places.get(at.place) if at.model is not None and at.place is not None else None
-        found = way_out(index, failed, known)
+        found = way_out(index, failed, known, at.told)
     if at.tool is None:
         transient = [each for tool in at.tools for each in index.transient_of_tool(tool)]
         advice = Advice(transient=_lasting_still(transient, at), now=at.now)
@@ -191,6 +195,9 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
     call = call_id(at.tool, at.arguments)
     known_of = index.derived(_known, at.tool, call)
     warning, risk = _warning(index, at, call, remedied)
+    remedies += [
+        item for item in known_of.ways_round if not remedied or cause_of_id(index, item.pattern) not in remedied
+    ]
     if warning is not None:
         helped = [item for item in index.recoveries(warning.pattern or "") if item.support >= LEAST_SUPPORT]
         remedies += [*helped[:1], *known_of.lessons]
@@ -209,8 +216,8 @@ def _said(
     at: Situation, advice: Advice, found: WayOut | None, items: Iterable[MemoryItem], share: float, most: int
 ) -> Advice:
     """What is left of it: the first few items, nothing that was told before, and a share withheld."""
-    way_out = found if found is not None and found.id not in at.told else None
-    chosen = [item for item in _chosen(items, at, most) if way_out is None or item.id != way_out.id]
+    way_out = found
+    chosen = [item for item in _chosen(items, at, most) if found is None or item.id != found.id]
     warning = advice.warning if advice.warning is None or _warned_of(advice.warning) not in at.told else None
     # A fact is shown and not learned, and a warning by counts rests on its pattern: nothing is to be found out of them.
     tried: list[WayOut | MemoryItem | CallWarning | None] = [way_out]
@@ -295,9 +302,12 @@ class _Known(NamedTuple):
     """What is known of a kind of call, for any session. Some items may be the asking session's own.
 
     lessons: to be said with a warning only; transient: may be old.
+    ways_round: what got others past the failures of such calls. Of free text there is none: the kind of such a call is
+        too many calls.
     """
 
     lessons: tuple[MemoryItem, ...]
+    ways_round: tuple[MemoryItem, ...]
     transient: tuple[Pattern, ...]
     health: Pattern | None
     risk: float | None
@@ -309,8 +319,14 @@ def _known(index: LoreIndex, tool: str, call: str) -> _Known:
     patterns = [pattern for pattern in index.failures_of_call(call) if worth_showing(pattern, tools)]
     failures, calls = lasting(health, patterns, index.transient_of_call(call))
     lessons = [item for key in (call, tool) for item in index.lessons(key) if item.support >= LEAST_SUPPORT]
+    ways_round: list[MemoryItem] = []
+    if failures and wilson(failures, calls)[0] >= KNOWN_RATE:
+        parents = [pattern.parent for pattern in patterns[:MAX_PATTERNS] if not is_free_text(pattern.shape)]
+        ways_round += [item for parent in parents if parent is not None for item in index.recoveries(parent)]
+        ways_round += index.recoveries(call) if parents else ()
     return _Known(
         tuple(lessons),
+        tuple(ways_round),
         index.transient_of_tool(tool)[:2],
         health,
         (failures + 0.5) / (calls + 1.0) if calls else None,

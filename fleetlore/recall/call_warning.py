@@ -15,7 +15,7 @@ from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.calls.places import PlaceNames
-from fleetlore.fingerprint.fingerprint import tool_id
+from fleetlore.fingerprint.fingerprint import is_free_text, tool_id
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.hints import count, worth_showing
 from fleetlore.recall.index import LoreIndex
@@ -95,7 +95,7 @@ def by_counts(
         if (pattern.sessions <= 1 and pattern.id in own_failures) or not worth_showing(pattern, tool):
             continue
         kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
-        if not kind.names and _is_free_text(pattern.shape):
+        if not kind.names and is_free_text(pattern.shape):
             continue
         failures, calls = lasting(health, (pattern,), index.transient_of_call(id))
         if not kind.names and wilson(failures, calls)[0] < WARN_RATE:
@@ -120,10 +120,6 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
     passing = min(sum(pattern.failures for pattern in transient), health.failures)
     failures = max(health.failures - passing, met) if patterns else 0
     return failures, max(health.calls - passing, failures)
-
-
-def _is_free_text(shape: str) -> bool:
-    return "text" in shape
 
 
 def _line(tool: str, expected: Expected, fails: float, known: PlaceNames | None) -> str:

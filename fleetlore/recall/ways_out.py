@@ -21,7 +21,7 @@ from fleetlore.calls.context import hash_of
 from fleetlore.calls.likeness import FailureWords, read_parts, words
 from fleetlore.calls.nearest import Example, Near, new_part
 from fleetlore.calls.places import PlaceNames
-from fleetlore.fingerprint.fingerprint import Failure
+from fleetlore.fingerprint.fingerprint import Failure, is_free_text
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem
@@ -82,44 +82,49 @@ class WayOut(NamedTuple):
     item: MemoryItem | None = None
 
 
-def way_out(index: LoreIndex, failed: FailedCall, place: PlaceNames | None = None) -> WayOut | None:
+def way_out(
+    index: LoreIndex, failed: FailedCall, place: PlaceNames | None = None, told: Collection[str] = ()
+) -> WayOut | None:
     """At most one way out of a failure; None where nothing is likely enough to help. No network; some 0.3 ms.
 
     Args:
         place: names of the place that the session is at; None where that is not known.
+        told: ids of ways out that the session was told before; they are passed over.
     """
     if failed.failure.transient:
         return None
-    if place is not None and place.sessions >= PLACE_SESSIONS and _is_unknown_there(failed, place):
-        names = card(place, failed.goal, failed.text, failed.seen)
+    known = place if place is not None and place.sessions >= PLACE_SESSIONS and PLACE_ID not in told else None
+    if known is not None and _is_unknown_there(failed, known):
+        names = card(known, failed.goal, failed.text, failed.seen)
         if names:
             return WayOut(_card_text(names), PLACE_ID, tuple(names))
-    best = ranked(index, failed)
+    best = ranked(index, failed, told)
     if best is None or best[1] < LEAST_CHANCE:
-        return _best_backed(index, failed)
+        return _best_backed(index, failed, told)
     (item, _, change, *_), likely = best
     change = masked(change, failed)
     return WayOut(_text(change, item), item.id, tuple(words(new_part(change))), likely, item)
 
 
-def _best_backed(index: LoreIndex, failed: FailedCall) -> WayOut | None:
+def _best_backed(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> WayOut | None:
     """Of what cannot be ranked, for it is no change of the call (a look-up, a call that prepares, a wait): what got
-    several agents past this very failure.
+    others past this very failure; past that of a free text, several agents.
     """
+    least = LEAST_AGENTS if is_free_text(failed.failure.shape) else 1
     for item in index.recoveries(failed.failure.class_):
-        if not item.near and item.agents >= LEAST_AGENTS:
+        if not item.near and item.agents >= least and item.id not in told and not is_own(item, failed.session):
             return WayOut(_text(masked(item.title, failed), item), item.id, (), item=item)
     return None
 
 
-def ranked(index: LoreIndex, failed: FailedCall) -> tuple[Example, float] | None:
+def ranked(index: LoreIndex, failed: FailedCall, told: Collection[str] = ()) -> tuple[Example, float] | None:
     """The likeliest way out and its chance, however small; None where nothing is known of the tool."""
     asked = FailureWords.of(failed.goal, failed.text, failed.error, failed.failure)
     near = index.recoveries_near(failed.failure.tool, asked, CANDIDATES)
     scored = [
         (likely, example)
         for example, likely in zip(near.examples, chances(figures(near, asked, failed)), strict=True)
-        if not is_own(example.item, failed.session)
+        if example.item.id not in told and not is_own(example.item, failed.session)
     ]
     best = min(scored, key=lambda each: (-each[0], each[1].item.id), default=None)
     return (best[1], best[0]) if best is not None else None

@@ -60,22 +60,22 @@ class Journal:
 
 
 class FleetAdviser:
-    """The fleet's memory: a session of a :class:`fleetlore.agent.fleet.Fleet`, which records and advises every call."""
+    """The fleet's memory: a session of a :class:`fleetlore.agent.fleet.Fleet`, which records and advises every call.
+
+    The session tells nothing twice, so what it told is kept, as a model keeps its context.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._remedies: dict[str, list[Call]] = defaultdict(list)
 
     def advise(self, call: Call) -> Tip:
-        advice = self._session.advise(call.tool, call.arguments, unseen=False)
-        return Tip(
-            advice.risk or 0.0,
-            # A lesson's call is the one that did not help.
-            tuple(
-                helped
-                for item in advice.memories
-                if item.kind == "recovery" and (helped := _remedy(item.remedy)) is not None
-            ),
-        )
+        advice = self._session.advise(call.tool, call.arguments)
+        told = self._remedies[call.tool]
+        # A lesson's call is the one that did not help.
+        recoveries = [item for item in advice.memories if item.kind == "recovery"]
+        told += [helped for item in recoveries if (helped := _remedy(item.remedy)) is not None]
+        return Tip(advice.risk or 0.0, tuple(told))
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
         seen = self._session.outlook([(call.tool, call.arguments) for call in calls])

@@ -39,7 +39,7 @@ def known(index: LoreIndex, *, failures: int = 3, calls: int | None = None, **fi
             call=CALL,
             failures=failures,
             calls=failures,
-            **(values | fields),
+            **({"shape": FAILURE.shape} | values | fields),
         ),
         NOW,
     )
@@ -96,6 +96,21 @@ def test_what_one_session_did_is_no_way_out_before_the_failure() -> None:
     known(index)
     put(index, "r", support=1)
     assert ask(index).ids == (FAILURE.exact,)
+
+
+def test_before_a_call_that_is_no_free_text_one_session_is_enough() -> None:
+    arguments = {"remote": "origin", "force": True}
+    failure = failure_of("push", arguments, "rejected", "fetch first")
+    index = LoreIndex()
+    row = {"level": "exact", "tenant": "default", "tool": "push", "parent": failure.class_, "shape": failure.shape}
+    call = call_id("push", arguments)
+    index.put_pattern(Pattern(id=failure.exact, call=call, failures=1, calls=1, sessions=1, **row), NOW)  # type: ignore[arg-type]
+    put(index, "fetch", tool="push", pattern=failure.class_, support=1, agents=1, sessions=("s",))
+    assert ask(index, "push", arguments, session="other").ids == (failure.exact, "fetch")
+    assert ask(index, "push", arguments, session="s").ids == (failure.exact,)
+    failed = FailedCall("remote origin", "fetch first", failure, session="other")
+    assert ask(index, None, failed=failed).ids == ("fetch",)
+    assert ask(index, None, failed=failed, told={"fetch"}).ids == ()
 
 
 def test_free_text_is_warned_of_only_where_it_holds_what_the_failure_names() -> None:
@@ -189,7 +204,7 @@ def test_after_a_failure_what_helped_against_it_comes_first() -> None:
     put(index, "s", "strategy", task="refund")
     assert advise(index, Situation(now=NOW, task="refund", failed=FAILED)).ids == ("r", "s")
     assert ask(index, failed=FAILED).ids == ("r",)
-    assert not ask(index, "other", {}, failed=FAILED)
+    assert ask(index, "other", {}, failed=FAILED).ids == ("r",)
     assert not ask(index, failed=FailedCall("", "", TRANSIENT))
 
 

@@ -244,7 +244,7 @@ class FakeSession:
         self.foreseen = foreseen
         self.reported: list[tuple[str, object, object]] = []
 
-    def advise(self, tool: str, arguments: object, *, unseen: bool) -> Advice:
+    def advise(self, tool: str, arguments: object) -> Advice:
         return self.given
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
