@@ -448,7 +448,7 @@ class Session:
             self._own_failures.add(failure.exact)
             seen = self._context.seen | self._context.worked
             said = error[1] or error[0] if error else ""
-            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen)
+            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause_of(failure, call.recorded))
         elif self._failed is not None and self._failed.failure.tool == tool:
             self._failed = None
 

@@ -185,7 +185,7 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
     if at.loop is not None:
         remedies += index.recoveries(at.loop.pattern.exact)[:1]
     found = None
-    if failed is not None and _cause(failed.failure) not in remedied:
+    if failed is not None:
         known = at.model.places.get(at.place) if at.model is not None and at.place is not None else None
         found = way_out(index, failed, known, at.told)
     if at.tool is None:

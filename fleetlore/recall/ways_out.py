@@ -54,6 +54,7 @@ class FailedCall:
         error: what the environment said.
         session: its id; what it alone has taught the fleet is left out.
         seen: lower-case names in its results and in its calls so far.
+        cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
     """
 
     text: str
@@ -62,6 +63,7 @@ class FailedCall:
     goal: str = ""
     session: str = ""
     seen: Collection[str] = ()
+    cause: str = ""
 
 
 class WayOut(NamedTuple):
@@ -107,12 +109,14 @@ def way_out(
 
 
 def _best_backed(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> WayOut | None:
-    """Of what cannot be ranked, for it is no change of the call (a look-up, a call that prepares, a wait): what got
-    others past this very failure; past that of a free text, several agents.
+    """What got others past this very failure, where words cannot rank it: it is no change of the call (a look-up, a
+    call that prepares, a wait), and several agents did it; or the call is no free text.
     """
-    least = LEAST_AGENTS if is_free_text(failed.failure.shape) else 1
-    for item in index.recoveries(failed.failure.class_):
-        if not item.near and item.agents >= least and item.id not in told and not is_own(item, failed.session):
+    is_text = is_free_text(failed.failure.shape)
+    for item in (*index.recoveries(failed.failure.class_), *index.remedies(failed.cause)):
+        if is_text and (item.near or item.agents < LEAST_AGENTS):
+            continue
+        if item.id not in told and not is_own(item, failed.session):
             return WayOut(_text(masked(item.title, failed), item), item.id, (), item=item)
     return None
 
