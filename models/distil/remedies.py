@@ -315,8 +315,9 @@ def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Ca
         kind="recovery",
         side="success" if helped else "failure",
         rank=rank,
-        # A value may hold for one task only, and most calls do not help against most errors.
-        least_goals=1 if helped and remedy.change is None else SEVERAL_GOALS,
+        # A value that the error does not reject by name may be wrong for one task only, and most calls do not help
+        # against most errors.
+        least_goals=1 if helped and _is_rejected(before, remedy) else SEVERAL_GOALS,
         title=line(f"{tool}: {line(error, 90)} — {'' if helped else 'not '}{line(said, 90)}", 200),
         description=f"{tool} {verb} after {said}.",
         content="\n".join(content),
@@ -328,6 +329,11 @@ def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Ca
         version=VERSION,
         near=near(trajectory.goal, before) if helped and remedy.change is not None else "",
     )
+
+
+def _is_rejected(failed: Step, remedy: Remedy) -> bool:
+    """Whether the error names the value that was changed; True for a preparation."""
+    return remedy.change is None or _is_named(remedy.change[1], _named(failed.error_message or ""))
 
 
 def _rank(calls: Calls, attempt: Attempt) -> tuple[int, int]:
