@@ -45,7 +45,7 @@ async def test_confluent_kafka_in_structured_mode(broker_pipeline: BrokerPipelin
     send_with_librdkafka(pipeline.settings.broker, topic(pipeline.tenant, "events"), events)
     await pipeline.drain()
     assert (await pipeline.knowledge()).judgments == [("bad", "failure", 3), ("good", "success", 4)]
-    assert {row["kind"] for row in await pipeline.bodies("items")} >= {"recovery", "lesson"}
+    assert "recovery" in {row["kind"] for row in await pipeline.bodies("items")}
     assert await pipeline.dead_letters() == []
 
 

@@ -102,26 +102,8 @@ async def test_what_led_others_out_of_a_loop_is_told_in_it(log_pipeline: MakePip
     loop = [detector.add(*POLL) for _ in range(3)][-1]
     index = await index_of(pipeline)
     told = advise(index, Situation(*POLL[:2], now=NOW, loop=loop, session="d"))
-    assert [(item.kind, item.support, item.remedy) for item in told.items] == [
-        ("recovery", 2, {"tool": "job_start", "arguments": {"job": 7}})
-    ]
-    assert "got out of it with job_start" in told.text
-    # Before such a call the loop is told too, since sessions that make it go round more often than by chance, and fail.
-    before = advise(index, Situation(*POLL[:2], now=NOW, session="d"))
-    assert [(pattern.is_loop, pattern.sessions) for pattern in before.patterns] == [
-        (True, 3)
-    ] and before.risk == 0.5 / 12
-    assert (
-        "sessions went in circles with job_status: the same call gives the same result (3 calls in 3 sessions). Hint: "
-        in (before.text)
-    )
+    assert [(item.kind, item.support, item.remedy) for item in told.items] == [("recovery", 2, {"tool": "job_start"})]
+    assert "job_start" in told.text
+    # That others went in circles says nothing to a session that does not.
+    assert not advise(index, Situation(*POLL[:2], now=NOW, session="d"))
     assert not advise(index, Situation("read", {"path": "b"}, now=NOW, session="d"))
-
-
-async def test_a_loop_that_nobody_left_has_a_rule_of_thumb(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
-    for name in ("a", "b"):
-        await pipeline.send(pipeline.story.session(name, POLL, POLL, POLL, outcome="failure"))
-    await pipeline.drain()
-    told = advise(await index_of(pipeline), Situation(*POLL[:2], now=NOW, session="d")).text
-    assert "The answer is known by now" in told and "A rule of thumb" in told
