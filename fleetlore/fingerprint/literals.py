@@ -25,8 +25,8 @@ _STRING = (
     r"""(?<!\w)[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])(?P<inner>(?:\\.|(?!(?P=quote))[^\\])*?)(?P=quote)(?!\w)"""
 )
 _FILE = (
-    r"(?:txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|html?|css|ipynb|py|js|ts|rb|go|rs|java|cpp|sh|sql|sqlite3?|md|pdf|png|"
-    r"jpe?g|gif|svg|zip|tar|gz|tgz|docx?|xlsx?|xml|parquet|npy|pkl)"
+    r"(?:txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|html?|css|ipynb|py|js|ts|rb|go|rs|java|cpp|sh|sql|sqlite3?|md|pdf|"
+    r"png|jpe?g|gif|svg|zip|tar|gz|tgz|docx?|xlsx?|xml|parquet|npy|pkl)"
 )
 _LITERAL = (
     r"(?P<pair>\"(?P<key>[^\"\\\n]{1,64})\"\s*:\s*\"(?P<value>(?:\\.|[^\"\\])*)\"?)"
@@ -36,7 +36,8 @@ _LITERAL = (
     r"|(?P<date>\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?\b|\b\d{1,2}:\d\d(?::\d\d)?\b)"
     r"|(?P<path>(?<![\w<)\].])(?:~|\.{1,2})?(?:/[\w.@+%-]+)+/?(?:::\w+)*"
     rf"|(?<![\w./@+-])[\w./@+-]{{1,200}}?\.{_FILE}\b(?!\()(?:::\w+)*)"
-    r"|(?P<id>\#(?=\w*\d)\w{2,}|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\b(?=\w*[a-fA-F])(?=\w*\d)[0-9a-fA-F]{8,}\b"
+    r"|(?P<id>\#(?=\w*\d)\w{2,}|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"
+    r"|\b(?=\w*[a-fA-F])(?=\w*\d)[0-9a-fA-F]{8,}\b"
     r"|\b\w*[A-Za-z_]\d{3,}\w*)"
     r"|(?P<number>(?<![\w.])\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?(?!\w))"
 )
@@ -50,9 +51,9 @@ _NAMES = re.compile(r"[^\s'\"`(){}\[\],;:=<>]+|\w+")
 _OPTION = re.compile(r"[+-]{0,2}[a-z][a-z_+-]*(?:\.[a-z_]+)?")
 # The key of what names a person, a place or a thing of which there are many.
 _IDENTITY = re.compile(
-    r"(?:^|[_\W])(?:ids?|uuid|number|name|user|username|login|owner|customer|client|passenger|person|author|e?mail|phone|"
-    r"address\d?|street|city|state|country|zip|postcode|account|card|payment|password|token|birth|dob|host|domain|url|ip|"
-    r"date|time)s?$"
+    r"(?:^|[_\W])(?:ids?|uuid|number|name|user|username|login|owner|customer|client|passenger|person|author|e?mail|"
+    r"phone|address\d?|street|city|state|country|zip|postcode|account|card|payment|password|token|birth|dob|host|"
+    r"domain|url|ip|date|time)s?$"
 )
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\W]+")
 # The key of a command or a program, and what only those hold.

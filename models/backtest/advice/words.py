@@ -8,7 +8,8 @@ from functools import lru_cache
 _WORD = re.compile(r"[a-z_][a-z_0-9]+")
 # A key of JSON is a name of the tool's, and nobody's literal.
 _LITERAL = re.compile(
-    r"\"\w+\"\s*:|'([^'\n]{2,40})'|\"([^\"\n]{2,40})\"|([\w.+-]+@[\w-]+\.[\w.-]+)|((?:/[\w.-]+){2,})|\b(\w*\d\w+|\w+\d)\b"
+    r"\"\w+\"\s*:|'([^'\n]{2,40})'|\"([^\"\n]{2,40})\"|([\w.+-]+@[\w-]+\.[\w.-]+)|((?:/[\w.-]+){2,})"
+    r"|\b(\w*\d\w+|\w+\d)\b"
 )
 # What advice says of its own evidence, and the ids by which it is cited, are nobody's either.
 _OWN = re.compile(r"\[#\w+\]|\bof \d[\d,]*\b|\b\d[\d,]* (?:of|sessions?|agents?|times|calls?)\b|\b\d+ ?%")
