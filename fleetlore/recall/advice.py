@@ -183,7 +183,9 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
         remedies = remedies_before(index, about, at.arguments, at.preconditions)
         remedied = index.derived(remedied_causes, about)
     if at.loop is not None:
-        remedies += index.recoveries(at.loop.pattern.exact)[:1]
+        # What led one session out of a loop may have led it nowhere.
+        out = [item for item in index.recoveries(at.loop.pattern.exact) if item.support >= LEAST_SUPPORT]
+        remedies += out[:1]
     found = None
     if failed is not None:
         known = at.model.places.get(at.place) if at.model is not None and at.place is not None else None
