@@ -20,9 +20,11 @@ MAX_WORD = 32
 MAX_LABEL = 24
 _REMEMBERED = 4096
 
-# What a literal looks like in a text; all else is words and punctuation.
+# What a literal looks like in a text; all else is words and punctuation. Without a bound, a text of many quotes that
+# are never closed would take time quadratic in its length.
 _STRING = (
-    r"""(?<!\w)[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])(?P<inner>(?:\\.|(?!(?P=quote))[^\\])*?)(?P=quote)(?!\w)"""
+    r"""(?<!\w)[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])"""
+    r"""(?P<inner>(?:\\.|(?!(?P=quote))[^\\]){0,500}?)(?P=quote)(?!\w)"""
 )
 _FILE = (
     r"(?:txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|html?|css|ipynb|py|js|ts|rb|go|rs|java|cpp|sh|sql|sqlite3?|md|pdf|"
