@@ -10,31 +10,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from streams.commands.backtest import ADVICE_TABLES
+
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "advice.md"
-FIGURES = (
-    "calls",
-    "failed",
-    "warned",
-    "fail_warned",
-    "fail_unwarned",
-    "auroc",
-    "auroc_first",
-    "auroc_after_success",
-    "named_kind",
-    "named_exact",
-    "way_out",
-    "way_out_shuffled",
-    "way_out_said",
-    "foreign_literals",
-    "start_solution",
-    "chars_call",
-    "chars_session",
-)
+FIGURES = tuple(chain.from_iterable(ADVICE_TABLES.values()))
 FIRST = (
     "calls",
     "failed",

@@ -1,4 +1,4 @@
-"""Look up what the fleet knows that matters to the next action: in memory, no network, some 0.1 ms.
+"""Look up what the fleet knows that matters to the next action: in memory, no network.
 
 Before a call: one line, if it will likely fail (`fleetlore.recall.call_warning`), and what is still to be prepared for
 it. After a failure: at most one way out. At the start of a session: what tells success from failure at its task. What
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
-from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id, cause_of_class, is_free_text, tool_id
+from fleetlore.fingerprint.fingerprint import arguments_text, call_id, is_free_text, tool_id
 from fleetlore.fingerprint.loops import Loop
 from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, lasting
 from fleetlore.recall.hints import transient_weight, worth_showing
@@ -215,11 +215,10 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
 
 
 def _said(
-    at: Situation, advice: Advice, found: WayOut | None, items: Iterable[MemoryItem], share: float, most: int
+    at: Situation, advice: Advice, way_out: WayOut | None, items: Iterable[MemoryItem], share: float, most: int
 ) -> Advice:
     """What is left of it: the first few items, nothing that was told before, and a share withheld."""
-    way_out = found
-    chosen = [item for item in _chosen(items, at, most) if found is None or item.id != found.id]
+    chosen = [item for item in _chosen(items, at, most) if way_out is None or item.id != way_out.id]
     warning = advice.warning if advice.warning is None or _warned_of(advice.warning) not in at.told else None
     # A fact is shown and not learned, and a warning by counts rests on its pattern: nothing is to be found out of them.
     tried: list[WayOut | MemoryItem | CallWarning | None] = [way_out]
@@ -286,10 +285,6 @@ def _facts_of(index: LoreIndex, at: Situation) -> tuple[MemoryItem, ...]:
     if not index.has_facts(tool):
         return ()
     return index.derived(_facts, tool, at.goal if failed is None else failed.failure.template)
-
-
-def _cause(failure: Failure) -> str:
-    return cause_of_class(failure.tool, failure.error_class, failure.template)
 
 
 def _facts(index: LoreIndex, tool: str, text: str) -> tuple[MemoryItem, ...]:

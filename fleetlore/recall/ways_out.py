@@ -87,7 +87,7 @@ class WayOut(NamedTuple):
 def way_out(
     index: LoreIndex, failed: FailedCall, place: PlaceNames | None = None, told: Collection[str] = ()
 ) -> WayOut | None:
-    """At most one way out of a failure; None where nothing is likely enough to help. No network; some 0.3 ms.
+    """At most one way out of a failure; None where nothing is likely enough to help. No network.
 
     Args:
         place: names of the place that the session is at; None where that is not known.
