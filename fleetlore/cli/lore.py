@@ -229,7 +229,10 @@ def patterns(
 
 
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
-    parts = [part for part in (pattern.template or pattern.error_class, pattern.shape and f"[{pattern.shape}]") if part]
+    # An exception's template is without its class, and the text of some is nothing but a name.
+    error_class = pattern.error_class if pattern.error_class[:1].isupper() else ""
+    said = ": ".join(filter(None, (error_class, pattern.template))) or pattern.error_class
+    parts = [part for part in (said, pattern.shape and f"[{pattern.shape}]") if part]
     if pattern.transient:
         parts.append("(transient)")
     elif pattern.level in PATTERN_LEVELS and not worth_showing(pattern, tool):

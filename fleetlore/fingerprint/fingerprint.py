@@ -23,46 +23,23 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from fleetlore.fingerprint.template import head_line, template
+from fleetlore.fingerprint.normal_form import normal_form
+from fleetlore.fingerprint.template import QUOTED_TEXT
 from fleetlore.redact.redact import redact_value
 
-VERSION = "3"
-MAX_CLASS = 128
+VERSION = "4"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
 MAX_SHAPE = 512
 
-_EXCEPTION = re.compile(
-    r"\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration))\b"
-)
-# What frameworks call an error whose kind they do not know; the text knows better.
-_WRAPPERS = frozenset(
-    ["", "_OTHER", "Error", "error", "Exception", "ToolError", "tool_error", "ToolException", "ToolExecutionError"]
-)
-_CLASS_PREFIX = re.compile(r"((?:[A-Za-z_]\w*\.)*([A-Z]\w*)): *(?=\S)")
-_HTTP = re.compile(
-    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}([1-5]\d\d)\b"
-    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
-    re.I,
-)
-_ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
-_EXIT = re.compile(
-    r"\b(?:exit(?:ed)?(?: with)?|return(?:ed)?)(?:[ _]?(?:non-zero )?(?:exit )?(?:status|code))?[ :=]+(-?\d+)", re.I
-)
-# Weather, before it is known better. A tool that did not end in time is none: the same call takes as long again.
-_TRANSIENT = re.compile(
-    r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporar(?:y|ily)|rate.?limit"
-    r"|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)|bad gateway"
-    r"|overloaded",
-    re.I,
-)
-_TRANSIENT_CLASSES = frozenset({"http_429", "http_502", "http_503", "http_504"})
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _PLAIN_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _MAX_NAME = 96
 
 
 class Failure(NamedTuple):
-    """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits)."""
+    """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits).
+
+    `transient` is what the words of the error make likely; the fleet's row of the pattern has what was measured.
+    """
 
     tool: str
     error_class: str
@@ -88,11 +65,10 @@ def failure_of(tool: str, arguments: object, error_type: str | None, error_messa
 @lru_cache(maxsize=32_768)
 def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
     """`failure_of` for a shape that is known already."""
-    error_class, text = _normal(error_type, message)
+    error_class, text, transient = normal_form(error_type, message)
     family = pattern_id("family", tool, error_class)
     class_ = pattern_id("class", tool, error_class, text)
     exact = pattern_id("exact", tool, error_class, text, shape)
-    transient = error_class in _TRANSIENT_CLASSES or bool(_TRANSIENT.search(message[:2000]))
     return Failure(tool, error_class, text, shape, family, class_, exact, transient)
 
 
@@ -117,7 +93,7 @@ def kind_of(failure: Failure) -> str:
 
 @lru_cache(maxsize=8192)
 def _cause(tool: str, error_class: str, text: str, arguments: str) -> str:
-    plain = (word.strip("()[]{}<>.,;:!?") for word in _QUOTED.sub(" ", text).split())
+    plain = (word.strip("()[]{}<>.,;:!?") for word in QUOTED_TEXT.sub(" ", text).split())
     about = _words_of_values(arguments)
     kept = [word for word in plain if _PLAIN_WORD.fullmatch(word) and word not in about]
     return pattern_id("cause", tool, error_class, " ".join(kept))
@@ -157,33 +133,6 @@ def call_id(tool: str, arguments: object) -> str:
 def tool_id(tool: str) -> str:
     """Id of a tool's health."""
     return pattern_id("tool", tool)
-
-
-def _normal(error_type: str, message: str) -> tuple[str, str]:
-    """Class and template of an error, the same whatever framework handed it over: its class may come beside the text,
-    before it, or not at all.
-    """
-    error_class, line = error_type.rpartition(".")[2], head_line(message)
-    if error_class in _WRAPPERS:
-        # The last one named is the one that was raised; the others are its causes or its handlers.
-        exceptions = _EXCEPTION.findall(message[:2000])
-        error_class = exceptions[-1].rpartition(".")[2] if exceptions else ""
-    prefix = _CLASS_PREFIX.match(line)
-    if prefix is not None and prefix.group(2) == error_class:
-        message = line[prefix.end() :]
-    text = template(message)
-    return (error_class or _class_of_text_alone(message, text))[:MAX_CLASS], text
-
-
-def _class_of_text_alone(message: str, text: str) -> str:
-    """A code that the text has, or else its own words, without names."""
-    # Of the same line as the template: what a tool says further down differs from one version to the next.
-    line = head_line(message)[:2000]
-    for pattern, name in ((_HTTP, "http"), (_ERRNO, "errno"), (_EXIT, "exit")):
-        if match := pattern.search(line):
-            return f"{name}_{next(group for group in match.groups() if group)}"
-    words = re.findall(r"[a-z]{2,}", _QUOTED.sub(" ", text))
-    return "_".join(words[:6]) or "error"
 
 
 def arguments_text(arguments: object) -> str:

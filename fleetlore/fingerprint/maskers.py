@@ -34,9 +34,13 @@ _MANY_DIGITS = re.compile(
     r"[A-Za-z]+\d{3,}|[A-Za-z][A-Za-z_-]*\d{4,}"
     r"|(?!UTF|ISO|SHA|AES|TLS)[A-Z]{2,}-\d+|(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6,}"  # an issue's key, a booking's code
 )
-_CODE_BEFORE = re.compile(r"\b(?:status|code|errno|exit|http|error|signal)\b[^\w\n]{0,3}(?:code |status )?$", re.I)
+_CODE_BEFORE = re.compile(
+    r"(?:\b|_)(?:status|(?:exit|return|status|error)?code|errno|exit(?:ed)?|rc|http|error|signal)\b[^\w\n]{0,3}"
+    r"(?:code |status )?$",
+    re.I,
+)
 _MAX_CODE_DIGITS = 6
-_STATUS = re.compile(r"[1-5]\d\d")
+_STATUS = re.compile(r"[1-5]\d\d|-\d{1,3}")
 # Words whose number is part of the name: ORA-00942, utf-8, sha-256; but not worker-2.
 _NAME_BEFORE = re.compile(r"(?:\b[A-Z]{2,}|\b(?:utf|iso|sha|aes|gpt|tls|x86))-$")
 
@@ -61,7 +65,7 @@ def _number(match: re.Match[str]) -> str:
     """A number is kept where it is a code, and masked where it is a quantity."""
     number, start = match.group(), match.start()
     before = match.string[max(0, start - 20) : start]
-    # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`.
+    # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`; or of a program's end: `-9: …`.
     coded = bool(_CODE_BEFORE.search(before)) or (not start and bool(_STATUS.fullmatch(number)))
     named = before[-1:] == "-" and bool(_NAME_BEFORE.search(before))
     said = match.string[match.end() :].startswith((" Client Error", " Server Error"))

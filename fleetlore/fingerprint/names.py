@@ -18,7 +18,16 @@ _QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 # `sh: foo: command not found`: what stands between two colons, or before the first.
 _BEFORE_COLON = re.compile(r"(?:^|(?<=: ))([A-Za-z_][\w+-]*)(?=: )")
+# `No module named x`, `no such table: x`, `Unknown column x`: a name without quotes.
+_BARE = re.compile(
+    r"\b(?:no module named|command not found:"
+    r"|(?:no such|unknown|undefined|missing|invalid|unrecognized) "
+    r"(?:table|column|field|function|database|schema|relation|variable|key|module|command|package|method)s?:?)"
+    r" ([\w.$-]{2,64})",
+    re.I,
+)
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
+_PLAIN_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
 _NUMBER = re.compile(r"\b\d+\b")
 _NAME, _COUNT = "<name>", "<n>"
 
@@ -41,7 +50,11 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
     mentioned = _mentioned(error_class, error[-8 * MAX_ERROR :] if error_class[:1].isupper() else error[:MAX_ERROR])
     in_call = _words(call[:MAX_CALL]) if mentioned else frozenset()
     names = frozenset(name for name in mentioned if name in in_call)
-    return FailureKind(_masked(template, names), tuple(sorted(names)))
+    kind = _masked(template, names)
+    if error_class[:1].isupper() and len(_PLAIN_WORD.findall(kind)) < 2:
+        # The text of some exceptions is nothing but a name: their class says what happened.
+        kind = f"{error_class.lower()}: {kind}".rstrip(" :")[:MAX_KIND]
+    return FailureKind(kind, tuple(sorted(names)))
 
 
 @lru_cache(maxsize=8_192)
@@ -57,6 +70,7 @@ def _mentioned(error_class: str, error: str) -> tuple[str, ...]:
             found.append(words[-1].lower())  # of `shop.cars` the table
     plain = _QUOTED.sub(" ", head)
     found += [word.lower() for word in _BEFORE_COLON.findall(plain) if not word.endswith(("Error", "error"))]
+    found += [_WORD.findall(name)[-1].lower() for name in _BARE.findall(plain) if _WORD.search(name)]
     found += [word.lower() for word in _LIKE_A_NAME.findall(plain)]
     return tuple(dict.fromkeys(word for word in found if len(word) > 1))
 

@@ -13,7 +13,6 @@ Everything is masked alike, because the same place holds a number here and a wor
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from fleetlore.fingerprint.maskers import LOOKS, MASK
 from fleetlore.fingerprint.template_rules import NOISE, PLACES, QUOTED, SYSTEM_SAYS
@@ -22,10 +21,18 @@ MAX_TEMPLATE = 240
 # Of the head line: what comes later says little, and every mask looks at all of it.
 MAX_LINE = 600
 
-_TRACEBACK = "Traceback (most recent call last)"
+_TRACEBACK_SIGNS = ("Traceback (most recent call last)", "During handling of the above exception, another")
 _FRAME = 'File "'
 _NAMED_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration)\b(?:$|:)")
+# A line that says what was done, and the next one what came of it.
+_GOES_ON = re.compile(r"Error (?:executing|calling|invoking) .{0,500}:$")
+# What was searched for in vain: there it is not the instance but the failure.
+_SOUGHT = re.compile(
+    rf"\bno (?:match(?:es)?|occurrences?|references?)(?: \w+)? (?:for|of):? ({QUOTED}|.{{1,80}}?)(?= in |$)", re.I
+)
+_KEPT = "\x1a"
 
+QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _ANY_QUOTED = re.compile(rf"(?<!\w){QUOTED}(?!\w)")
 # What may be a name that the advice would give: a word with what holds names together, a few words in lower case, a
 # command.
@@ -123,18 +130,18 @@ def head_line(message: str) -> str:
     lines = [line.strip() for line in message[:8000].splitlines() if line.strip()]
     if not lines:
         return ""
-    if lines[0].startswith(_FRAME) or any(_TRACEBACK in each for each in lines[:3]):
+    if lines[0].startswith(_FRAME) or (len(lines) > 1 and any(sign in message for sign in _TRACEBACK_SIGNS)):
         return next((line for line in reversed(lines) if _NAMED_EXCEPTION.match(line)), lines[-1])
     # `thread 'main' panicked at src/main.rs:5:27:` says nothing without the line that follows.
-    return " ".join(lines[:2]) if " panicked at " in lines[0] else lines[0]
+    return " ".join(lines[:2]) if " panicked at " in lines[0] or _GOES_ON.match(lines[0]) else lines[0]
 
 
-@lru_cache(maxsize=16_384)
-def template(message: str) -> str:
-    """The head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
-    line = " ".join(head_line(message)[:MAX_LINE].split())
+def template(line: str) -> str:
+    """A head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
+    line = " ".join(line[:MAX_LINE].split())
     if not line:
         return ""
+    line, sought = _without_sought(line)
     for rules in (NOISE, PLACES, LOOKS):
         lower = line.lower()
         for marks, pattern, instead in rules:
@@ -151,7 +158,16 @@ def template(message: str) -> str:
             line = shorter
         line = _ASIDE.sub("", _WITH_MASK.sub(MASK, _AT_LINE.sub("", line)))
     line = _without_tail(line)
-    return (line.rstrip(" .,;:")[:MAX_TEMPLATE].strip() or MASK).casefold()
+    return (line.rstrip(" .,;:").replace(_KEPT, sought)[:MAX_TEMPLATE].strip() or MASK).casefold()
+
+
+def _without_sought(line: str) -> tuple[str, str]:
+    """The line with what was searched for put aside, so that no mask takes it."""
+    found = _SOUGHT.search(line) if "no " in line.lower() else None
+    if found is None:
+        return line.replace(_KEPT, ""), ""
+    start, end = found.span(1)
+    return line[:start].replace(_KEPT, "") + _KEPT + line[end:].replace(_KEPT, ""), found[1]
 
 
 def _quoted(match: re.Match[str]) -> str:

@@ -107,6 +107,7 @@ NOISE: tuple[Rule, ...] = (
     ),
     # The program that speaks is named with its folder here and without it there.
     (("bin/",), re.compile(r"^/(?:usr/(?:local/)?)?s?bin/(?=[\w.+-]+: )"), ""),
+    (("error '",), re.compile(r"(?<=error )'([1-5]\d\d)\b[^']*'", re.I), r"\1"),
     (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
     (
         ("1", "2", "3", "4", "5"),

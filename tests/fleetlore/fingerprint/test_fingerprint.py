@@ -37,7 +37,11 @@ def test_another_tool_or_another_error_is_another_family() -> None:
         ("builtins.ValueError", "anything", "ValueError"),
         ("_OTHER", "KeyError: 'x'", "KeyError"),
         (None, "Traceback (most recent call last):\n  ...\nrequests.exceptions.ConnectTimeout: no", "ConnectTimeout"),
-        (None, "ValueError: a\n\nDuring handling:\nTypeError: b", "TypeError"),
+        (
+            None,
+            "ValueError: a\n\nDuring handling of the above exception, another exception occurred:\n\nTypeError: b",
+            "TypeError",
+        ),
         (None, "HTTP 404 for /x", "http_404"),
         (None, "HTTP/1.1 503", "http_503"),
         (None, "status code: 429", "http_429"),
@@ -82,6 +86,7 @@ def test_weather_is_transient(message: str) -> None:
         "429 apples",
         "connection refused",
         "wrong, try again",
+        "Command timed out after 30 seconds",
     ],
 )
 def test_what_stays_is_not_transient(message: str) -> None:

@@ -18,6 +18,8 @@ from fleetlore.fingerprint.names import MAX_KIND, failure_kind
         ("NameError: name 'total' is not defined", "print(total)", ("total",)),
         ("bash: jq: command not found", "cat x | jq .", ("jq",)),
         ("KeyError: 'user_id'", "row['user_id']", ("user_id",)),
+        ("no such table: shop.cars", "SELECT 1 FROM cars", ("cars",)),
+        ("ModuleNotFoundError: No module named yaml", "import yaml", ("yaml",)),
         ("no such table: 'cars'", "SELECT 1 FROM trucks", ()),
         ("permission denied", "rm permission", ()),
     ],
@@ -33,6 +35,12 @@ def test_failures_that_differ_in_the_name_are_of_one_kind() -> None:
         failure = failure_of("sql", name, None, f"no such table: '{name}'")
         kinds.add(failure_kind(failure.error_class, failure.template, f"no such table: '{name}'", name).kind)
     assert kinds == {"no such table: <name>"}
+
+
+def test_the_kind_of_an_exception_names_its_class_where_its_text_says_little() -> None:
+    assert failure_kind("AssertionError", "", "", "assert x").kind == "assertionerror"
+    assert failure_kind("SyntaxError", "invalid syntax", "invalid syntax", "x y").kind == "invalid syntax"
+    assert failure_kind("KeyError", "'user_id'", "'user_id'", "row['user_id']").kind == "keyerror: <name>"
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

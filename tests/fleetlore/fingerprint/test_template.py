@@ -112,8 +112,9 @@ def test_of_a_syntax_error_the_exception_counts_and_not_the_frame() -> None:
 
 def test_of_a_traceback_the_last_line_counts_and_else_the_first_that_says_something() -> None:
     text = "Traceback (most recent call last):\n  File \"x.py\", line 3\nKeyError: 'id'"
-    assert template(text) == "keyerror: 'id'"
-    assert template("\n\n  disk full \nmore about it\n") == "disk full"
+    assert head_line(text) == "KeyError: 'id'"
+    assert head_line("\n\n  disk full \nmore about it\n") == "disk full"
+    assert head_line(f"exit code 1\nsome output\n{text}") == "KeyError: 'id'"
 
 
 @given(any_text)

@@ -170,7 +170,8 @@ def test_a_failure_that_no_remedy_answers_is_still_told_of() -> None:
     met, other = (failure_of("book", BOOK, "423", text) for text in ("locked by another", "calendar is full"))
     lore = index(item("sync", LOCKED, {"tool": "sync", "arguments": {}, "open": []}, pattern=met.class_))
     for failure in (met, other):
-        row = {"tenant": "default", "tool": "book", "error_class": "423", "template": failure.template, "failures": 5}
+        named = {"error_class": failure.error_class, "template": failure.template}
+        row = {"tenant": "default", "tool": "book", **named, "failures": 5}
         lore.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **row), 0.0)
         call = call_id("book", BOOK)
         lore.put_pattern(Pattern(id=failure.exact, level="exact", parent=failure.class_, call=call, **row), 0.0)

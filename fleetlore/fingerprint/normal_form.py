@@ -1,0 +1,164 @@
+"""Put the class and the text of an error together in one form, whatever framework handed it over.
+
+The same exception arrives as a type with its text, as a type of the framework (`ToolError`) with the class in front of
+the text, as a `repr`, in a sentence of the framework, or as a traceback. Its form is the class without its package, and
+the template of the line that says what went wrong, without that class. Codes (HTTP status, errno, exit) stay in it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from fleetlore.fingerprint.template import QUOTED_TEXT, head_line, template
+
+MAX_CLASS = 128
+_SEARCHED = 2_000
+_MAX_WRAPPERS = 4
+
+# Types that say who hands an error over and not which it is; in lower case, without punctuation.
+WRAPPERS = frozenset(
+    {
+        "",
+        "agenttoolcallerror",
+        "agenttoolexecutionerror",
+        "baseexception",
+        "error",
+        "exception",
+        "executionerror",
+        "failed",
+        "failure",
+        "functionerror",
+        "functionexecutionerror",
+        "mcperror",
+        "other",
+        "toolcallerror",
+        "toolerror",
+        "toolexception",
+        "toolexecutionerror",
+        "toolinvocationerror",
+        "unknown",
+        "unknownerror",
+    }
+)
+# What frameworks say in front of what the tool said; its arguments, where they are quoted, are at most 400 characters.
+_SENTENCE = re.compile(
+    r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
+    r"(?:tool|function)\b(?:(?! with )[^:{}]){0,100}(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?"
+    r"(?: with error)?: +"
+    r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error): +"
+    r"|(?:uncaught|unhandled) (?=[A-Z])|error: +(?=(?-i:[A-Z])\w*Error\b)",
+    re.I,
+)
+_SUFFIX = "(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration)"
+_NAMED = re.compile(
+    rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
+    r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error))"
+    r"(?:: +|:$|$|(?=\()|(?<=\w)\) +)"
+)
+_OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
+_EXCEPTION = re.compile(rf"\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*{_SUFFIX})\b")
+_HTTP = re.compile(
+    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
+    # 127 and 137 are no status of an answer: they are how a program ended.
+    r"(10[0-3]|20[0-8]|226|30[0-8]|[45]\d\d)\b"
+    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
+    re.I,
+)
+_ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
+_ENDED = r"(?: with)?(?: an?)?(?: non-zero)?"
+_EXIT = re.compile(
+    rf"\b(?:exit(?:ed)?{_ENDED}(?:[ _-]?(?:exit )?(?:status|code))?"
+    rf"|(?:return(?:ed)?|finished|terminated|ended|failed|died){_ENDED}(?: (?:exit|return))?"
+    r"[ _-]?(?:status(?: code)?|code)|rc)"
+    r"['\"]?[ :=(]{1,3}(-?\d{1,10})\b",
+    re.I,
+)
+# What nearly always passes by itself: the network's time-outs too, but no tool's own, which the next call meets again.
+_PASSING = re.compile(
+    r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporar(?:y|ily)|rate.?limit"
+    r"|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)"
+    r"|bad gateway|overloaded",
+    re.I,
+)
+_PASSING_STATUS = frozenset({"429", "502", "503", "504"})
+
+
+class NormalForm(NamedTuple):
+    """error_class: at most `MAX_CLASS` characters. template: `fleetlore.fingerprint.template`. transient: a fault that,
+    by its words, will pass by itself; whether it does is measured in the stream."""
+
+    error_class: str
+    template: str
+    transient: bool
+
+
+@lru_cache(maxsize=16_384)
+def normal_form(error_type: str, message: str) -> NormalForm:
+    """The form of an error. Of its own class and the same message the form is the same.
+
+    Args:
+        error_type: OpenTelemetry's `error.type`; empty where there is none.
+        message: what the environment said.
+    """
+    head = head_line(message)[:_SEARCHED]
+    error_class = error_type.strip().rpartition(".")[2]
+    if _is_wrapper(error_class):
+        error_class = ""
+    elif len(error_class) == 3 and error_class.isascii() and error_class.isdigit():
+        error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
+    error_class, line = _without_wrappers(error_class, head)
+    text = template(line)
+    status = _HTTP.search(line)
+    error_class = error_class or _class_by_text(message, line, status, text)
+    transient = (
+        (status is not None and _group(status) in _PASSING_STATUS)
+        or error_class.removeprefix("http_") in _PASSING_STATUS
+        or _PASSING.search(f"{error_class}: {line}") is not None
+    )
+    return NormalForm(error_class[:MAX_CLASS], text, transient)
+
+
+def _is_wrapper(error_class: str) -> bool:
+    return "".join(filter(str.isalnum, error_class)).lower() in WRAPPERS
+
+
+def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
+    """The class, as stated or as the line begins with it, and the line without it and without what wraps it."""
+    for _ in range(_MAX_WRAPPERS):
+        if sentence := _SENTENCE.match(line):
+            line = line[sentence.end() :]
+            continue
+        named = _NAMED.match(line)
+        if named is None or bool(named[1]) != named.group().rstrip().endswith(")"):
+            break
+        name = named[2].rpartition(".")[2]
+        own = not _is_wrapper(name)
+        if own and error_class not in ("", name):
+            break
+        rest = line[named.end() :]
+        said = _OF_REPR.match(rest)
+        # The text of a `KeyError` is the `repr` of its key.
+        line = rest if said is None else rest[1:-1].rstrip(",") if name == "KeyError" else said[2]
+        if own:
+            return name, line
+    return error_class, line
+
+
+def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: str) -> str:
+    """Cheapest sound name for the kind of error; its own words, without names, where nothing else is known."""
+    # The last one named is the one that was raised; the others are its causes or its handlers.
+    for name in reversed(_EXCEPTION.findall(message[:_SEARCHED])):
+        if not _is_wrapper(own := str(name).rpartition(".")[2]):
+            return own
+    # Of the same line as the template: what a tool says further down differs from one version to the next.
+    for match, name in ((status, "http"), (_ERRNO.search(line), "errno"), (_EXIT.search(line), "exit")):
+        if match is not None:
+            return f"{name}_{_group(match)}"
+    words = re.findall(r"[a-z]{2,}", QUOTED_TEXT.sub(" ", text))
+    return "_".join(words[:6]) or "error"
+
+
+def _group(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group)

@@ -1,0 +1,189 @@
+"""One failure has one form, whatever framework handed it over; and different codes and names have different ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.normal_form import MAX_CLASS, normal_form
+from tests.error_texts import any_text
+
+Door = Callable[[str, str], tuple[str, str]]
+
+_TRACEBACK = 'Traceback (most recent call last):\n  File "tool.py", line 3, in call\n    run()\n'
+# How frameworks hand over an exception: from its class and its text to `error.type` and the message.
+DOORS: dict[str, Door] = {
+    "type": lambda name, text: (name, text),
+    "type with its package": lambda name, text: (f"builtins.{name}", text),
+    "type, class in the text too": lambda name, text: (name, f"{name}: {text}"),
+    "no type": lambda name, text: ("", f"{name}: {text}"),
+    "_OTHER": lambda name, text: ("_OTHER", f"{name}: {text}"),
+    "ToolError": lambda name, text: ("ToolError", f"{name}: {text}"),
+    "tool_error": lambda name, text: ("tool_error", f"{name}: {text}"),
+    "ToolException in the text": lambda name, text: ("", f"langchain_core.tools.ToolException: {name}: {text}"),
+    "package in the text": lambda name, text: ("Exception", f"shop.errors.{name}: {text}"),
+    "in brackets": lambda name, text: ("", f"(sqlite3.{name}) {text}"),
+    "Error: in front": lambda name, text: ("", f"Error: {name}: {text}"),
+    "sentence": lambda name, text: ("", f"Error executing tool query: {name}: {text}"),
+    "sentence with arguments": lambda name, text: (
+        "tool_error",
+        f"Error invoking tool 'query' with kwargs {{'a': 1}} with error:\n {name}: {text}\n Please fix the error.",
+    ),
+    "traceback": lambda name, text: ("", f"{_TRACEBACK}{name}: {text}"),
+    "traceback and type": lambda name, text: (name, f"{_TRACEBACK}{name}: {text}"),
+    "cause before it": lambda name, text: (
+        "",
+        f"{_TRACEBACK}OSError: first\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        f"{_TRACEBACK}{name}: {text}",
+    ),
+}
+_names = st.sampled_from(["KeyError", "ValueError", "OperationalError", "TimeoutError", "ConnectTimeout"])
+_texts = st.one_of(
+    st.sampled_from(
+        [
+            "'x'",
+            "no such table: cars",
+            "503 Service Unavailable",
+            "[Errno 2] No such file or directory: 'a.txt'",
+            "Command 'ls /x' returned non-zero exit status 2.",
+            "bad value: 3 (expected 4)",
+        ]
+    ),
+    st.text("abcdefgh 123_'", min_size=1, max_size=40).map(lambda text: f"saw {text}".strip()),
+)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@given(name=_names, text=_texts)
+def test_one_failure_is_one_pattern_whatever_the_door(door: str, name: str, text: str) -> None:
+    plain = failure_of("query", "{}", name, text)
+    assert plain.error_class == name
+    assert failure_of("query", "{}", *DOORS[door](name, text)) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "repr_"),
+    [
+        ("KeyError", "'x'", "KeyError('x')"),
+        ("ValueError", "no such table: cars", "ValueError('no such table: cars')"),
+        ("ValueError", "no 'x' here", "ValueError(\"no 'x' here\")"),
+    ],
+)
+def test_the_repr_of_an_exception_is_the_exception(name: str, text: str, repr_: str) -> None:
+    plain = failure_of("t", "", name, text)
+    assert failure_of("t", "", "", f"Error: {repr_}\n Please fix your mistakes.") == plain
+    assert failure_of("t", "", "ToolError", repr_) == plain
+
+
+@pytest.mark.parametrize(
+    "wrapper", ["", "_OTHER", "ToolError", "tool_error", "Exception", "builtins.Exception", "error"]
+)
+def test_a_wrapper_is_replaced_by_what_the_text_says(wrapper: str) -> None:
+    assert normal_form(wrapper, "no such table: cars") == normal_form("", "no such table: cars")
+    assert normal_form(wrapper, "exit status 127").error_class == "exit_127"
+
+
+def test_a_type_that_is_no_wrapper_stays() -> None:
+    found = normal_form("RuntimeError", "ValueError: x")
+    assert (found.error_class, found.template) == ("RuntimeError", "valueerror: x")
+    assert normal_form("404", "Not Found").error_class == "http_404"
+
+
+@pytest.mark.parametrize(
+    ("message", "error_class"),
+    [
+        ("exit status 127", "exit_127"),
+        ("sh: foo: exit status 101", "exit_101"),
+        ("Command exited with status 200", "exit_200"),
+        ("Process finished with status 137", "exit_137"),
+        ("exited (137)", "exit_137"),
+        ("returncode 1: boom", "exit_1"),
+        ("returncode 124: boom", "exit_124"),
+        ("returncode -9: boom", "exit_-9"),
+        ("exit_code=2", "exit_2"),
+        ('{"exitCode": 3}', "exit_3"),
+        ("expected 3 rows, returned 5", "expected_rows_returned"),
+        ("failed with status 404", "http_404"),
+        ("Failed with status code 1", "exit_1"),
+    ],
+)
+def test_codes_say_what_they_are_codes_of(message: str, error_class: str) -> None:
+    assert normal_form("", message).error_class == error_class
+
+
+_FORMS = [
+    "exit status {}",
+    "exit code {}: failed",
+    "exit_code={}",
+    "returncode {}: boom",
+    "Command '['ls']' returned non-zero exit status {}.",
+    "exited ({})",
+]
+
+
+@given(
+    st.sampled_from(_FORMS), st.integers(-64, 255), st.integers(-64, 255), st.sampled_from(["", "CalledProcessError"])
+)
+def test_different_exit_codes_are_different_failures(form: str, one: int, other: int, error_type: str) -> None:
+    ids = {failure_of("sh", "", error_type, form.format(code)).class_ for code in (one, other)}
+    assert len(ids) == len({one, other})
+
+
+@pytest.mark.parametrize("error_type", ["", "ToolError", "HTTPError"])
+@pytest.mark.parametrize(
+    "form",
+    ["HTTP {}", "status code: {}", "{} Client Error: x for url: https://a.example/", "Client error '{} Not Found'"],
+)
+def test_different_statuses_are_different_failures(form: str, error_type: str) -> None:
+    codes = (400, 401, 403, 404, 409, 500, 503)
+    assert len({failure_of("http", "", error_type, form.format(code)).class_ for code in codes}) == len(codes)
+
+
+@given(st.sampled_from(["OSError", "", "ToolError"]), st.integers(1, 130), st.integers(1, 130))
+def test_different_errnos_are_different_failures(error_type: str, one: int, other: int) -> None:
+    ids = {failure_of("fs", "", error_type, f"[Errno {code}] no: 'x'").class_ for code in (one, other)}
+    assert len(ids) == len({one, other})
+
+
+@pytest.mark.parametrize(
+    "form", ["No matches found for {} in /repo/src/x.py", 'No matches found for "{}" in src/', "No match for {}"]
+)
+def test_what_was_searched_for_in_vain_is_the_failure(form: str) -> None:
+    sought = ("parse_config", "def parse(", "self.x == 3", "utils.py", "12:30")
+    assert len({failure_of("search", "", None, form.format(each)).class_ for each in sought}) == len(sought)
+    elsewhere = form.replace("/repo/src/x.py", "/repo/lib/y.py")
+    assert failure_of("search", "", None, form.format("a")) == failure_of("search", "", None, elsewhere.format("a"))
+
+
+@given(st.none() | _names | any_text, any_text)
+def test_a_form_taken_again_is_the_same(error_type: str | None, message: str) -> None:
+    """What the stream keeps of a failed call is its class and its text."""
+    found = normal_form(error_type or "", message)
+    assert 0 < len(found.error_class) <= MAX_CLASS
+    again = normal_form(found.error_class, message)
+    assert again == normal_form(again.error_class, message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Error: " * 2_000,
+        "a." * 4_000,
+        "A" * 8_000,
+        "Error calling tool " + "x" * 8_000,
+        "Error calling tool x with arguments " + "{" * 8_000,
+        "no matches found for " * 400,
+        "(" * 8_000,
+        "ValueError(" * 800,
+        "exit with a non-zero exit status " * 250,
+    ],
+)
+def test_no_text_takes_long(message: str) -> None:
+    began = time.process_time()
+    normal_form("", message)
+    assert time.process_time() - began < 0.1
