@@ -22,8 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from fleetlore.agent.action import Action
 from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, best_of, parallel, sequential
-from fleetlore.agent.session import Action, Session, checked_name
+from fleetlore.agent.recording import checked_name
+from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.calls.slot import CallModelSlot
 from fleetlore.clock import Clock, SystemClock

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.agent.session import _KEPT_CALLS
+from fleetlore.agent.recording import KEPT_CALLS
 from fleetlore.errors import AdapterRefused
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.risk.encoder import shared_encoder
@@ -341,4 +341,4 @@ async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
 
 
 def test_a_session_keeps_as_many_calls_as_a_policy_reads() -> None:
-    assert _KEPT_CALLS >= MAX_STEPS - 1
+    assert KEPT_CALLS >= MAX_STEPS - 1

@@ -1,0 +1,285 @@
+"""Record a session: send what it does as events, and remember what advice and warnings are made of."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from fleetlore.agent.action import CONTROL, Action, BegunCall
+from fleetlore.agent.attempts import AttemptOf
+from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.model import Expected
+from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
+from fleetlore.fingerprint.names import failure_kind
+from fleetlore.recall.provenance import AdviceLedger, redact_fenced
+from fleetlore.recall.remedies import PreconditionTracker
+from fleetlore.recall.ways_out import FailedCall
+from fleetlore.watch.credit import blame
+from fleetlore.watch.episode import RecentStep, RecentSteps
+from fleetlore.watch.safety import SafetyWatch
+from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
+from fleetlore.wire import events as names
+from fleetlore.wire.events import Event, Kind, Outcome
+
+if TYPE_CHECKING:
+    from fleetlore.agent.fleet import Fleet
+
+__all__ = ["KEPT_CALLS", "Recording", "asked", "checked_name"]
+
+_SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
+KEPT_CALLS = 32  # a risk model reads no further back (`fleetlore.risk.network.MAX_STEPS`)
+
+
+class _Made(NamedTuple):
+    """A call that ended, as a risk model reads it."""
+
+    tool: str
+    arguments: str
+    error_type: str | None
+    error_message: str | None
+
+
+class Recording:
+    """What a session does, sent as events and remembered. Entering it sends its start, leaving it always its end.
+
+    It ends as the agent said (`succeed`, `fail`); else as a failure where an exception leaves it, and as unknown
+    otherwise, a cancellation included: who was interrupted has not failed.
+
+    Attributes:
+        earlier: how the attempt before this one went, for the model's context; empty where there was none.
+        notes: what the agent wrote down for the next attempt.
+        outcome, reward: as said so far; the outcome for good once the session is left.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        goal: str,
+        task: str = "",
+        session_id: str | None = None,
+        *,
+        budget: Budget | None = None,
+        stall_seconds: float = STALL_SECONDS,
+        attempt: AttemptOf | None = None,
+        earlier: str = "",
+        place: str = "",
+    ) -> None:
+        self.id = uuid.uuid4().hex if session_id is None else checked_name("session_id", session_id)
+        self.goal = goal
+        self.task = task
+        self.place = checked_name("place", place) if place else ""
+        self._fleet = fleet
+        self._sequence = 0
+        self.outcome: Outcome = "unknown"
+        self.reward: float | None = None
+        self._ended_as_said = False
+        self._rule = ""
+        self.earlier = earlier
+        self.notes: list[str] = []
+        self._own_failures: set[str] = set()
+        self._failed: FailedCall | None = None
+        self._preconditions = PreconditionTracker()
+        self._advice_ledger = AdviceLedger()
+        self._watchdog = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
+        self._safety = SafetyWatch(fleet.safety)
+        self._recent_steps = RecentSteps()
+        self._context = CallContext(goal)
+        self._own_expected: deque[Expected] = deque(maxlen=KEPT_CALLS)
+        self._made: deque[_Made] = deque(maxlen=KEPT_CALLS)
+        self._attempt = attempt
+
+    async def __aenter__(self) -> Self:
+        data: dict[str, Any] = {names.GOAL: redact_fenced(self.goal), names.TASK: self.task}
+        if self.place:
+            data[names.PLACE] = self.place
+        if self._attempt is not None:
+            data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = self._attempt
+        self._emit("session.started", data)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._ended_as_said and isinstance(error, Exception):
+            self.outcome = "failure"
+        self._safety.ended(_SUCCEEDED[self.outcome])
+        data: dict[str, Any] = {names.OUTCOME: self.outcome}
+        if self.reward is not None:
+            data[names.REWARD] = self.reward
+        if self._rule:
+            data[names.VIOLATION] = self._rule
+        if self._fleet.adapter_version is not None:
+            data[names.ADAPTER] = self._fleet.adapter_version
+        self._emit("session.ended", data)
+
+    def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
+        """A tool call about to be made: an async context manager around it.
+
+        Args:
+            arguments: an object of JSON values, or text.
+            call_id: as given to `advise`.
+        """
+        return Action(self, tool, arguments, call_id)
+
+    def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
+        """Say what a step of the agent used, for the warnings of the session's budget. Time is counted by itself."""
+        self._watchdog.spend(tokens, money)
+
+    def message(self, role: str, text: str) -> None:
+        """Record a message of a person or the model between two calls. Ids that the model cites count as used."""
+        text = str(text)
+        self._recent_steps.said(role, text)
+        if role != "user":
+            self._advice_ledger.cite_all(text)
+        self._emit("message", {names.ROLE: role, names.CONTENT: self._advice_ledger.redact_shown(text)})
+
+    def succeed(self, reward: float | None = None) -> None:
+        """Say that the goal was reached; `reward` where the environment gave one."""
+        self._end("success", reward)
+
+    def fail(self, reward: float | None = None) -> None:
+        """Say that the goal was missed; `reward` where the environment gave one."""
+        self._end("failure", reward)
+
+    def forbid(self, rule: str) -> None:
+        """Report a broken rule that was found after the calls: the session is then no success, whatever its reward."""
+        self._rule = str(rule)[: names.MAX_RULE]
+
+    def note(self, text: str) -> None:
+        """Write something down for the next attempt at this goal (`sequential`)."""
+        self.notes.append(text)
+
+    @property
+    def moments(self) -> tuple[RecentStep, ...]:
+        """The last calls and messages and what came of them, oldest first: the agent's own memory of the session."""
+        return tuple(self._recent_steps.moments)
+
+    def blame(self) -> RecentStep | None:
+        """The agent's own action that most likely decided the failure; a guess, see `fleetlore.watch.credit`."""
+        return blame(self.goal, self.moments)
+
+    @property
+    def calls(self) -> int:
+        """Calls that ended so far."""
+        return self._recent_steps.calls
+
+    @property
+    def errors(self) -> int:
+        """How many of them failed."""
+        return self._recent_steps.errors
+
+    @property
+    def loops(self) -> int:
+        """How often the session has got into a loop."""
+        return self._watchdog.loops
+
+    def _end(self, outcome: Outcome, reward: float | None) -> None:
+        self.outcome, self.reward, self._ended_as_said = outcome, None if reward is None else float(reward), True
+
+    def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
+        fleet = self._fleet
+        self._watchdog.saw_event(fleet.clock.monotonic())
+        event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
+        # A number is only used up by an event that was accepted: a drop must not look like an event that got lost
+        # later.
+        if fleet.emitter.emit(event, at_once=at_once):
+            self._sequence += 1
+
+    def _is_new(self, failure: Failure) -> bool:
+        """Whether no agent, as far as known here, met this failure: others may be about to make the same call."""
+        known = self._fleet.replica.index.patterns
+        return failure.exact not in known and failure.exact not in self._own_failures and not failure.transient
+
+    def begin_call(self, action: Action) -> BegunCall:
+        """Send that a call begins and claim the advice that it follows. `Action` does this on entering."""
+        adapter = self._fleet.action_opens()
+        text = arguments_text(action.arguments)
+        advice, withheld, cited = self._advice_ledger.take(asked(action.call_id, action.tool, text))
+        recorded = self._advice_ledger.redact_shown(action.arguments)
+        self._emit("action", {names.TOOL: action.tool, names.ARGUMENTS: recorded})
+        followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.CITED: cited, names.ADAPTER: adapter}
+        followed = {name: value for name, value in followed.items() if value}
+        return BegunCall(text, recorded, followed, self._fleet.clock.monotonic())
+
+    def end_call(self, action: Action, call: BegunCall, *, cancelled: bool = False) -> None:
+        """Send how a call ended and remember it. `Action` does this on leaving.
+
+        Args:
+            cancelled: it was interrupted, by the agent's own time-out or by a person: how it would have ended is not
+                known, and nothing is said of it.
+        """
+        if cancelled:
+            self._fleet.action_closes()
+            return
+        data: dict[str, Any] = {
+            names.TOOL: action.tool,
+            names.ARGUMENTS: call.recorded,
+            names.DURATION: round(self._fleet.clock.monotonic() - call.started, 6),
+        }
+        if action.rule:
+            action.error = names.guarded(action.rule)
+            data[names.VIOLATION] = action.rule
+        failure = None
+        if action.error is not None:
+            error_type, message = action.error
+            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, redact_fenced(message)
+            failure = failure_of(action.tool, call.recorded, error_type, data[names.ERROR_MESSAGE])
+        elif action.result is not None:
+            data[names.RESULT] = redact_fenced(action.result)
+        is_new = failure is not None and self._is_new(failure)
+        self._remember(action, call, failure)
+        self._emit("outcome", data | call.followed, at_once=is_new)
+        self._fleet.action_closes()
+
+    def _remember(self, action: Action, call: BegunCall, failure: Failure | None) -> None:
+        tool, error = action.tool, action.error
+        result = arguments_text(action.result)  # once for both
+        self._recent_steps.record(tool, call.text, result, error)
+        self._watchdog.took_place(tool, call.text, result, (error[1] or error[0]) if error else None)
+        self._safety.took_place(tool, action.arguments, failed=failure is not None)
+        text = text_of(call.text)
+        self._context.record(tool, text, error[1] or error[0] if error else result, failure and failure.family)
+        if failure is not None:
+            kind = failure_kind(failure.error_class, failure.template, error[1] if error else "", text)
+            self._own_expected.append(Expected(kind.kind, kind.names))
+        if self._fleet.risk_model is not None:
+            error_class = failure.error_class if failure else None
+            self._made.append(_Made(tool, call.text, error_class, error[1] if error else None))
+        lasting = failure if failure is not None and not failure.transient else None
+        if failure is not None:
+            self._preconditions.record_failure(kind_of(failure))
+        if failure is None or lasting is not None:
+            cause = cause_of(lasting, call.recorded) if lasting is not None else None
+            self._preconditions.record_call(tool, action.arguments, cause)
+        if failure is not None:
+            self._own_failures.add(failure.exact)
+            seen = self._context.seen | self._context.worked
+            said = error[1] or error[0] if error else ""
+            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause_of(failure, call.recorded))
+        elif self._failed is not None and self._failed.failure.tool == tool:
+            self._failed = None
+
+
+def asked(call_id: str, tool: str | None, arguments: object) -> str:
+    """What advice was asked about: a call by its id, else by what it is; nothing for the session as a whole."""
+    if tool is None:
+        return ""
+    return f"id\x1f{call_id}" if call_id else f"{tool}\x1f{arguments_text(arguments)}"
+
+
+def checked_name(what: str, name: str) -> str:
+    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= names.MAX_ID_LENGTH or CONTROL.search(name):
+        raise ConfigError(f"{what} must be 1 to {names.MAX_ID_LENGTH} characters without control characters: {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} {name!r} is not valid Unicode") from None
+    return name
