@@ -315,6 +315,7 @@ def _show_item(found: list[MemoryItem], item_id: str, json: bool) -> None:
         "pattern": item.pattern,
         "support": f"{item.support} sessions, {item.agents} agents",
         "sessions": ", ".join(item.sessions),
+        "first seen": moment(item.first_seen),
         "last seen": moment(item.last_seen),
         "version": item.version,
     }

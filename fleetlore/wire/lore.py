@@ -108,7 +108,8 @@ class MemoryItem:
         superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept
             for whoever looks it up and recalled no more.
         sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
-        last_seen: event time of the newest session behind it, in seconds since the Unix epoch.
+        first_seen, last_seen: event times of the oldest and the newest session behind it, in seconds since the Unix
+            epoch; 0 where it is not known.
         version: of the distiller.
         uplift: by how much the share of sessions that succeed is higher where the item was shown than where it was
             withheld at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are
@@ -134,6 +135,7 @@ class MemoryItem:
     support: int = 0
     agents: int = 0
     sessions: tuple[str, ...] = ()
+    first_seen: float = 0.0
     last_seen: float = 0.0
     version: str = ""
     against: int = 0

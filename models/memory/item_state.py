@@ -10,6 +10,7 @@ may leave a gap among the examples until the log is replayed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -43,12 +44,13 @@ class ItemState:
         contributors: of at most `SAMPLED_SESSIONS` sessions.
         examples: a few of each side, best first, one a session.
         trials: sessions that were shown the item or had it withheld.
-        last_seen: event time of the newest contribution, in seconds since the Unix epoch.
+        first_seen, last_seen: event times of the oldest and the newest contribution, in seconds since the Unix epoch.
     """
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: LatestSample(SAMPLED_SESSIONS))
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
     trials: Trials = field(default_factory=Trials)
+    first_seen: float = math.inf
     last_seen: float = 0.0
 
     @classmethod
@@ -70,15 +72,17 @@ class ItemState:
             changed = self.contributors.add(_hash(other.session), contributor)
             # Most contributions to a well backed item come too late to be among its examples.
             examples = () if self._outranked(other) else (other,)
-            return self._show(examples, other.seen) or changed
+            return self._show(examples, other.seen, other.seen) or changed
         changed = any([self.contributors.merge(other.contributors), self.trials.merge(other.trials)])
-        return self._show([each for side in other.examples.values() for each in side], other.last_seen) or changed
+        shown = [each for side in other.examples.values() for each in side]
+        return self._show(shown, other.first_seen, other.last_seen) or changed
 
-    def _show(self, examples: Sequence[Candidate], last_seen: float) -> bool:
-        newer = last_seen > self.last_seen
-        self.last_seen = max(self.last_seen, last_seen)
+    def _show(self, examples: Sequence[Candidate], first_seen: float, last_seen: float) -> bool:
+        seen = min(first_seen, self.first_seen), max(last_seen, self.last_seen)
+        widened = seen != (self.first_seen, self.last_seen)
+        self.first_seen, self.last_seen = seen
         if not examples:
-            return newer
+            return widened
         newest = {each.session: each for side in self.examples.values() for each in side}
         for each in examples:
             known = newest.get(each.session)
@@ -91,7 +95,7 @@ class ItemState:
                 shown.setdefault(each.side, []).append(each)
         before = self.examples
         self.examples = {side: tuple(found[: _most(found[0])]) for side, found in shown.items()}
-        return newer or before != self.examples
+        return widened or before != self.examples
 
     def _outranked(self, candidate: Candidate) -> bool:
         """Whether it changes no example: better ones fill its side, and its session is not among them."""
@@ -158,6 +162,7 @@ class ItemState:
             support=round(len(backed) * self.contributors.scale),
             agents=len({each.agent for each in backed}),
             sessions=tuple(sorted(example.session for side in backing for example in side)),
+            first_seen=self.first_seen if self.first_seen < math.inf else 0.0,  # of a row of an earlier release
             last_seen=self.last_seen,
             version=best.version,
             near=tuple(sorted({each.near for side in backing for each in side if each.near})),
@@ -226,7 +231,14 @@ class ItemState:
         """Equal states give equal bytes."""
         shown, withheld = self.trials.to_rows()
         return encode(
-            _Kept(self.contributors.sorted(), dict(sorted(self.examples.items())), self.last_seen, shown, withheld)
+            _Kept(
+                self.contributors.sorted(),
+                dict(sorted(self.examples.items())),
+                self.last_seen,
+                shown,
+                withheld,
+                None if self.first_seen == math.inf else self.first_seen,
+            )
         )
 
     @classmethod
@@ -236,6 +248,7 @@ class ItemState:
             LatestSample(SAMPLED_SESSIONS, kept.contributors),
             kept.examples,
             Trials.from_rows(kept.shown, kept.withheld),
+            math.inf if kept.first_seen is None else kept.first_seen,
             kept.last_seen,
         )
 
@@ -248,6 +261,7 @@ class _Kept(msgspec.Struct, gc=False):
     last_seen: float
     shown: list[Row] = []
     withheld: list[Row] = []
+    first_seen: float | None = None
 
 
 _read_kept = msgspec.json.Decoder(_Kept).decode

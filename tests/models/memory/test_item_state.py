@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing.sessions import judgment
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
@@ -108,6 +109,12 @@ def test_the_best_example_is_shown_and_ties_go_to_the_first_session() -> None:
     assert "Only in a session that failed:\n- call of f" in item.content
     # Of the four that back it those that it quotes are named.
     assert (item.support, item.sessions) == (4, ("b", "f"))
+
+
+def test_it_says_when_it_was_first_and_last_seen() -> None:
+    item = state([candidate(f"{n}", kind="recovery", seen=float(seen)) for n, seen in enumerate((5, 3, 9))]).to_item()
+    assert item is not None and (item.first_seen, item.last_seen) == (3.0, 9.0)
+    assert MemoryItem.from_json(item.to_json()) == item
 
 
 def test_a_strategy_with_one_side_is_no_item_yet() -> None:
