@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fleetlore.agent.attempts import Attempt, Attempts
-from fleetlore.agent.blocking import BlockingAction, BlockingFleet, BlockingSession
+from fleetlore.agent.blocking import BlockingFleet, BlockingSession
+from fleetlore.agent.current import current_session
 from fleetlore.agent.fleet import Action, Fleet, Session
+from fleetlore.agent.tool import tool
 from fleetlore.errors import (
     AdapterRefused,
     BrokerUnavailable,
@@ -29,7 +31,6 @@ __all__ = [
     "Advice",
     "Attempt",
     "Attempts",
-    "BlockingAction",
     "BlockingFleet",
     "BlockingSession",
     "BrokerUnavailable",
@@ -46,5 +47,7 @@ __all__ = [
     "StackError",
     "StoreUnavailable",
     "__version__",
+    "current_session",
     "redact",
+    "tool",
 ]

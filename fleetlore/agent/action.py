@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from fleetlore.agent.current import OPEN_ACTION
 from fleetlore.wire import events as names
 
 if TYPE_CHECKING:
@@ -32,13 +35,15 @@ class BegunCall(NamedTuple):
 
 
 class Action:
-    """One tool call. Set `result`, or report an error that the tool gave without raising with `fail`.
+    """One tool call: a context manager, `with` or `async with`; or what `Session.begin` gives, until `end`.
 
-    An exception inside is recorded as the call's error (its class and its text) and goes on to the agent. A call that
-    is cancelled has not failed: nothing is recorded of how it ended.
+    Set `result`, or report an error that the tool gave without raising with `fail`. An exception inside is recorded as
+    the call's error (its class and its text) and goes on to the agent. A call that is cancelled has not failed: nothing
+    is recorded of how it ended.
 
     Attributes:
         error: kind and text of the error, as reported or raised.
+        raised: what the tool's own function was seen to raise, where whoever called it may have made a text of that.
         rule: name of the rule that the call broke.
     """
 
@@ -48,13 +53,15 @@ class Action:
         self.call_id = call_id
         self.result: object = None
         self.error: tuple[str, str] | None = None
+        self.raised: Exception | None = None
         self.rule = ""
         self._session = session
         self._call: BegunCall | None = None
+        self._token: Token[Action | None] | None = None
 
     def fail(self, error_type: str, message: str = "") -> None:
         """Record that the tool reported an error: its kind (`error.type`, few distinct values) and its text."""
-        self.error = (str(error_type), str(message))
+        self.error = (str(error_type) or names.OTHER_ERROR, str(message))
 
     def forbid(self, rule: str) -> None:
         """Record that the call broke a rule, whatever it returned: for whoever checks the agent, not for the agent
@@ -65,21 +72,81 @@ class Action:
         """
         self.rule = str(rule)[: names.MAX_RULE]
 
-    async def __aenter__(self) -> Self:
-        self._call = self._session.begin_call(self)
+    def begin(self) -> Self:
+        """Record that the call begins. From any thread; once."""
+        if self._call is None:
+            self._call = self._session.begin_call(self)
         return self
+
+    def end(
+        self,
+        result: object = None,
+        *,
+        error: BaseException | None = None,
+        error_text: str | None = None,
+        duration_seconds: float | None = None,
+    ) -> None:
+        """Record how the call ended. From any thread; only the first time counts.
+
+        Args:
+            result: what the tool gave, where it worked.
+            error: what it raised. A cancellation or an interrupt says nothing of the tool: then nothing is recorded of
+                how it ended.
+            error_text: what it said of its failure without raising; the kind of error is found in it.
+            duration_seconds: since the beginning by default.
+        """
+        call, self._call = self._call, None
+        if call is None:
+            return
+        if result is not None:
+            self.result = result
+        if isinstance(error, Exception):
+            self.error = _as_error(error)
+        elif error_text is not None:
+            self.fail("", error_text)
+        if self.raised is not None:
+            self.error = _as_error(self.raised)
+        unknown = error is not None and self.error is None
+        self._session.end_call(self, call, cancelled=unknown, duration_seconds=duration_seconds)
+
+    def abandon(self) -> None:
+        """Record nothing of how it ended: it was put off, handed to somebody else or never made."""
+        call, self._call = self._call, None
+        if call is not None:
+            self._session.end_call(self, call, cancelled=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._call is not None
+
+    def belongs_to(self, session: Recording) -> bool:
+        """Whether it is a call of that session."""
+        return self._session is session
+
+    def __enter__(self) -> Self:
+        self._token = OPEN_ACTION.set(self)
+        return self.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            with suppress(ValueError):  # left in another context than it was entered in
+                OPEN_ACTION.reset(self._token)
+        self.end(error=error)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception):
-            self.error = (type(error).__name__, _message(error))
-        if self._call is not None:
-            self._session.end_call(self, self._call, cancelled=error is not None and self.error is None)
+        self.__exit__(kind, error, traceback)
 
 
-def _message(error: BaseException) -> str:
+def _as_error(error: Exception) -> tuple[str, str]:
     try:
-        return str(error)
+        return type(error).__name__, str(error)
     except Exception:  # an exception whose own text fails must not hide the error that is on its way
-        return ""
+        return type(error).__name__, ""

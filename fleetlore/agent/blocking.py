@@ -6,8 +6,7 @@
                 action.result = run(query)
             session.succeed()
 
-The fleet lives on an event loop of its own, in one background thread; every call is handed over to it. It may be used
-from several threads at once.
+The fleet lives on an event loop of its own, in one background thread. It may be used from several threads at once.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from fleetlore.agent.attempts import Attempts, Choose, best_of
-from fleetlore.agent.fleet import Action, Fleet, Session
+from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.calls.model import CallModel
 from fleetlore.errors import FleetloreError
-from fleetlore.recall.advice import Advice, Caution
 from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
 from fleetlore.wire.lore import MemoryItem
@@ -31,7 +30,7 @@ from fleetlore.wire.lore import MemoryItem
 if TYPE_CHECKING:
     from fleetlore.risk.model import RiskModel
 
-__all__ = ["BlockingAction", "BlockingFleet", "BlockingSession"]
+__all__ = ["BlockingFleet", "BlockingSession"]
 
 Arguments = ParamSpec("Arguments")
 Given = TypeVar("Given")
@@ -106,6 +105,7 @@ class BlockingFleet:
         thread = _LoopThread()
         try:
             fleet = thread.call(self._make)
+            fleet.session_type = partial(BlockingSession, thread)
             thread.run(fleet.start())
         except BaseException:
             thread.close()
@@ -129,7 +129,7 @@ class BlockingFleet:
     @_arguments_of(Fleet.session)
     def session(self, *args: Any, **kwargs: Any) -> BlockingSession:
         """See `Fleet.session`."""
-        return BlockingSession(self._thread, self._fleet.session(*args, **kwargs))
+        return cast(BlockingSession, self._fleet.session(*args, **kwargs))
 
     def parallel(
         self,
@@ -160,12 +160,11 @@ class BlockingFleet:
         return self._thread.run(self._fleet.sequential(goal, made, k=k, task=task, budget=budget, choose=choose))
 
     def _on_a_thread(self, attempt: Callable[[BlockingSession], Result]) -> Callable[[Session], Awaitable[Result]]:
-        thread = self._thread
-        return lambda session: asyncio.to_thread(attempt, BlockingSession(thread, session))
+        return lambda session: asyncio.to_thread(attempt, cast(BlockingSession, session))
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
         """See `Fleet.feedback`."""
-        return self._thread.call(lambda: self._fleet.feedback(session_id, outcome, reward))
+        return self._fleet.feedback(session_id, outcome, reward)
 
     def flush(self, timeout_seconds: float) -> bool:
         """See `Fleet.flush`."""
@@ -202,112 +201,14 @@ class BlockingFleet:
         return self._fleet.adapter_version
 
 
-class BlockingSession:
-    """`fleetlore.Session` as an ordinary context manager."""
+class BlockingSession(Session):
+    """`fleetlore.Session` of a `BlockingFleet`: nothing of it is to be awaited."""
 
-    def __init__(self, thread: _LoopThread, session: Session) -> None:
+    def __init__(self, thread: _LoopThread, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._thread = thread
-        self._session = session
-
-    @property
-    def id(self) -> str:
-        return self._session.id
-
-    def __enter__(self) -> Self:
-        self._thread.run(self._session.__aenter__())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._thread.run(self._session.__aexit__(kind, error, traceback))
-
-    def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> BlockingAction:
-        """See `Session.action`."""
-        return BlockingAction(self._thread, self._session.action(tool, arguments, call_id=call_id))
-
-    @_arguments_of(Session.advise)
-    def advise(self, *args: Any, **kwargs: Any) -> Advice:
-        """See `Session.advise`."""
-        return self._thread.call(lambda: self._session.advise(*args, **kwargs))
-
-    @_arguments_of(Session.brief)
-    def brief(self, *args: Any, **kwargs: Any) -> Advice:
-        """See `Session.brief`."""
-        return self._thread.call(lambda: self._session.brief(*args, **kwargs))
 
     @_arguments_of(Session.recall)
-    def recall(self, *args: Any, **kwargs: Any) -> list[MemoryItem]:
+    def recall(self, *args: Any, **kwargs: Any) -> list[MemoryItem]:  # type: ignore[override]
         """See `Session.recall`."""
-        return self._thread.run(self._session.recall(*args, **kwargs))
-
-    def message(self, role: str, text: str) -> None:
-        """See `Session.message`."""
-        self._thread.call(lambda: self._session.message(role, text))
-
-    def succeed(self, reward: float | None = None) -> None:
-        """See `Session.succeed`."""
-        self._session.succeed(reward)
-
-    def forbid(self, rule: str) -> None:
-        """See `Session.forbid`."""
-        self._session.forbid(rule)
-
-    def note(self, text: str) -> None:
-        """See `Session.note`."""
-        self._session.note(text)
-
-    @property
-    def earlier(self) -> str:
-        """See `Session.earlier`."""
-        return self._session.earlier
-
-    def cautions(self) -> tuple[Caution, ...]:
-        """See `Session.cautions`."""
-        return self._thread.call(self._session.cautions)
-
-    def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
-        """See `Session.spend`."""
-        self._thread.call(lambda: self._session.spend(tokens=tokens, money=money))
-
-    def cite(self, id: str) -> bool:
-        """See `Session.cite`."""
-        return self._thread.call(lambda: self._session.cite(id))
-
-    def fail(self, reward: float | None = None) -> None:
-        """See `Session.fail`."""
-        self._session.fail(reward)
-
-
-class BlockingAction:
-    """`fleetlore.Action` as an ordinary context manager."""
-
-    def __init__(self, thread: _LoopThread, action: Action) -> None:
-        self._thread = thread
-        self._action = action
-
-    @property
-    def result(self) -> object:
-        """What the tool gave; set it."""
-        return self._action.result
-
-    @result.setter
-    def result(self, value: object) -> None:
-        self._action.result = value
-
-    def fail(self, error_type: str, message: str = "") -> None:
-        """See `Action.fail`."""
-        self._action.fail(error_type, message)
-
-    def forbid(self, rule: str) -> None:
-        """See `Action.forbid`."""
-        self._action.forbid(rule)
-
-    def __enter__(self) -> Self:
-        self._thread.run(self._action.__aenter__())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._thread.run(self._action.__aexit__(kind, error, traceback))
+        return self._thread.run(super().recall(*args, **kwargs))

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +50,8 @@ __all__ = ["Action", "Fleet", "Session"]
 
 log = logging.getLogger(__name__)
 
+_SESSIONS_REMEMBERED = 10_000
+
 
 class Fleet:
     """One agent's membership in a fleet: an async context manager.
@@ -72,6 +76,9 @@ class Fleet:
         ModelUnavailable: on entering, with `adapters=True`, where the extra or the packaged base is missing.
     """
 
+    # What `session` makes.
+    session_type: Callable[..., Session] = Session
+
     def __init__(
         self,
         agent: str,
@@ -89,6 +96,11 @@ class Fleet:
         self.agent = checked_name("agent", agent)
         self.tenant = check_tenant(tenant)
         self.clock = clock or SystemClock()
+        # Any thread may record and ask, while the event loop takes what the broker brings.
+        self.lock = threading.RLock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._sessions_used: dict[str, None] = {}
         if not 0 <= ready_seconds < inf:
             raise ConfigError(f"ready_seconds must be 0 or above and finite, not {ready_seconds}")
         self._ready_seconds = ready_seconds
@@ -99,7 +111,11 @@ class Fleet:
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         self.emitter = Emitter(self.settings.broker, self.tenant, max_events=max_buffered_events)
         self.replica = LoreReplica(
-            self.settings.broker, self.tenant, fetch_wait_ms=self.settings.fetch_wait_ms, clock=self.clock
+            self.settings.broker,
+            self.tenant,
+            fetch_wait_ms=self.settings.fetch_wait_ms,
+            clock=self.clock,
+            lock=self.lock,
         )
         self.lore_search = LoreSearch(self.settings, self.tenant)
         self.safety = SafetyLessons(self.replica.index)
@@ -111,6 +127,7 @@ class Fleet:
 
     async def start(self) -> None:
         """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         if self.settings.public_key or self._follows_adapters:
             # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
             await asyncio.to_thread(self._load_adapters)
@@ -168,21 +185,25 @@ class Fleet:
         attempt: AttemptOf | None = None,
         earlier: str = "",
         place: str = "",
+        resume: bool = False,
     ) -> Session:
-        """A new session: an async context manager.
+        """A new session: a context manager, `with` or `async with`.
 
         Args:
             goal: what is to be done, in words.
             task: name of the kind of task; sessions of one task are compared with each other.
-            session_id: 1–256 printable characters, unique in the tenant; made up if not given.
+            session_id: 1–256 printable characters, unique in the tenant; made up if not given. One that this fleet
+                has entered already is refused with ConfigError.
             budget: what it may use; advice warns at 80 % and when it is used up, and nothing is ever stopped.
             stall_seconds: after this long without an event advice says that the session stands still.
             attempt, earlier: which of several attempts at this goal it is, and how the last one went; `parallel` and
                 `sequential` see to both.
             place: where it acts: a database, a repository, a host, an account. What calls there can refer to is
                 remembered under this name, 1–256 printable characters.
+            resume: `session_id` may have begun elsewhere or before: this is a further part of it, with an id of its own
+                that begins with `session_id`, and names it as its conversation.
         """
-        return Session(
+        return self.session_type(
             self,
             goal,
             task,
@@ -192,7 +213,21 @@ class Fleet:
             attempt=attempt,
             earlier=earlier,
             place=place,
+            resume=resume,
         )
+
+    def check_unused(self, session_id: str) -> None:
+        """Note that a session begins.
+
+        Raises:
+            ConfigError: one of this id has begun before: its events would be taken for those of the first.
+        """
+        with self.lock:
+            if session_id in self._sessions_used:
+                raise ConfigError(f"session {session_id!r} has begun before; a further part of it takes resume=True")
+            self._sessions_used[session_id] = None
+            if len(self._sessions_used) > _SESSIONS_REMEMBERED:
+                del self._sessions_used[next(iter(self._sessions_used))]
 
     async def parallel(
         self,
@@ -229,11 +264,11 @@ class Fleet:
         # Only the session itself knows its own sequence. Feedback takes the upper half of the range: one number a
         # millisecond, and the next free one if there are several in it.
         half = names.MAX_SEQUENCE // 2
-        self._feedback = max(self._feedback + 1, int(now * 1000))
         session = checked_name("session_id", session_id)
-        return self.emitter.emit(
-            Event("feedback", self.tenant, self.agent, session, half + self._feedback % half, now, data)
-        )
+        with self.lock:
+            self._feedback = max(self._feedback + 1, int(now * 1000))
+            number = half + self._feedback % half
+        return self.emitter.emit(Event("feedback", self.tenant, self.agent, session, number, now, data))
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything sent so far has been acknowledged; False when the time is up."""
@@ -311,6 +346,15 @@ class Fleet:
     def action_closes(self) -> None:
         """An action ended; between two actions is where a new adapter takes over."""
         self._open_actions -= 1
-        if self._open_actions == 0:
-            for subscriber in self._subscribers:
-                subscriber.apply_pending()
+        if self._open_actions == 0 and self._subscribers:
+            if self._loop is None or self._thread == threading.get_ident():
+                self._swap_adapters()
+            else:
+                with suppress(RuntimeError):  # the loop has ended, and the agent with it
+                    self._loop.call_soon_threadsafe(self._swap_adapters)
+
+    def _swap_adapters(self) -> None:
+        with self.lock:
+            if self._open_actions == 0:
+                for subscriber in self._subscribers:
+                    subscriber.apply_pending()

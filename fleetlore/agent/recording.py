@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import deque
+from contextlib import suppress
+from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 from fleetlore.agent.action import CONTROL, Action, BegunCall
 from fleetlore.agent.attempts import AttemptOf
+from fleetlore.agent.current import OPEN_SESSION
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.model import Expected
 from fleetlore.errors import ConfigError
@@ -26,6 +30,9 @@ from fleetlore.wire.events import Event, Kind, Outcome
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
+    from fleetlore.agent.session import Session
+
+log = logging.getLogger(__name__)
 
 __all__ = ["KEPT_CALLS", "Recording", "asked", "checked_name"]
 
@@ -45,10 +52,13 @@ class _Made(NamedTuple):
 class Recording:
     """What a session does, sent as events and remembered. Entering it sends its start, leaving it always its end.
 
+    Nothing here waits for anything, so `with` does as well as `async with`, and any thread may record.
+
     It ends as the agent said (`succeed`, `fail`); else as a failure where an exception leaves it, and as unknown
     otherwise, a cancellation included: who was interrupted has not failed.
 
     Attributes:
+        id: of the session; of a further part (`resume`) the id of that part.
         earlier: how the attempt before this one went, for the model's context; empty where there was none.
         notes: what the agent wrote down for the next attempt.
         outcome, reward: as said so far; the outcome for good once the session is left.
@@ -66,12 +76,22 @@ class Recording:
         attempt: AttemptOf | None = None,
         earlier: str = "",
         place: str = "",
+        resume: bool = False,
     ) -> None:
-        self.id = uuid.uuid4().hex if session_id is None else checked_name("session_id", session_id)
+        self._conversation = checked_name("session_id", session_id) if session_id is not None and resume else ""
+        if session_id is None:
+            session_id = uuid.uuid4().hex
+        elif resume:
+            session_id = f"{session_id}.{uuid.uuid4().hex[:12]}"
+        self.id = checked_name("session_id", session_id)
         self.goal = goal
         self.task = task
         self.place = checked_name("place", place) if place else ""
         self._fleet = fleet
+        self._lock = fleet.lock
+        self._phase: Literal["new", "open", "left"] = "new"
+        self._token: Token[Session | None] | None = None
+        self._warned = False
         self._sequence = 0
         self.outcome: Outcome = "unknown"
         self.reward: float | None = None
@@ -91,32 +111,56 @@ class Recording:
         self._made: deque[_Made] = deque(maxlen=KEPT_CALLS)
         self._attempt = attempt
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
+        self._fleet.check_unused(self.id)
+        self._phase = "open"
+        self._token = OPEN_SESSION.set(cast("Session", self))
         data: dict[str, Any] = {names.GOAL: redact_fenced(self.goal), names.TASK: self.task}
         if self.place:
             data[names.PLACE] = self.place
+        if self._conversation:
+            data[names.CONVERSATION] = self._conversation
         if self._attempt is not None:
             data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = self._attempt
-        self._emit("session.started", data)
+        with self._lock:
+            self._emit("session.started", data)
         return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            with suppress(ValueError):  # left in another context than it was entered in
+                OPEN_SESSION.reset(self._token)
+        if not self._ended_as_said and isinstance(error, Exception):
+            self.outcome = "failure"
+        with self._lock:
+            self._safety.ended(_SUCCEEDED[self.outcome])
+            data: dict[str, Any] = {names.OUTCOME: self.outcome}
+            if self.reward is not None:
+                data[names.REWARD] = self.reward
+            if self._rule:
+                data[names.VIOLATION] = self._rule
+            if self._fleet.adapter_version is not None:
+                data[names.ADAPTER] = self._fleet.adapter_version
+            self._emit("session.ended", data)
+            self._phase = "left"
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._ended_as_said and isinstance(error, Exception):
-            self.outcome = "failure"
-        self._safety.ended(_SUCCEEDED[self.outcome])
-        data: dict[str, Any] = {names.OUTCOME: self.outcome}
-        if self.reward is not None:
-            data[names.REWARD] = self.reward
-        if self._rule:
-            data[names.VIOLATION] = self._rule
-        if self._fleet.adapter_version is not None:
-            data[names.ADAPTER] = self._fleet.adapter_version
-        self._emit("session.ended", data)
+        self.__exit__(kind, error, traceback)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was entered and not left: what is recorded before or after is not sent."""
+        return self._phase == "open"
 
     def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
-        """A tool call about to be made: an async context manager around it.
+        """A tool call about to be made: a context manager around it.
 
         Args:
             arguments: an object of JSON values, or text.
@@ -124,17 +168,38 @@ class Recording:
         """
         return Action(self, tool, arguments, call_id)
 
+    def begin(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
+        """Record that a tool call begins, where it ends in another function: call `end` on what this returns."""
+        return Action(self, tool, arguments, call_id).begin()
+
+    def record(
+        self,
+        tool: str,
+        arguments: object = None,
+        *,
+        result: object = None,
+        error: BaseException | None = None,
+        error_text: str | None = None,
+        duration_seconds: float | None = None,
+        call_id: str = "",
+    ) -> None:
+        """Record a tool call that is over; the arguments are those of `begin` and `Action.end`."""
+        action = self.begin(tool, arguments, call_id=call_id)
+        action.end(result, error=error, error_text=error_text, duration_seconds=duration_seconds)
+
     def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
         """Say what a step of the agent used, for the warnings of the session's budget. Time is counted by itself."""
-        self._watchdog.spend(tokens, money)
+        with self._lock:
+            self._watchdog.spend(tokens, money)
 
     def message(self, role: str, text: str) -> None:
         """Record a message of a person or the model between two calls. Ids that the model cites count as used."""
         text = str(text)
-        self._recent_steps.said(role, text)
-        if role != "user":
-            self._advice_ledger.cite_all(text)
-        self._emit("message", {names.ROLE: role, names.CONTENT: self._advice_ledger.redact_shown(text)})
+        with self._lock:
+            self._recent_steps.said(role, text)
+            if role != "user":
+                self._advice_ledger.cite_all(text)
+            self._emit("message", {names.ROLE: role, names.CONTENT: self._advice_ledger.redact_shown(text)})
 
     def succeed(self, reward: float | None = None) -> None:
         """Say that the goal was reached; `reward` where the environment gave one."""
@@ -181,6 +246,11 @@ class Recording:
 
     def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
         fleet = self._fleet
+        if not self.is_open:
+            if not self._warned:
+                log.warning("session %s is not open: what it does now is not recorded", self.id)
+                self._warned = True
+            return
         self._watchdog.saw_event(fleet.clock.monotonic())
         event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
         # A number is only used up by an event that was accepted: a drop must not look like an event that got lost
@@ -194,30 +264,39 @@ class Recording:
         return failure.exact not in known and failure.exact not in self._own_failures and not failure.transient
 
     def begin_call(self, action: Action) -> BegunCall:
-        """Send that a call begins and claim the advice that it follows. `Action` does this on entering."""
-        adapter = self._fleet.action_opens()
+        """Send that a call begins and claim the advice that it follows. `Action` does this when it begins."""
         text = arguments_text(action.arguments)
-        advice, withheld, cited = self._advice_ledger.take(asked(action.call_id, action.tool, text))
-        recorded = self._advice_ledger.redact_shown(action.arguments)
-        self._emit("action", {names.TOOL: action.tool, names.ARGUMENTS: recorded})
+        with self._lock:
+            adapter = self._fleet.action_opens()
+            advice, withheld, cited = self._advice_ledger.take(asked(action.call_id, action.tool, text))
+            recorded = self._advice_ledger.redact_shown(action.arguments)
+            self._emit("action", {names.TOOL: action.tool, names.ARGUMENTS: recorded})
         followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.CITED: cited, names.ADAPTER: adapter}
         followed = {name: value for name, value in followed.items() if value}
         return BegunCall(text, recorded, followed, self._fleet.clock.monotonic())
 
-    def end_call(self, action: Action, call: BegunCall, *, cancelled: bool = False) -> None:
-        """Send how a call ended and remember it. `Action` does this on leaving.
+    def end_call(
+        self, action: Action, call: BegunCall, *, cancelled: bool = False, duration_seconds: float | None = None
+    ) -> None:
+        """Send how a call ended and remember it. `Action` does this when it ends.
 
         Args:
             cancelled: it was interrupted, by the agent's own time-out or by a person: how it would have ended is not
                 known, and nothing is said of it.
+            duration_seconds: since it began, where that is not what the clock says.
         """
-        if cancelled:
+        with self._lock:
+            if not cancelled:
+                if duration_seconds is None:
+                    duration_seconds = self._fleet.clock.monotonic() - call.started
+                self._send_outcome(action, call, duration_seconds)
             self._fleet.action_closes()
-            return
+
+    def _send_outcome(self, action: Action, call: BegunCall, duration_seconds: float) -> None:
         data: dict[str, Any] = {
             names.TOOL: action.tool,
             names.ARGUMENTS: call.recorded,
-            names.DURATION: round(self._fleet.clock.monotonic() - call.started, 6),
+            names.DURATION: round(duration_seconds, 6),
         }
         if action.rule:
             action.error = names.guarded(action.rule)
@@ -232,7 +311,6 @@ class Recording:
         is_new = failure is not None and self._is_new(failure)
         self._remember(action, call, failure)
         self._emit("outcome", data | call.followed, at_once=is_new)
-        self._fleet.action_closes()
 
     def _remember(self, action: Action, call: BegunCall, failure: Failure | None) -> None:
         tool, error = action.tool, action.error

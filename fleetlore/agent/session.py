@@ -50,8 +50,9 @@ class Session(Recording):
             most: memory items at the most. More is not better: what is recalled without need misleads.
             max_chars: of the text; what is least important is left out.
         """
-        cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
-        return self._advise(tool, arguments, (), asked(call_id, tool, arguments), cautions, unseen, most, max_chars)
+        with self._lock:
+            cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
+            return self._advise(tool, arguments, (), asked(call_id, tool, arguments), cautions, unseen, most, max_chars)
 
     def brief(
         self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_ITEMS, max_chars: int = MAX_CHARS
@@ -62,7 +63,8 @@ class Session(Recording):
         Args:
             tools: names of the tools that it may call.
         """
-        return self._advise(None, None, tuple(tools), "", self.cautions(), unseen, most, max_chars)
+        with self._lock:
+            return self._advise(None, None, tuple(tools), "", self.cautions(), unseen, most, max_chars)
 
     async def recall(
         self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS
@@ -87,12 +89,11 @@ class Session(Recording):
         share = self._fleet.settings.holdout_share
         kept_back = [item for item in chosen if item.kind != "fact" and withheld(self.id, item.id, share)]
         shown = [item for item in chosen if item not in kept_back]
-        ids, lines = (
-            [item.id for item in shown],
-            [line for item in shown for line in shown_lines(item.title, item.content)],
-        )
-        self._advice_ledger.show("", tuple(ids), tuple(item.id for item in kept_back), lines)
-        self._advice_ledger.told.update(ids)
+        ids = [item.id for item in shown]
+        lines = [line for item in shown for line in shown_lines(item.title, item.content)]
+        with self._lock:
+            self._advice_ledger.show("", tuple(ids), tuple(item.id for item in kept_back), lines)
+            self._advice_ledger.told.update(ids)
         return shown
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
@@ -102,14 +103,20 @@ class Session(Recording):
         None for a call that it cannot tell anything of, and for all where the fleet was opened without `adapters=True`.
         """
         risk_model = self._fleet.risk_model
-        return [None] * len(calls) if risk_model is None else risk_model.outlook(list(self._made), self.goal, calls)
+        if risk_model is None:
+            return [None] * len(calls)
+        with self._lock:
+            return risk_model.outlook(list(self._made), self.goal, calls)
 
     def risk(self, tool: str, arguments: object = None) -> Risk | None:
         """A warning where the adapter in use holds that a call will rather fail, with the failure that it looks like
         and what the fleet says about that; None where it does not, or cannot tell.
         """
         risk_model = self._fleet.risk_model
-        return None if risk_model is None else risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint)
+        if risk_model is None:
+            return None
+        with self._lock:
+            return risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint)
 
     def cautions(self) -> tuple[Caution, ...]:
         """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of
@@ -117,7 +124,8 @@ class Session(Recording):
 
         For whoever watches over an agent that does not ask.
         """
-        return self._watchdog.cautions(self._fleet.clock.monotonic())
+        with self._lock:
+            return self._watchdog.cautions(self._fleet.clock.monotonic())
 
     def cite(self, id: str) -> bool:
         """Say that something the session was shown is being used; the next outcome names it. False where nothing was
@@ -126,7 +134,8 @@ class Session(Recording):
         Args:
             id: as it stands in the advice's text, with or without its brackets, or an id of `Advice.ids`.
         """
-        return self._advice_ledger.cite(id)
+        with self._lock:
+            return self._advice_ledger.cite(id)
 
     def _advise(
         self,

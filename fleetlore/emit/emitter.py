@@ -1,9 +1,9 @@
 """Takes an agent's events to the broker without the agent ever waiting for it.
 
-`emit` encodes the event and puts it into a bounded buffer; tasks in the background mask its secrets and send it. One
-Kafka record holds up to 64 events of one *partition* (stream processors pay per record), picked by murmur2 of the
-session id as any Kafka client keyed by session would, so a session stays in order and on one partition. A partition has
-one record batch under way at a time: what follows it waits, so a retry cannot overtake anything.
+`emit`, on any thread, encodes the event and puts it into a bounded buffer; tasks in the background mask its secrets and
+send it. One Kafka record holds up to 64 events of one *partition* (stream processors pay per record), picked by murmur2
+of the session id as any Kafka client keyed by session would, so a session stays in order and on one partition. A
+partition has one record batch under way at a time: what follows it waits, so a retry cannot overtake anything.
 
 The broker may be unreachable at the start, die, or be slow: the buffer then fills, and once it is full `emit` refuses
 events and counts them. Delivery is at least once; an event sent twice is the same event by its id.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ class _Lane:
 
 
 class Emitter:
-    """Sends the events of one tenant. Use from one event loop.
+    """Sends the events of one tenant, on the event loop that `start` ran on.
 
     Args:
         bootstrap: Kafka bootstrap servers.
@@ -106,6 +107,10 @@ class Emitter:
         self._flushes: list[tuple[int, asyncio.Event]] = []
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        # From other threads, in their order, on the way to the loop's: session, event, whether at once.
+        self._handed_over: deque[tuple[str, Encoded, bool]] = deque()
 
     @property
     def waiting(self) -> int:
@@ -119,6 +124,7 @@ class Emitter:
 
     async def start(self) -> None:
         """Begin to deliver; returns at once, whether or not the broker answers."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
@@ -132,7 +138,11 @@ class Emitter:
             False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and
             counted.
         """
-        if self._closed or self._waiting >= self._max_events or self._waiting_bytes >= self._max_bytes:
+        foreign = self._loop is not None and self._thread != threading.get_ident()
+        if not foreign and self._handed_over:
+            self._take_over()
+        waiting = self._waiting + len(self._handed_over)
+        if self._closed or waiting >= self._max_events or self._waiting_bytes >= self._max_bytes:
             self.dropped += 1
             return False
         try:
@@ -141,17 +151,40 @@ class Emitter:
             self.dropped += 1
             log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
             return False
+        if foreign:
+            return self._hand_over(event.session, encoded, at_once)
+        self._buffer(event.session, encoded, at_once)
+        return True
+
+    def _hand_over(self, session: str, encoded: Encoded, at_once: bool) -> bool:
+        """Bring an event of another thread to the loop's."""
+        self._handed_over.append((session, encoded, at_once))
+        try:
+            self._loop.call_soon_threadsafe(self._take_over)  # type: ignore[union-attr]
+        except RuntimeError:  # the loop has ended
+            self._handed_over.clear()
+            self.dropped += 1
+            return False
+        return True
+
+    def _take_over(self) -> None:
+        while self._handed_over:
+            self._buffer(*self._handed_over.popleft())
+
+    def _buffer(self, session: str, encoded: Encoded, at_once: bool) -> None:
+        if self._closed:
+            self.dropped += 1
+            return
         self._accepted += 1
         self._waiting += 1
         self._waiting_bytes += encoded[0]
-        lane = self._lane_of.get(event.session) or self._lane(event.session)
+        lane = self._lane_of.get(session) or self._lane(session)
         entries = lane.entries
-        entries.append((self._accepted, event.session, encoded))
+        entries.append((self._accepted, session, encoded))
         if len(entries) == 1:
             lane.wake.set()
         if at_once or len(entries) == _COMPANY:
             lane.hurry.set()
-        return True
 
     def _lane(self, session: str) -> _Lane:
         if not self._lanes:
@@ -163,6 +196,7 @@ class Emitter:
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything emitted so far has been acknowledged; False when the time is up."""
+        self._take_over()
         if self._waiting == 0:
             return True
         done = asyncio.Event()

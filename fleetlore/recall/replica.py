@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from functools import lru_cache
 
 from fleetlore.clock import Clock, SystemClock
@@ -37,6 +38,7 @@ class LoreReplica:
     Args:
         bootstrap: Kafka bootstrap servers.
         fetch_wait_ms: how long the broker may hold a fetch open; lower is sooner and costs more requests.
+        lock: is held while the index changes, for readers on other threads.
 
     Attributes:
         index: all lore known so far.
@@ -44,11 +46,20 @@ class LoreReplica:
         unreadable: records skipped because this version of fleetlore cannot read them.
     """
 
-    def __init__(self, bootstrap: str, tenant: str, *, fetch_wait_ms: int = 50, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        tenant: str,
+        *,
+        fetch_wait_ms: int = 50,
+        clock: Clock | None = None,
+        lock: threading.RLock | None = None,
+    ) -> None:
         self.index = LoreIndex()
         self.unreadable = 0
         self.topics = (topic(tenant, "patterns"), topic(tenant, "items"))
         self._clock = clock or SystemClock()
+        self._lock = lock or threading.RLock()
         self._follower = Follower(
             bootstrap, self.topics, self._take, what="lore", fetch_wait_ms=fetch_wait_ms, most=_BATCH, clock=self._clock
         )
@@ -94,8 +105,9 @@ class LoreReplica:
         for part, records in fetched.items():
             # An agent that is behind meets many versions of a key at once, and only the last of them counts.
             newest = {record.key: record.value for record in records}
-            for key, value in newest.items():
-                self._apply(part.topic, key, value)
+            with self._lock:
+                for key, value in newest.items():
+                    self._apply(part.topic, key, value)
 
     def _apply(self, topic_name: str, key: bytes | None, value: bytes | None) -> None:
         index, now, is_pattern = self.index, self._clock.now(), topic_name == self.topics[0]

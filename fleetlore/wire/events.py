@@ -42,6 +42,7 @@ ADAPTER = "fleetlore.adapter"
 GOAL = "fleetlore.goal"
 TASK = "fleetlore.task"
 PLACE = "fleetlore.place"
+CONVERSATION = "gen_ai.conversation.id"
 ATTEMPT_GROUP = "fleetlore.attempt_group"
 ATTEMPT = "fleetlore.attempt"
 OUTCOME = "fleetlore.outcome"
@@ -57,6 +58,8 @@ MAX_FUTURE_SECONDS = 300.0
 
 # What a call counts as that broke a rule which the environment guards, whatever it returned.
 GUARD_ERROR = "guard"
+# OpenTelemetry's `error.type` where only a text is known.
+OTHER_ERROR = "_OTHER"
 MAX_RULE = 64
 
 _TYPE_PREFIX = "ai.fleetlore."

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleetlore import Action, BlockingFleet, Budget, ConfigError, Fleet, FleetloreError, Session
-from fleetlore.agent.blocking import BlockingAction, BlockingSession
+from fleetlore import BlockingFleet, Budget, ConfigError, Fleet, FleetloreError, Session
+from fleetlore.agent.blocking import BlockingSession
 from fleetlore.testing import FakeClock
 from streams.embedded.broker import EmbeddedBroker
 
@@ -74,9 +74,7 @@ def test_mistakes_are_told_at_once() -> None:
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize(
-    ("blocking", "original"), [(BlockingFleet, Fleet), (BlockingSession, Session), (BlockingAction, Action)]
-)
+@pytest.mark.parametrize(("blocking", "original"), [(BlockingFleet, Fleet), (BlockingSession, Session)])
 def test_arguments_are_those_of_the_original(blocking: type, original: type) -> None:
     def arguments(of: type, name: str) -> list[tuple[str, Any, Any]]:
         parameters = inspect.signature(getattr(of, name)).parameters.values()

@@ -20,35 +20,13 @@ from fleetlore.recall.provenance import MARK
 from fleetlore.testing import FakeClock
 from fleetlore.testing.sessions import call, memory_item, trajectory
 from fleetlore.wire import events
-from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from models.calls.training import train
 from streams.embedded.broker import EmbeddedBroker
+from tests.doubles.recorder import Recorder
 
 CALL = ("sql", {"query": "SELECT 1"})
-
-
-class Recorder:
-    """Stands in for the emitter: keeps what it is given, or refuses it."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.hurried: list[Event] = []
-        self.full = False
-        self.dropped = 0
-
-    def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        if self.full:
-            self.dropped += 1
-            return False
-        self.events.append(event)
-        self.hurried += [event] if at_once else []
-        return True
-
-    @property
-    def kinds(self) -> list[str]:
-        return [event.kind for event in self.events]
 
 
 @pytest.fixture

@@ -1,0 +1,40 @@
+"""Stands in for the emitter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetlore.wire import events
+from fleetlore.wire.events import Event
+
+
+class Recorder:
+    """Keeps the events that it is given, or refuses them."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.hurried: list[Event] = []
+        self.full = False
+        self.dropped = 0
+
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
+        if self.full:
+            self.dropped += 1
+            return False
+        self.events.append(event)
+        self.hurried += [event] if at_once else []
+        return True
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+    @property
+    def outcomes(self) -> list[dict[str, Any]]:
+        """What was sent of calls that ended."""
+        return [event.data for event in self.events if event.kind == "outcome"]
+
+    @staticmethod
+    def error(outcome: dict[str, Any]) -> tuple[str, str] | None:
+        """Type and text of a call's error; None where it worked."""
+        return (outcome[events.ERROR_TYPE], outcome[events.ERROR_MESSAGE]) if events.ERROR_TYPE in outcome else None

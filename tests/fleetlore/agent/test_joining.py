@@ -1,0 +1,270 @@
+"""Recording from wherever a framework runs a tool: other tasks, other threads, other functions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fleetlore
+from fleetlore import BlockingFleet, ConfigError, Fleet, current_session
+from fleetlore.testing import FakeClock
+from fleetlore.wire import events
+from streams.embedded.broker import EmbeddedBroker
+from tests.doubles.recorder import Recorder
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def fleet(recorder: Recorder) -> Fleet:
+    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
+    fleet.emitter = recorder  # type: ignore[assignment]
+    return fleet
+
+
+@fleetlore.tool
+def read(path: str, limit: int = 10) -> str:
+    """Read a file."""
+    if path == "/etc/shadow":
+        raise PermissionError(13, "Permission denied")
+    return f"{path}: {limit}"
+
+
+@fleetlore.tool
+async def read_later(path: str) -> str:
+    await asyncio.sleep(0)
+    if path == "/etc/shadow":
+        raise PermissionError(13, "Permission denied")
+    return path
+
+
+# --- which session ---
+
+
+async def test_the_current_session_is_the_innermost_open_one(fleet: Fleet) -> None:
+    assert current_session() is None
+    async with fleet.session("outer") as outer:
+        assert current_session() is outer
+        with fleet.session("inner") as inner:
+            assert current_session() is inner
+            assert await asyncio.create_task(_session_here()) is inner
+            assert await asyncio.to_thread(current_session) is inner
+        assert current_session() is outer
+    assert current_session() is None
+
+
+async def test_a_task_that_outlives_its_session_has_none(fleet: Fleet, recorder: Recorder) -> None:
+    go_on = asyncio.Event()
+
+    async def outlive() -> str:
+        await go_on.wait()
+        assert current_session() is None
+        return read("x")
+
+    async with fleet.session("g"):
+        task = asyncio.create_task(outlive())
+        await asyncio.sleep(0)
+    go_on.set()
+    assert await task == "x: 10"
+    assert recorder.kinds == ["session.started", "session.ended"]
+
+
+async def _session_here() -> object:
+    return current_session()
+
+
+async def test_what_is_recorded_outside_the_session_is_said_once(
+    fleet: Fleet, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = fleet.session("g", session_id="s1")
+    with caplog.at_level(logging.WARNING):
+        session.message("user", "too early")
+        with session:
+            pass
+        session.record("sql", {}, result=1)
+    assert recorder.kinds == ["session.started", "session.ended"]
+    assert [each.getMessage() for each in caplog.records] == [
+        "session s1 is not open: what it does now is not recorded"
+    ]
+
+
+# --- the decorator ---
+
+
+def test_without_a_session_it_is_the_plain_call(recorder: Recorder) -> None:
+    assert read("x", limit=3) == "x: 3"
+    assert asyncio.run(read_later("x")) == "x"
+    assert not recorder.events
+
+
+def test_it_keeps_what_a_framework_reads_of_a_function() -> None:
+    assert str(inspect.signature(read)) == "(path: 'str', limit: 'int' = 10) -> 'str'"
+    assert read.__name__ == "read" and read.__doc__ == "Read a file."
+    assert inspect.iscoroutinefunction(read_later) and not inspect.iscoroutinefunction(read)
+
+
+async def test_it_records_arguments_by_name_result_and_exception(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g"):
+        assert read("x", limit=3) == "x: 3"
+        assert await read_later("y") == "y"
+        with pytest.raises(PermissionError):
+            read("/etc/shadow")
+        with pytest.raises(PermissionError):
+            await read_later("/etc/shadow")
+        with pytest.raises(TypeError):
+            read(1, 2, 3)  # type: ignore[call-arg]
+    ended = recorder.outcomes
+    assert [each[events.TOOL] for each in ended] == ["read", "read_later", "read", "read_later", "read"]
+    assert ended[0][events.ARGUMENTS] == {"path": "x", "limit": 3} and ended[0][events.RESULT] == "x: 3"
+    denied = "PermissionError", "[Errno 13] Permission denied"
+    assert [recorder.error(each) for each in ended[:4]] == [None, None, denied, denied]
+    assert ended[4][events.ERROR_TYPE] == "TypeError"
+
+
+@dataclass
+class Query:
+    text: str
+
+
+@dataclass
+class Context:
+    client: object
+
+
+async def test_what_holds_no_data_is_no_argument(fleet: Fleet, recorder: Recorder) -> None:
+    class Shop:
+        @fleetlore.tool(name="shop_search")
+        def search(self, context: Context, query: Query, *where: Path, **more: object) -> int:
+            return 1
+
+    with fleet.session("g"):
+        Shop().search(Context(object()), Query("red"), Path("/a"), first=True, lock=threading.Lock())
+    assert recorder.outcomes[0][events.TOOL] == "shop_search"
+    assert recorder.outcomes[0][events.ARGUMENTS] == {"query": {"text": "red"}, "where": ["/a"], "first": True}
+
+
+def test_a_generator_is_refused_where_it_is_written() -> None:
+    with pytest.raises(ConfigError, match="is a generator"):
+
+        @fleetlore.tool
+        def lines() -> Any:
+            yield "a"
+
+
+async def test_under_a_frameworks_hook_a_call_is_recorded_once_and_as_what_was_raised(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    with fleet.session("g") as session:
+        with session.action("read", {"path": "/etc/shadow"}) as action:
+            try:
+                read("/etc/shadow")
+            except PermissionError:
+                action.result = "An error occurred while running the tool. Please try again."
+        with session.action("read", {"path": "x"}) as action:
+            for path in ("/etc/shadow", "x"):  # the framework tries again, and then it works
+                try:
+                    action.result = read(path)
+                except PermissionError:
+                    continue
+        with session.action("another", {}):
+            read("y")
+    assert [(each[events.TOOL], recorder.error(each)) for each in recorder.outcomes] == [
+        ("read", ("PermissionError", "[Errno 13] Permission denied")),
+        ("read", None),
+        ("read", None),
+        ("another", None),
+    ]
+
+
+# --- begin and end ---
+
+
+async def test_a_call_may_begin_and_end_in_different_functions(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session:
+        first, second = session.begin("sql", {"q": 1}, call_id="1"), session.begin("sql", {"q": 2}, call_id="2")
+        second.end(error_text="PermissionError: [Errno 13] Permission denied")
+        first.end([1], duration_seconds=0.25)
+        first.end(error=ValueError("only the first end counts"))
+        session.record("sql", {"q": 3}, error=KeyError("x"), duration_seconds=2)
+        session.record("sql", {"q": 4}, error=asyncio.CancelledError())
+        session.record("sql", {"q": 5}, error_text="")
+        session.begin("sql", {"q": 6}).abandon()
+    ended = recorder.outcomes
+    assert [each[events.ARGUMENTS]["q"] for each in ended] == [2, 1, 3, 5]
+    assert [recorder.error(each) for each in ended] == [
+        ("_OTHER", "PermissionError: [Errno 13] Permission denied"), None, ("KeyError", "'x'"), ("_OTHER", "")
+    ]  # fmt: skip
+    assert [each[events.DURATION] for each in ended[1:3]] == [0.25, 2]
+
+
+async def test_a_failure_without_a_word_is_no_success(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session, session.action("sql") as action:
+        action.fail("")
+    assert recorder.error(recorder.outcomes[0]) == ("_OTHER", "")
+
+
+# --- sessions that come back ---
+
+
+async def test_a_reused_id_is_refused_loudly(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g", session_id="thread-1"):
+        pass
+    with pytest.raises(ConfigError, match="has begun before"), fleet.session("g", session_id="thread-1"):
+        pass
+    session = fleet.session("g")
+    with session:
+        pass
+    with pytest.raises(ConfigError, match="has begun before"), session:
+        pass
+    assert recorder.kinds == ["session.started", "session.ended"] * 2
+
+
+async def test_a_further_part_has_an_id_of_its_own_and_names_the_whole(fleet: Fleet, recorder: Recorder) -> None:
+    ids = []
+    for _ in range(2):
+        async with fleet.session("g", session_id="thread-1", resume=True) as session:
+            ids.append(session.id)
+    assert len(set(ids)) == 2 and all(each.startswith("thread-1.") for each in ids)
+    started = [event.data for event in recorder.events if event.kind == "session.started"]
+    assert [each[events.CONVERSATION] for each in started] == ["thread-1", "thread-1"]
+
+
+# --- threads ---
+
+
+async def test_any_thread_may_record_while_the_loop_stands_still(broker: EmbeddedBroker, tenant: str) -> None:
+    async with Fleet("agent", broker=broker.address, tenant=tenant) as fleet:
+        with fleet.session("g", session_id="s1") as session, ThreadPoolExecutor(8) as pool:
+            # The loop's thread waits here, as it does where a framework is run without `await`.
+            contexts = [copy_context() for _ in range(200)]
+            list(pool.map(lambda number: contexts[number].run(read, str(number)), range(200)))
+            session.advise("read", {"path": "x"})
+        assert await fleet.flush(30)
+        assert (fleet.sent, fleet.dropped) == (402, 0)
+
+
+def test_the_blocking_session_is_the_same_in_other_threads(broker: EmbeddedBroker, tenant: str) -> None:
+    with BlockingFleet("agent", broker=broker.address, tenant=tenant) as fleet:
+        with fleet.session("g") as session:
+            assert current_session() is session
+            read("x")
+            action = session.begin("sql", {"q": 1})
+            worker = threading.Thread(target=action.end, args=("done",))
+            worker.start()
+            worker.join()
+            session.record("sql", {"q": 2}, error_text="no such table: cars")
+            assert (session.calls, session.errors) == (3, 1)
+        assert fleet.flush(30)
+    assert (fleet.sent, fleet.dropped) == (8, 0)
