@@ -15,12 +15,14 @@ WORKERS ?= 3
 # One thread a process: those of PyTorch would spin against those of the other processes.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 IN_PARALLEL := -n $(WORKERS) --dist loadfile
+# What takes any broker; `--kafka` gives it Apache Kafka.
+ON_KAFKA := tests/contract tests/fleetlore/kafka tests/fleetlore/emit tests/sinks tests/streams
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Two distributions from one tree: the agents' package and the pipeline.
 PROJECTS := pyproject.toml deploy/server/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-slow chaos chaos-short lint format types check wheels bench docs site upgrade clean
+.PHONY: help install demo test test-all test-slow cluster cluster-short chaos chaos-short lint format types check wheels bench docs site upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -51,13 +53,21 @@ demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machin
 	$(BIN)/fleetlore demo $(ARGS)
 
 test: $(STAMP)  ## Run the tests, in at most six minutes on two cores (ARGS="tests/sinks -x" for some of them)
-	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not long' $(ARGS)
+	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not cluster and not long' $(ARGS)
 
-test-all: $(STAMP)  ## Run all tests but those of `make test-slow` and `make chaos`
+test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 	$(PYTEST) -m slow $(ARGS)
+
+cluster-short: $(STAMP)  ## On Apache Kafka with one broker and with three: what takes less than five minutes
+	$(PYTEST) -m 'cluster and not slow' tests/cluster $(ARGS)
+	$(PYTEST) --kafka tests/contract $(ARGS)
+
+cluster: $(STAMP)  ## All tests on Apache Kafka, and those of any broker once more there
+	$(PYTEST) -m cluster tests/cluster $(ARGS)
+	$(PYTEST) --kafka $(ON_KAFKA) $(ARGS)
 
 chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
 	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)

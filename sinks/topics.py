@@ -5,6 +5,7 @@ A worker creates missing topics with the code of `fleetlore topics apply`, and c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from aiokafka.errors import (
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import connected, make_admin
+from fleetlore.kafka.client import backoff, connected, make_admin
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
@@ -31,6 +32,7 @@ UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
 NOT_BY_THIS_BROKER = "this broker cannot do it"
 # Source of a setting in `DescribeConfigs`: the topic itself, not a default of the broker or of Kafka.
 SET_ON_TOPIC = 1
+VISIBLE_SECONDS = 30.0
 
 
 class TopicAdmin:
@@ -109,6 +111,20 @@ class TopicAdmin:
             # Another worker may have created it.
             if code and for_code(code) is not TopicAlreadyExistsError:
                 raise self._refused(f"did not create {name}", code)
+        await self._visible(names)
+
+    async def _visible(self, names: Iterable[str]) -> None:
+        """Wait until the brokers know what their controller has created; until then a client finds no such topic."""
+        try:
+            async with asyncio.timeout(VISIBLE_SECONDS):
+                for delay in backoff():
+                    if set(names) <= set(await self._client.list_topics()):
+                        return
+                    await asyncio.sleep(delay)
+        except TimeoutError:
+            raise BrokerUnavailable(
+                f"the broker at {self._settings.broker} does not show the topics that it created"
+            ) from None
 
     async def _read(self) -> dict[str, Found]:
         """Read the specified topics that exist. Asks for all topics: the embedded broker creates one that is named."""

@@ -1,4 +1,4 @@
-"""Servers for tests: `tansu` and Milvus Lite as child processes, and librdkafka's mock cluster."""
+"""Servers for tests: `tansu` or Apache Kafka and Milvus Lite as child processes, and librdkafka's mock cluster."""
 
 from __future__ import annotations
 
@@ -27,10 +27,25 @@ from fleetlore.errors import StackError
 from fleetlore.wire.topics import topic
 from streams.embedded import broker as embedded
 from streams.embedded.broker import EmbeddedBroker
+from tests.cluster.jars import java_command
+from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
 
 # How long an input takes to make says how busy the machine is, and nothing of the code.
 settings.register_profile("patient", parent=settings.default, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kafka", action="store_true", help="Apache Kafka instead of tansu, wherever a test takes either")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--kafka"):
+        other = pytest.mark.skip(reason="a test of the embedded broker")
+        for item in items:
+            if item.get_closest_marker("tansu"):
+                item.add_marker(other)
+
 
 MakeTopics = Callable[..., Awaitable[None]]
 
@@ -43,8 +58,15 @@ def _require_tansu() -> None:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[EmbeddedBroker]:
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedBroker | KafkaBroker]:
     """One broker for the whole run; keep tests apart by `tenant`."""
+    if request.config.getoption("--kafka"):
+        java_command()  # says what is missing: who asks for Kafka is not served with a skip
+        with KafkaCluster(tmp_path_factory.mktemp("kafka")) as cluster:
+            yield cluster.brokers[0]
+        return
     _require_tansu()
     with EmbeddedBroker() as running:
         yield running
@@ -80,7 +102,10 @@ def make_topics() -> MakeTopics:
         admin = AIOKafkaAdminClient(bootstrap_servers=address)
         await admin.start()
         try:
-            await admin.create_topics([NewTopic(topic(tenant, name), partitions, 1) for name in names])
+            topics = [NewTopic(topic(tenant, name), partitions, 1) for name in names]
+            await admin.create_topics(topics)
+            while not {each.name for each in topics} <= set(await admin.list_topics()):
+                await asyncio.sleep(0.01)
         finally:
             await admin.close()
             await asyncio.sleep(0)  # lets the closed transport's callbacks run before the loop ends

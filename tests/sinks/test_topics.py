@@ -93,6 +93,7 @@ async def test_what_was_just_created_does_not_differ(broker: EmbeddedBroker, ten
         assert await admin.compare(Allowed()) == []
 
 
+@pytest.mark.tansu
 async def test_what_the_embedded_broker_cannot_change_is_said(broker: EmbeddedBroker, tenant: str) -> None:
     settings = Settings(broker=broker.address, tenants=(tenant,), partitions=2)
     name = topic(tenant, "dead-letters")

@@ -37,6 +37,7 @@ def test_a_dry_run_says_what_a_run_does_and_ends_in_another_code(broker: Embedde
         assert (again.exit_code, again.stdout) == (0, "All topics match.\n")
 
 
+@pytest.mark.tansu
 def test_what_remains_is_told_once_and_is_in_the_exit_code(broker: EmbeddedBroker, tenant: str) -> None:
     run(broker, "--tenant", tenant, "--partitions", "2")
     more = run(broker, "--tenant", tenant, "--partitions", "3")

@@ -1,0 +1,36 @@
+"""Fixtures of the tests on Apache Kafka, which all are of the marker `cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.jars import KafkaMissing, java_command
+from tests.cluster.kafka_cluster import KafkaCluster
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kafka() -> None:
+    """Skip where Apache Kafka cannot run."""
+    try:
+        java_command()
+    except KafkaMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def three(kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers for the whole run, that no test may leave with one of them away; keep tests apart by `tenant`."""
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), brokers=3) as cluster:
+        yield cluster
