@@ -24,6 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.recall fleetlore.risk",
         "fleetlore.store fleetlore.watch",
         "fleetlore.agent",
+        "fleetlore.join",
         "fleetlore fleetlore.cli fleetlore.testing",
         "models.data models.memory models.calls sinks",
         "models.judge models.distil models.promotion",

@@ -1,0 +1,72 @@
+"""Join agents of the OpenAI Agents SDK: record their tools' calls and tell the model what the fleet knows.
+
+    @function_tool
+    def search(query: str) -> str: ...
+
+    async with fleet.session(goal) as session:
+        await Runner.run(agent, goal, run_config=RunConfig(call_model_input_filter=tell))
+
+The SDK's hooks see the text that it made of an exception and no sign that the call failed; so a call is recorded where
+that text is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import agents
+import orjson
+from agents.run import CallModelData, ModelInputData
+from agents.tool_context import ToolContext
+
+from fleetlore.agent.current import OPEN_ACTION, current_session
+
+__all__ = ["function_tool", "tell"]
+
+
+def function_tool(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """`agents.function_tool`, with the same options, whose calls are recorded in the session that the agent runs in."""
+    if function is None:
+        return lambda given: function_tool(given, **options)
+    explain = options.pop("failure_error_function", agents.default_tool_error_function)
+
+    def failed(context: Any, error: Exception) -> Any:
+        action = OPEN_ACTION.get()
+        if action is not None:
+            action.raised = error
+        return explain(context, error)
+
+    made = agents.function_tool(function, failure_error_function=explain and failed, **options)
+    invoke = made.on_invoke_tool
+
+    async def recorded(context: ToolContext[Any], arguments: str) -> Any:
+        session = current_session()
+        if session is None:
+            return await invoke(context, arguments)
+        with session.action(made.name, _parsed(arguments), call_id=context.tool_call_id) as action:
+            action.result = result = await invoke(context, arguments)
+        return result
+
+    return replace(made, on_invoke_tool=recorded)
+
+
+def tell(data: CallModelData[Any]) -> ModelInputData:
+    """Tell the model, before each of its turns, what is known of the task and of its tools: for
+    `RunConfig(call_model_input_filter=tell)`.
+    """
+    session = current_session()
+    if session is None:
+        return data.model_data
+    # Instructions are made anew for each turn, so what they said before has to be said again.
+    brief = session.brief([each.name for each in data.agent.tools], unseen=False).text
+    said = [each for each in (data.model_data.instructions, brief) if each]
+    return ModelInputData(data.model_data.input, "\n\n".join(said)) if brief else data.model_data
+
+
+def _parsed(arguments: str) -> object:
+    try:
+        return orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:  # the SDK will refuse it, and says so
+        return arguments

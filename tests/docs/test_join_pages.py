@@ -1,0 +1,67 @@
+"""The pages on joining: their example runs, and what it adds to an agent is few lines."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from pydantic_ai.models.test import TestModel
+
+from tests.fleetlore.join.conftest import read_file
+from tests.fleetlore.join.test_openai_agents import Script
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs/guide/join").glob("*.md"))
+BLOCK = re.compile(r'^```python hl_lines="([\d ]+)"\n(.*?)^```', re.DOTALL | re.MULTILINE)
+MOST_LINES = 5
+
+
+class ChatModel(GenericFakeChatModel):
+    def bind_tools(self, tools: Any, **options: Any) -> Any:
+        return self
+
+
+MODELS: dict[str, Any] = {
+    "langchain": lambda: ChatModel(messages=iter([AIMessage("done")])),
+    "openai-agents": lambda: Script(("read_file", '{"path": "/srv/a"}')),
+    "pydantic-ai": lambda: TestModel(call_tools=[]),
+    "claude": lambda: None,
+}
+
+
+async def answer(client: Any, options: Any, goal: str) -> None:
+    assert client(options=options).options.hooks
+
+
+def example(page: Path) -> tuple[list[int], str]:
+    [(added, code)] = BLOCK.findall(page.read_text())
+    return [int(line) for line in added.split()], code
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem in MODELS], ids=lambda page: page.stem)
+async def test_the_example_runs(page: Path, unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_BROKER", unused_address)
+    names = {"model": MODELS[page.stem](), "read_file": read_file, "goal": "read it", "answer": answer}
+    code = compile(example(page)[1], page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, names)
+    if inspect.isawaitable(result):
+        await result
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.stem)
+def test_an_agent_adds_few_lines_and_is_whole_without_them(page: Path) -> None:
+    added, code = example(page)
+    assert len(added) <= MOST_LINES
+    lines = code.splitlines()
+    assert not re.search(r"[Ff]leet", "\n".join(line for at, line in enumerate(lines, 1) if at not in added))
+    for at in added:
+        line = lines[at - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        lines[at - 1] = f"{indent}if True:" if line.endswith(":") else ""
+    compile("\n".join(lines), page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

@@ -1,0 +1,37 @@
+"""A fleet without a broker, in which a strategy for the task `look` is known, and tools that fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetlore import Fleet
+from fleetlore.testing import FakeClock
+from fleetlore.testing.sessions import memory_item
+from tests.doubles.recorder import Recorder
+
+DENIED = "PermissionError", "[Errno 13] Permission denied: '/etc/shadow'"
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def fleet(recorder: Recorder) -> Fleet:
+    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
+    fleet.emitter = recorder  # type: ignore[assignment]
+    item = memory_item("s1", kind="strategy", task="look", support=2, title="Look into /srv first")
+    fleet.replica.index.put_item(item, 0.0)
+    return fleet
+
+
+def read_file(path: str) -> str:
+    """Read a file.
+
+    Args:
+        path: of the file.
+    """
+    if path == "/etc/shadow":
+        raise PermissionError(13, "Permission denied", path)
+    return f"text of {path}"

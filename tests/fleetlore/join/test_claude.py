@@ -1,0 +1,101 @@
+"""Hooks are called with what the SDK's types say that the process of Claude Code sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from claude_agent_sdk import ClaudeAgentOptions
+from claude_agent_sdk.types import (
+    BaseHookInput,
+    PostToolUseFailureHookInput,
+    PostToolUseHookInput,
+    PreToolUseHookInput,
+    StopHookInput,
+    UserPromptSubmitHookInput,
+)
+
+from fleetlore import Fleet, Session
+from fleetlore.join.claude import fleet_hooks
+from fleetlore.wire import events
+from tests.doubles.recorder import Recorder
+
+BASE = BaseHookInput(session_id="c1", transcript_path="/t", cwd="/")
+
+
+class Process:
+    """Sends what Claude Code sends, to the hooks of the options."""
+
+    def __init__(self, session: Session) -> None:
+        self._options = ClaudeAgentOptions(hooks=fleet_hooks(session))
+
+    async def send(self, given: Any) -> str:
+        hooks: Any = self._options.hooks
+        said = ""
+        for matcher in hooks[given["hook_event_name"]]:
+            for hook in matcher.hooks:
+                output = (await hook(given, given.get("tool_use_id"), {"signal": None})).get("hookSpecificOutput", {})
+                assert not output or output["hookEventName"] == given["hook_event_name"]
+                said += output.get("additionalContext", "")
+        return said
+
+    async def before(self, call: str, command: str) -> str:
+        return await self.send(
+            PreToolUseHookInput(
+                **BASE, agent_id="", agent_type="", hook_event_name="PreToolUse",
+                tool_name="Bash", tool_input={"command": command}, tool_use_id=call,
+            )
+        )  # fmt: skip
+
+    async def after(self, call: str, command: str, response: Any) -> str:
+        return await self.send(
+            PostToolUseHookInput(
+                **BASE, agent_id="", agent_type="", hook_event_name="PostToolUse",
+                tool_name="Bash", tool_input={"command": command}, tool_use_id=call,
+                tool_response=response, duration_ms=1500,
+            )
+        )  # fmt: skip
+
+    async def failed(self, call: str, command: str, error: str, *, interrupted: bool = False) -> str:
+        return await self.send(
+            PostToolUseFailureHookInput(
+                **BASE, agent_id="", agent_type="", hook_event_name="PostToolUseFailure",
+                tool_name="Bash", tool_input={"command": command}, tool_use_id=call,
+                error=error, is_interrupt=interrupted,
+            )
+        )  # fmt: skip
+
+
+async def test_parallel_calls_are_joined_by_their_id(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session:
+        process = Process(session)
+        await process.before("1", "cat /etc/shadow")
+        await process.before("2", "ls")
+        await process.after("2", "ls", {"stdout": "a\nb", "stderr": "", "interrupted": False})
+        await process.failed("1", "cat /etc/shadow", "Exit code 1\ncat: /etc/shadow: Permission denied")
+    first, second = recorder.outcomes
+    assert (first[events.ARGUMENTS], recorder.error(first), first[events.DURATION]) == ({"command": "ls"}, None, 1.5)
+    assert recorder.error(second) == ("_OTHER", "Exit code 1\ncat: /etc/shadow: Permission denied")
+
+
+async def test_an_interrupt_is_no_failure_and_an_error_in_a_response_is_one(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session:
+        process = Process(session)
+        await process.before("1", "sleep 60")
+        await process.failed("1", "sleep 60", "interrupted", interrupted=True)
+        await process.after("2", "x", {"isError": True, "content": "no such table: cars"})  # begun before the hooks
+    [outcome] = recorder.outcomes
+    assert recorder.error(outcome) == ("_OTHER", "no such table: cars")
+
+
+async def test_it_speaks_at_the_prompt_and_records_what_is_said(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g", task="look") as session:
+        process = Process(session)
+        prompt = UserPromptSubmitHookInput(**BASE, hook_event_name="UserPromptSubmit", prompt="Look around.")
+        assert "Look into /srv first" in await process.send(prompt)
+        assert await process.before("1", "ls") == ""  # it was said
+        stop = StopHookInput(
+            **BASE, hook_event_name="Stop", stop_hook_active=False, last_assistant_message="As [#s1] says."
+        )
+        assert await process.send(stop) == ""
+    said = [event.data[events.CONTENT] for event in recorder.events if event.kind == "message"]
+    assert said == ["Look around.", "As [#s1] says."]

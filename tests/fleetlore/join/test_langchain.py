@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import ToolErrorMiddleware
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.tools import StructuredTool, ToolException
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+
+from fleetlore import Fleet, tool
+from fleetlore.join.langchain import FleetMiddleware
+from fleetlore.wire import events
+from tests.doubles.recorder import Recorder
+from tests.fleetlore.join.conftest import DENIED, read_file
+
+HEARD: list[str] = []
+
+
+class Model(GenericFakeChatModel):
+    def bind_tools(self, tools: Any, **options: Any) -> Any:
+        return self
+
+    def _generate(self, messages: Any, *args: Any, **options: Any) -> Any:
+        HEARD.append(messages[0].text if messages[0].type == "system" else "")
+        return super()._generate(messages, *args, **options)
+
+
+def calls(*paths: str, name: str = "read_file") -> AIMessage:
+    made = [{"name": name, "args": {"path": path}, "id": f"call-{path}"} for path in paths]
+    return AIMessage("", tool_calls=made)  # type: ignore[arg-type]
+
+
+def agent(*messages: AIMessage, tools: Any = (read_file,), errors: bool = True, **options: Any) -> Any:
+    HEARD.clear()
+    middleware: list[Any] = [ToolErrorMiddleware(lambda error, request: "it failed")] if errors else []
+    model = Model(messages=iter([*messages, AIMessage("done")]))
+    return create_agent(model, tools=list(tools), middleware=[*middleware, FleetMiddleware()], **options)
+
+
+GO: Any = {"messages": [("user", "go")]}
+
+
+@pytest.mark.parametrize("decorated", [False, True])
+async def test_sync_and_async_calls_are_recorded_once_as_what_they_were(
+    fleet: Fleet, recorder: Recorder, decorated: bool
+) -> None:
+    tools = [tool(read_file) if decorated else read_file]
+    async with fleet.session("g"):
+        await agent(calls("/srv/a", "/etc/shadow"), tools=tools).ainvoke(GO)
+        agent(calls("/srv/a", "/etc/shadow"), tools=tools).invoke(GO)
+    outcomes = {(each[events.ARGUMENTS]["path"], recorder.error(each)) for each in recorder.outcomes}
+    assert len(recorder.outcomes) == 4
+    assert outcomes == {("/srv/a", None), ("/etc/shadow", DENIED)}
+
+
+async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder) -> None:
+    def refuse(path: str) -> str:
+        raise ToolException(f"no such table: {path}")
+
+    handled = StructuredTool.from_function(refuse, name="read_file", description="d", handle_tool_error=True)
+    async with fleet.session("g"):
+        await agent(calls("cars"), tools=[handled]).ainvoke(GO)
+        agent(AIMessage("", tool_calls=[{"name": "read_file", "args": {"file": 1}, "id": "1"}])).invoke(GO)
+    said, invalid = (recorder.error(each) for each in recorder.outcomes)
+    assert said == ("_OTHER", "no such table: cars")
+    assert invalid is not None and invalid[0] == "_OTHER" and "path" in invalid[1]
+
+
+async def test_an_error_that_ends_the_run_ends_the_session(fleet: Fleet, recorder: Recorder) -> None:
+    with pytest.raises(PermissionError):
+        async with fleet.session("g"):
+            await agent(calls("/etc/shadow"), errors=False).ainvoke(GO)
+    assert recorder.error(recorder.outcomes[0]) == DENIED
+    assert recorder.events[-1].data[events.OUTCOME] == "failure"
+
+
+async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder) -> None:
+    async def wait(path: str) -> str:
+        """Wait."""
+        await asyncio.sleep(60)
+        return path
+
+    async with fleet.session("g"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await agent(calls("x", name="wait"), tools=[wait]).ainvoke(GO)
+    assert recorder.kinds == ["session.started", "action", "session.ended"]
+
+
+async def test_a_run_that_is_resumed_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:
+    def ask(path: str) -> str:
+        """Ask."""
+        return str(interrupt("may I?"))
+
+    graph = agent(calls("x", name="ask"), tools=[ask], checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "t1"}}
+    async with fleet.session("g", session_id="t1", resume=True):
+        await graph.ainvoke(GO, config)
+    assert recorder.kinds == ["session.started", "action", "session.ended"]
+    async with fleet.session("g", session_id="t1", resume=True):
+        await graph.ainvoke(Command(resume="yes"), config)
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["yes"]
+    assert len({event.session for event in recorder.events}) == 2
+
+
+async def test_the_model_is_told_before_each_choice(fleet: Fleet) -> None:
+    async with fleet.session("g", task="look"):
+        await agent(calls("/srv/a"), system_prompt="Be brief.").ainvoke(GO)
+    assert len(HEARD) == 2
+    assert all(each.startswith("Be brief.\n\n<fleet-memory>") and "Look into /srv first" in each for each in HEARD)
+    agent(calls("/srv/a")).invoke(GO)  # without a session
+    assert HEARD == ["", ""]

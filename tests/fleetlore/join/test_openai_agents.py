@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from agents import Agent, ModelBehaviorError, ModelResponse, RunConfig, Runner, Usage, set_tracing_disabled
+from agents.models.interface import Model
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+from fleetlore import Fleet
+from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.join.openai_agents import function_tool, tell
+from fleetlore.wire import events
+from fleetlore.wire.lore import Pattern
+from tests.doubles.recorder import Recorder
+from tests.fleetlore.join.conftest import DENIED, read_file
+
+set_tracing_disabled(True)
+
+
+class Script(Model):
+    """Makes the calls that it is given, all at once, then says that it is done."""
+
+    def __init__(self, *calls: tuple[str, str]) -> None:
+        made = [
+            ResponseFunctionToolCall(type="function_call", name=name, arguments=arguments, call_id=f"call-{number}")
+            for number, (name, arguments) in enumerate(calls)
+        ]
+        text = ResponseOutputText(type="output_text", text="done", annotations=[])
+        done = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
+        self._turns: Iterator[Any] = iter([made, [done]])
+        self.heard: list[str | None] = []
+
+    async def get_response(self, system_instructions: str | None, *args: Any, **options: Any) -> ModelResponse:
+        self.heard.append(system_instructions)
+        return ModelResponse(output=next(self._turns), usage=Usage(), response_id=None)
+
+    def stream_response(self, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+
+async def run(script: Script, *tools: Any, **options: Any) -> Any:
+    agent = Agent("a", model=script, tools=list(tools), **options)
+    return await Runner.run(agent, "go", run_config=RunConfig(call_model_input_filter=tell))
+
+
+READ = ("read_file", '{"path": "/srv/a"}')
+DENY = ("read_file", '{"path": "/etc/shadow"}')
+
+
+async def test_parallel_calls_are_recorded_as_what_they_were(fleet: Fleet, recorder: Recorder) -> None:
+    @function_tool
+    async def read_later(path: str) -> str:
+        await asyncio.sleep(0)
+        return read_file(path)
+
+    async with fleet.session("g"):
+        await run(Script(READ, DENY), function_tool(read_file))  # the SDK makes a text of the error
+        await run(Script(("read_later", READ[1]), ("read_later", DENY[1])), read_later)
+    outcomes = [(each[events.TOOL], each[events.ARGUMENTS]["path"], recorder.error(each)) for each in recorder.outcomes]
+    assert sorted(outcomes, key=str) == sorted(
+        [
+            ("read_file", "/srv/a", None), ("read_file", "/etc/shadow", DENIED),
+            ("read_later", "/srv/a", None), ("read_later", "/etc/shadow", DENIED),
+        ],
+        key=str,
+    )  # fmt: skip
+
+
+async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
+    denied = {"path": "/etc/shadow"}
+    failure = failure_of("read_file", denied, *DENIED)
+    known: dict[str, Any] = {"parent": failure.class_, "call": call_id("read_file", denied), "sessions": 3}
+    pattern = Pattern(id=failure.exact, level="exact", tenant="default", tool="read_file", failures=3, calls=3, **known)
+    fleet.replica.index.put_pattern(pattern, 0.0)
+    async with fleet.session("g") as session:
+        assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-1").ids == (failure.exact,)
+        session.advise("read_file", {"path": "/srv/a"}, call_id="call-0")
+        await run(Script(READ, DENY), function_tool(read_file))
+    credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
+    assert credited == {"/srv/a": None, "/etc/shadow": [failure.exact]}
+
+
+async def test_the_options_of_the_sdk_work_as_before(fleet: Fleet, recorder: Recorder) -> None:
+    explained = function_tool(failure_error_function=lambda context, error: "sorry", name_override="cat")(read_file)
+    assert explained.name == "cat"
+    async with fleet.session("g"):
+        result = await run(Script(("cat", DENY[1])), explained)
+    assert any(getattr(item, "output", "") == "sorry" for item in result.new_items)
+    assert recorder.error(recorder.outcomes[0]) == DENIED
+    raising = function_tool(read_file, failure_error_function=None)
+    with pytest.raises(Exception, match="Permission denied"):
+        async with fleet.session("g"):
+            await run(Script(DENY), raising)
+    assert recorder.error(recorder.outcomes[1]) == DENIED
+    assert recorder.events[-1].data[events.OUTCOME] == "failure"
+
+
+@pytest.mark.parametrize("arguments", ["{", '{"file": 1}'])
+async def test_a_call_that_the_sdk_refuses_did_not_succeed(fleet: Fleet, recorder: Recorder, arguments: str) -> None:
+    async with fleet.session("g"):
+        await run(Script(("read_file", arguments)), function_tool(read_file))
+    error = recorder.error(recorder.outcomes[0])
+    assert error is not None and error[0] == ModelBehaviorError.__name__
+
+
+async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder) -> None:
+    @function_tool
+    async def wait() -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    async with fleet.session("g"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await run(Script(("wait", "{}")), wait)
+    assert recorder.kinds == ["session.started", "action", "session.ended"]
+
+
+async def test_the_model_is_told_before_each_turn(fleet: Fleet, recorder: Recorder) -> None:
+    script = Script(READ)
+    async with fleet.session("g", task="look"):
+        await run(script, function_tool(read_file), instructions="Be brief.")
+    assert all(each and each.startswith("Be brief.\n\n<fleet-memory>") for each in script.heard)
+    assert len(script.heard) == 2
+    script = Script(READ)
+    await run(script, function_tool(read_file), instructions="Be brief.")  # without a session
+    assert script.heard == ["Be brief.", "Be brief."]

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import asyncio
+from asyncio import Runner, set_event_loop
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import DeferredToolRequests
+
+from fleetlore import Fleet, tool
+from fleetlore.join.pydantic_ai import FleetLore
+from fleetlore.wire import events
+from tests.doubles.recorder import Recorder
+from tests.fleetlore.join.conftest import DENIED, read_file
+
+HEARD: list[str | None] = []
+
+
+def agent(*paths: str, tools: Any = (read_file,), name: str = "read_file", **options: Any) -> Agent[None, Any]:
+    HEARD.clear()
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        HEARD.append(info.instructions)
+        if len(HEARD) > 1:
+            return ModelResponse([TextPart("done")])
+        return ModelResponse([ToolCallPart(name, {"path": path}, f"call-{path}") for path in paths])
+
+    return Agent(FunctionModel(answer), tools=list(tools), capabilities=[FleetLore()], **options)
+
+
+@pytest.mark.parametrize("decorated", [False, True])
+async def test_parallel_calls_are_recorded_once(fleet: Fleet, recorder: Recorder, decorated: bool) -> None:
+    async with fleet.session("g"):
+        await agent("/srv/a", "/srv/b", tools=[tool(read_file) if decorated else read_file]).run("go")
+    outcomes = {(each[events.ARGUMENTS]["path"], each[events.RESULT]) for each in recorder.outcomes}
+    assert outcomes == {("/srv/a", "text of /srv/a"), ("/srv/b", "text of /srv/b")} and len(recorder.outcomes) == 2
+
+
+def test_sync_runs_are_recorded(fleet: Fleet, recorder: Recorder) -> None:
+    with Runner() as runner, fleet.session("g"):
+        set_event_loop(runner.get_loop())  # else the package makes one that nobody closes
+        agent("/srv/a").run_sync("go")
+    set_event_loop(None)
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["text of /srv/a"]
+
+
+async def test_an_error_that_ends_the_run_ends_the_session(fleet: Fleet, recorder: Recorder) -> None:
+    with pytest.raises(PermissionError):
+        async with fleet.session("g"):
+            await agent("/etc/shadow").run("go")
+    assert recorder.error(recorder.outcomes[0]) == DENIED
+    assert recorder.events[-1].data[events.OUTCOME] == "failure"
+
+
+@pytest.mark.parametrize("error", [ModelRetry("no such table: cars"), ToolFailed("no such table: cars")])
+@pytest.mark.parametrize("decorated", [False, True])
+async def test_a_tool_that_refuses_a_call_has_failed(
+    fleet: Fleet, recorder: Recorder, error: Exception, decorated: bool
+) -> None:
+    def refuse(path: str) -> str:
+        raise error
+
+    async with fleet.session("g"):
+        await agent("cars", name="refuse", tools=[tool(refuse) if decorated else refuse]).run("go")
+    [outcome] = recorder.outcomes
+    assert recorder.error(outcome) == (type(error).__name__ if decorated else "_OTHER", "no such table: cars")
+
+
+async def test_a_call_that_waits_for_approval_has_not_ended(fleet: Fleet, recorder: Recorder) -> None:
+    def ask(path: str) -> str:
+        raise ApprovalRequired
+
+    async with fleet.session("g"):
+        await agent("x", name="ask", tools=[ask], output_type=[str, DeferredToolRequests]).run("go")
+    assert recorder.kinds == ["session.started", "action", "session.ended"]
+
+
+async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder) -> None:
+    async def wait(path: str) -> str:
+        await asyncio.sleep(60)
+        return path
+
+    async with fleet.session("g"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await agent("x", name="wait", tools=[wait]).run("go")
+    assert recorder.kinds == ["session.started", "action", "session.ended"]
+
+
+async def test_the_model_is_told_before_each_request(fleet: Fleet) -> None:
+    async with fleet.session("g", task="look"):
+        await agent("/srv/a", instructions="Be brief.").run("go")
+    assert len(HEARD) == 2
+    assert all(each is not None and "Be brief." in each and "Look into /srv first" in each for each in HEARD)
+    await agent("/srv/a").run("go")  # without a session
+    assert HEARD == [None, None]
