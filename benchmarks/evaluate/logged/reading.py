@@ -1,0 +1,153 @@
+"""Say how an agent reads a text about past calls: the same rule for every memory, at the level of names.
+
+An agent has proposals and chooses among them by its own weights. What it has read changes the weight of each:
+
+* a chance p that the proposal fails, stated for it: × (1 - p);
+* the very same call told to have failed: × 0.1; told as the last one of a session that succeeded: × 20;
+* a name in it that an error named more often than a call that worked held it: × 0.1. Otherwise the more of its names
+  were told to work the better: × (1 + their share).
+
+A text tells stories. A line of a story tells of a failure if it says so (failed, error, in vain, does not exist …),
+and there the names are those in quotes outside of the call; or it tells of what works (worked, known here, `-> ok`, a
+numbered step), and there the names are all in the line. What is under a heading without a verdict of its own has the
+heading's. A line that tells of neither is passed over. A call is what stands in the brackets after a tool's name. An
+agent reads the first 6,000 characters (`benchmarks.evaluate.arms.memory`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.evaluate.arms.memory import Recall, within_budget
+from fleetlore.calls.context import KEYWORDS, words_of
+from models.backtest.advice.heard import plain_text
+
+SAME_FAILED = 0.1
+SAME_SOLVED = 20.0
+NAME_FAILED = 0.1
+# However bad a proposal looks, it is still possible.
+LEAST = 1e-4
+
+Floats = npt.NDArray[np.float64]
+
+_STORY = re.compile(r"^- (?=\S)", re.MULTILINE)
+_FAILURE = re.compile(
+    r"\b(?:fail(?:s|ed|ure)?|error|in vain|does ?n[o']t exist|unknown|no such|not found)\b", re.IGNORECASE
+)
+_WORKS = re.compile(r"->\s*ok\b|^\s*\d+\. |\b(?:worked|known here|then)\b", re.IGNORECASE)
+_SOLVED = re.compile(r"\b(?:what worked|succeeded|solved)\b", re.IGNORECASE)
+_CALL = re.compile(r"\b\w+\((.*)\)", re.DOTALL)
+_QUOTED = re.compile(r"`([^`]{1,60})`|'([^']{1,60})'|\"([^\"]{1,60})\"")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_RATE = re.compile(r"\bwill likely fail \((\d+)%\)")
+
+
+class Story(NamedTuple):
+    """What one story says.
+
+    Attributes:
+        works, fails: lower-case names.
+        failed: calls that failed; `solved`: the last call of a session that succeeded, or None.
+    """
+
+    works: frozenset[str]
+    fails: frozenset[str]
+    failed: frozenset[str]
+    solved: str | None
+
+
+@lru_cache(maxsize=65_536)
+def stories(text: str) -> tuple[Story, ...]:
+    """The stories of a text."""
+    return tuple(_story(part) for part in _STORY.split(text) if part.strip())
+
+
+def _story(text: str) -> Story:
+    works: set[str] = set()
+    fails: set[str] = set()
+    failed: set[str] = set()
+    last: str | None = None
+    heading: bool | None = None
+    for line in text.splitlines():
+        call = _CALL.search(line)
+        rest = line.replace(call.group(), " ", 1) if call else line
+        verdict = False if _FAILURE.search(rest) else True if _WORKS.search(rest) else None
+        if call is None and rest.rstrip().endswith(":"):
+            heading = verdict
+            continue
+        if verdict is None:
+            verdict = heading
+        if verdict is None:
+            continue
+        if not verdict:
+            fails |= set(_quoted(rest))
+            if call is not None:
+                failed.add(plain_text(call.group(1)))
+            continue
+        works |= words_of(line, len(line)) - KEYWORDS
+        if call is not None:
+            last = plain_text(call.group(1))
+    return Story(frozenset(works), frozenset(fails), frozenset(failed), last if _SOLVED.search(text) else None)
+
+
+def _quoted(text: str) -> list[str]:
+    """Names in quotes: of a dotted one the last part; of several words none."""
+    found = []
+    for match in _QUOTED.finditer(text):
+        quoted = next(group for group in match.groups() if group)
+        if len(quoted.split()) == 1 and (names := _NAME.findall(quoted)):
+            found.append(names[-1].lower())
+    return found
+
+
+def stated_risk(text: str) -> float | None:
+    """How likely a call fails, where the text says so."""
+    match = _RATE.search(text)
+    return None if match is None else int(match.group(1)) / 100
+
+
+def factors(proposals: Sequence[str], recall: Recall) -> Floats:
+    """By what the weight of each proposal is multiplied: (proposals,)."""
+    found = np.ones(len(proposals))
+    for place, risk in enumerate(recall.risks):
+        if risk is not None:
+            found[place] *= 1.0 - risk
+    works: Counter[str] = Counter()
+    fails: Counter[str] = Counter()
+    failed: set[str] = set()
+    solved: set[str] = set()
+    for note in within_budget(recall.notes):
+        if note.about is not None and not recall.risks and (risk := stated_risk(note.text)) is not None:
+            found[note.about] *= 1.0 - risk
+        for story in stories(note.text):
+            works.update(story.works)
+            fails.update(story.fails)
+            failed |= story.failed
+            if story.solved is not None:
+                solved.add(story.solved)
+    for place, text in enumerate(proposals):
+        plain, names = plain_text(text), words_of(text, len(text)) - KEYWORDS
+        if plain in solved:
+            found[place] *= SAME_SOLVED
+        elif plain in failed:
+            found[place] *= SAME_FAILED
+        if any(fails[name] > works[name] for name in names):
+            found[place] *= NAME_FAILED
+        elif names:
+            found[place] *= 1.0 + sum(works[name] > 0 for name in names) / len(names)
+    clipped: Floats = np.maximum(found, LEAST)
+    return clipped
+
+
+def rule_hash() -> str:
+    """SHA-256 of this file: figures are of the rule that it names."""
+    return sha256(Path(__file__).read_bytes()).hexdigest()
