@@ -1,8 +1,13 @@
-"""Run agents with and without a memory in worlds whose checkers are programs: `python -m benchmarks.evaluate tools`."""
+"""Run agents with and without a memory in worlds whose checkers are programs: `python -m benchmarks.evaluate tools`.
+
+`python -m benchmarks.evaluate sql-log` is made of logs of real agents and has options of its own
+(`benchmarks.evaluate.logged.command`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -197,4 +202,8 @@ def _immunity(seeds: int, quick: bool, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["sql-log"]:
+        from benchmarks.evaluate.logged.command import app
+
+        app(sys.argv[2:], prog_name="python -m benchmarks.evaluate sql-log")
     command_app(evaluate)()

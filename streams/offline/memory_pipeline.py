@@ -192,9 +192,9 @@ class MemoryPipeline:
         fleet.emitter, fleet.replica = _Emitter(emitted, self.clock), _Replica(self.index)
         return fleet.session(goal, task, id, place=place)
 
-    async def take(self, events: Sequence[Event]) -> None:
-        """Process events; all agents know of them from then on."""
-        await self.run(events)
+    async def take(self, events: Sequence[Event]) -> list[Trajectory]:
+        """Process events; all agents know of them from then on. Returns the sessions that they close."""
+        closed = await self.run(events)
         await self._chain.settle()
         now, index = self.clock.now(), self.index
         for collection, id in self.store.written:
@@ -206,6 +206,7 @@ class MemoryPipeline:
             elif collection == "items":
                 index.forget_item(id.partition("/")[2])
         self.store.written.clear()
+        return closed
 
     async def run(self, events: Iterable[Event]) -> list[Trajectory]:
         """Process events and return the sessions that they close. Secrets are masked, as an agent masks them."""
@@ -289,7 +290,7 @@ async def run_logs(
     trajectories: list[Trajectory] = []
     for start in range(0, len(order), BATCH_SESSIONS):
         batch = order[start : start + BATCH_SESSIONS]
-        trajectories += await memory.run([event for session in batch for event in _events_of(session, memory.clock)])
+        trajectories += await memory.run([event for session in batch for event in events_of(session, memory.clock)])
         progress(start + len(batch))
     await memory.settle()
     patterns = [Pattern.from_json(body) for body in memory.store.bodies("patterns")]
@@ -298,7 +299,8 @@ async def run_logs(
     return OfflineRun(trajectories, patterns, items, calls, memory.clock.now())
 
 
-def _events_of(session: LoggedSession, clock: EventClock) -> list[Event]:
+def events_of(session: LoggedSession, clock: EventClock) -> list[Event]:
+    """The events of a logged session, each with a time of its own."""
     return [
         Event(kind, DEFAULT_TENANT, session.agent, session.session, sequence, clock.tick(), data)
         for sequence, (kind, data) in enumerate(session.all_events())

@@ -1,0 +1,144 @@
+"""Measure memories in a world of logs: `python -m benchmarks.evaluate sql-log --data DIR`.
+
+Printed as JSON: `solved` {arm: {slice: {budget: {mean, low, high}}}}, `calls` {arm: {slice: …}} until solved, ten at
+the most, `paired` {arm: {rival: {slice: …}}} within five calls, `sessions` {slice: …}, and the hash of the reading
+rule. The slices are in `benchmarks.evaluate.logged.holdouts`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.command import command_app
+from benchmarks.evaluate.logged.figures import NONE, Results, report
+from benchmarks.evaluate.logged.fleet import Fleet, Told
+from benchmarks.evaluate.logged.holdouts import Stage, stages_by_place, stages_by_task
+from benchmarks.evaluate.logged.memories import LookUp, Memory, OwnLog, Perfect, RawEpisodes, Regression
+from benchmarks.evaluate.logged.play import Played, play
+from benchmarks.evaluate.logged.reading import rule_hash
+from benchmarks.evaluate.logged.world import LoggedWorld, sql_world
+from fleetlore.cli.options import Json
+from fleetlore.cli.output import Column, print_json, print_table
+from fleetlore.errors import ConfigError
+
+OWN = ("weights", "warnings", "text", "both")
+ARMS = (NONE, "log", "look-up", "LR", "raw-episodes", *OWN, "perfect")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is run: each seed draws what is held out, each order the order of the past."""
+
+    arms: tuple[str, ...]
+    seeds: int
+    orders: int
+
+
+def main(
+    data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Logged sessions with a reward a call.")],
+    arms: Annotated[str, typer.Option(help="Which arms, with commas between them.")] = ",".join(ARMS),
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="What is held out.")] = 5,
+    orders: Annotated[int, typer.Option(min=1, max=100, help="Orders of the past, of each seed.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Measure how many tasks agents that were logged would have solved with each memory, within 1 to 10 calls."""
+    plan = Plan(_chosen(arms), seeds, orders)
+    began = time.process_time()
+    results = asyncio.run(run(sql_world(data), plan, _progress))
+    found = {"world": "sql-log", "reading_rule": rule_hash(), **report(results)}
+    found["cpu_seconds"] = round(time.process_time() - began, 1)
+    print_json(found) if as_json else _print(found)
+
+
+async def run(world: LoggedWorld, plan: Plan, progress: Callable[[str], None]) -> Results:
+    """Play all arms; what does not depend on the order of the past is played once a seed and counts for each order."""
+    found: defaultdict[str, defaultdict[str, list[Played]]] = defaultdict(lambda: defaultdict(list))
+    for seed in range(plan.seeds):
+        once: dict[tuple[str, str], list[Played]] = {}
+        for order in range(plan.orders):
+            for stages in (stages_by_task(world, seed, order), stages_by_place(world, seed, order)):
+                async for arm, name, played in _stages(world, stages, plan, seed, once):
+                    found[arm][name] += played
+            progress(f"seed {seed}, order {order}")
+    return {arm: dict(found[arm]) for arm in plan.arms}
+
+
+async def _stages(
+    world: LoggedWorld, stages: Sequence[Stage], plan: Plan, seed: int, once: dict[tuple[str, str], list[Played]]
+) -> AsyncIterator[tuple[str, str, list[Played]]]:
+    memories = _memories(plan.arms)
+    for stage in stages:
+        for arm, memory in memories.items():
+            if not memory.of_order and all((arm, name) in once for name in stage.measured):
+                for name in stage.measured:
+                    yield arm, name, once[arm, name]
+                continue
+            await memory.learn(stage.past)
+            for name, measured in stage.measured.items():
+                played = await play(memory, measured, world.tasks, seed)
+                if not memory.of_order:
+                    once[arm, name] = played
+                yield arm, name, played
+
+
+def _memories(arms: Sequence[str]) -> dict[str, Memory]:
+    """Fresh ones. The fleet's own arms share one past."""
+    makers: dict[str, Callable[[], Memory]] = {
+        NONE: Memory,
+        "log": OwnLog,
+        "look-up": LookUp,
+        "LR": Regression,
+        "raw-episodes": _raw_episodes,
+        "perfect": Perfect,
+    }
+    own = [arm for arm in arms if arm in OWN]
+    fleet = Fleet(lore=bool({"text", "both"} & set(own)))
+    return {arm: Told(fleet, arm, learns=arm == own[0]) if arm in OWN else makers[arm]() for arm in arms}
+
+
+def _raw_episodes() -> Memory:
+    from fleetlore.risk.encoder import shared_encoder
+
+    return RawEpisodes(shared_encoder())
+
+
+def _chosen(arms: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in arms.split(",") if name.strip()))
+    unknown = [name for name in names if name not in ARMS]
+    if unknown or NONE not in names:
+        wrong = f"{', '.join(unknown)} is no arm" if unknown else f"{NONE} is left out, to which all are compared"
+        raise ConfigError(f"--arms: {wrong}; the arms are {', '.join(ARMS)}")
+    return names
+
+
+def _print(found: dict[str, Any]) -> None:
+    slices = list(found["sessions"])
+    print_table(
+        [Column("arm"), *(Column(name, "right") for name in slices)],
+        [(arm, *(_cell(found, arm, name) for name in slices)) for arm in found["solved"]],
+    )
+    typer.echo(f"share solved within five calls; against {NONE}, pp; {found['cpu_seconds']:.0f} s of CPU")
+    typer.echo(f"reading rule {found['reading_rule'][:12]}")
+
+
+def _cell(found: dict[str, Any], arm: str, name: str) -> str:
+    share = f"{found['solved'][arm][name]['5']['mean']:.3f}"
+    if arm == NONE:
+        return share
+    gain = found["paired"][arm][NONE][name]
+    return f"{share} {100 * gain['mean']:+.1f} ({100 * gain['low']:.1f} to {100 * gain['high']:.1f})"
+
+
+def _progress(done: str) -> None:
+    typer.echo(f"{time.process_time():7.1f} s  {done}", err=True)
+
+
+app = command_app(main)

@@ -1,0 +1,76 @@
+"""Means with intervals that are clustered by task: personas, seeds and orders share what is hard about a task."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.evaluate.logged.play import BUDGET, Played
+from benchmarks.evaluate.statistics import DRAWS, LEVEL
+
+# By arm and slice: what was played, in the same order for every arm.
+Results = Mapping[str, Mapping[str, Sequence[Played]]]
+NONE = "none"
+# The budget of the differences.
+AT = 5
+
+
+def report(results: Results) -> dict[str, Any]:
+    """Sections `solved`, `calls`, `paired` and `sessions`: see `benchmarks.evaluate.logged.command`.
+
+    A difference is of the share solved within five calls, arm minus rival, over the same sessions and draws.
+    """
+    arms = list(results)
+    return {
+        "solved": {
+            arm: {
+                name: {
+                    str(budget): interval([each.task for each in some], [each.solved[budget - 1] for each in some])
+                    for budget in range(1, BUDGET + 1)
+                }
+                for name, some in slices.items()
+            }
+            for arm, slices in results.items()
+        },
+        "calls": {
+            arm: {
+                name: interval([each.task for each in some], [each.calls for each in some])
+                for name, some in slices.items()
+            }
+            for arm, slices in results.items()
+        },
+        "paired": {
+            arm: {
+                rival: {name: _difference(some, results[rival][name]) for name, some in results[arm].items()}
+                for rival in arms
+                if rival != arm
+            }
+            for arm in arms
+        },
+        "sessions": {
+            name: {"sessions": len(some), "tasks": len({each.task for each in some})}
+            for name, some in next(iter(results.values())).items()
+        },
+    }
+
+
+def _difference(ours: Sequence[Played], theirs: Sequence[Played]) -> dict[str, float]:
+    pairs = list(zip(ours, theirs, strict=True))
+    assert all(a[:2] == b[:2] for a, b in pairs)
+    return interval([a.task for a, _ in pairs], [a.solved[AT - 1] - b.solved[AT - 1] for a, b in pairs])
+
+
+def interval(clusters: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """`mean` with `low` and `high`, by drawing clusters (95 %)."""
+    by: defaultdict[str, list[float]] = defaultdict(list)
+    for cluster, value in zip(clusters, values, strict=True):
+        by[cluster].append(value)
+    sums, counts = np.array([sum(each) for each in by.values()]), np.array([len(each) for each in by.values()])
+    chosen = np.random.default_rng(0).integers(len(by), size=(DRAWS, len(by)))
+    means = sums[chosen].sum(axis=1) / counts[chosen].sum(axis=1)
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return {"mean": round(float(np.mean(values)), 4), "low": round(float(low), 4), "high": round(float(high), 4)}

@@ -1,0 +1,106 @@
+"""What fleetlore tells an agent in a world of logs: the past goes through the stages of the pipeline, then agents ask.
+
+One past serves all of its arms, which differ in what of an `Advice` an agent takes in:
+
+* `weights`: the chance of failure that the followed call model gives for each proposal (`Advice.risk`);
+* `warnings`: the line before a call alone, where the model's threshold says so: what a language model reads of it;
+* `text`: all that is said by lore alone, with no call model: at the start, before each call, after each failure;
+* `both`: everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from benchmarks.evaluate.arms.memory import Note, Recall
+from benchmarks.evaluate.logged.memories import Attended, Memory
+from benchmarks.evaluate.logged.world import SQL, LoggedTask, Reply
+from fleetlore.agent.session import Session
+from fleetlore.calls.model import CallModel
+from models.calls.training import CallTraining
+from streams.offline.logs import LoggedSession
+from streams.offline.memory_pipeline import BATCH_SESSIONS, MemoryPipeline, events_of
+
+Hears = Literal["weights", "warnings", "text", "both"]
+
+
+class Fleet:
+    """One past, through the pipeline: its lore, and its call model."""
+
+    def __init__(self, *, lore: bool) -> None:
+        self._memory = MemoryPipeline(learn=lore)
+        self._training = CallTraining()
+        self._model: CallModel | None = None
+
+    async def learn(self, past: Sequence[LoggedSession]) -> None:
+        """Take in sessions, in this order."""
+        memory = self._memory
+        for start in range(0, len(past), BATCH_SESSIONS):
+            batch = past[start : start + BATCH_SESSIONS]
+            events = [event for each in batch for event in events_of(each, memory.clock)]
+            for trajectory in await memory.take(events):
+                self._training.learn(trajectory)
+        self._model = CallModel.from_bytes(self._training.version().weights)
+
+    def session(self, task: LoggedTask, id: str, *, model: bool) -> Session:
+        """A session of an agent that follows the lore, and (`model`) the call model."""
+        self._memory.call_model = self._model if model else None
+        return self._memory.session("newcomer", task.goal, task.id, id, [], place=task.place)
+
+
+class Told(Memory):
+    """One arm.
+
+    Args:
+        learns: it is the arm that hands the past to the fleet; of those that share one the first does.
+    """
+
+    of_order = True
+
+    def __init__(self, fleet: Fleet, hears: Hears, *, learns: bool) -> None:
+        self._fleet = fleet
+        self._hears = hears
+        self._learns = learns
+        self.in_session = hears in ("text", "both")
+
+    async def learn(self, past: Sequence[LoggedSession]) -> None:
+        if self._learns:
+            await self._fleet.learn(past)
+
+    def recall(self, task: LoggedTask) -> Recall:
+        session = self._fleet.session(task, f"{task.id}/asks", model=self._hears != "text")
+        advice = [session.advise(SQL, text, unseen=False) for text in task.replies]
+        risks = [each.risk for each in advice] if self._hears in ("weights", "both") else []
+        if self._hears == "weights":
+            return Recall(risks=risks)
+        notes = [Note(each.text, place) for place, each in enumerate(advice) if each.text]
+        if self._hears == "warnings":
+            return Recall(notes)
+        start = session.advise(unseen=False).text
+        return Recall([*([Note(start)] if start else []), *notes], risks)
+
+    def attend(self, task: LoggedTask, recall: Recall, id: str) -> Attended:
+        if not self.in_session:
+            return Attended(recall)
+        return _Listening(recall, self._fleet.session(task, id, model=self._hears == "both"))
+
+
+class _Listening(Attended):
+    """Is told how others got past a failure, when it has met one."""
+
+    def __init__(self, recall: Recall, session: Session) -> None:
+        super().__init__(recall)
+        self._session = session
+
+    async def took(self, text: str, reply: Reply) -> bool:
+        async with self._session.action(SQL, text) as action:
+            if reply.call.failure is None:
+                action.result = reply.call.said
+                return False
+            action.fail("", reply.call.said)
+        told = self._session.advise().text
+        if not told:
+            return False
+        self.recall = Recall([*self.recall.notes, Note(told)], self.recall.risks)
+        return True

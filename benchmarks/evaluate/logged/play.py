@@ -1,0 +1,77 @@
+"""Let personas work at their tasks with a memory: how many calls until one has the whole reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.evaluate.arms.memory import Recall
+from benchmarks.evaluate.logged.holdouts import Measured
+from benchmarks.evaluate.logged.memories import Memory
+from benchmarks.evaluate.logged.reading import Floats, factors
+from benchmarks.evaluate.logged.world import LoggedTask, luck
+
+BUDGET = 10
+RUNS = 4
+
+
+class Played(NamedTuple):
+    """What came of a persona at a task.
+
+    Attributes:
+        solved: share of the runs that were solved within 1, 2, … `BUDGET` calls.
+        calls: made, at most `BUDGET`; the mean over the runs.
+    """
+
+    task: str
+    agent: str
+    solved: tuple[float, ...]
+    calls: float
+
+
+async def play(
+    memory: Memory, measured: Sequence[Measured], tasks: Mapping[str, LoggedTask], seed: int
+) -> list[Played]:
+    """Play each persona at its task, `RUNS` times with draws of its own, the same for every memory."""
+    found: list[Played] = []
+    for id, personas in groupby(sorted(measured), key=lambda each: each.task):
+        task = tasks[id]
+        recall = memory.recall(task)
+        read = np.log(factors(task.proposals, recall))
+        for _, agent in personas:
+            ready = np.log(task.readiness(agent))
+            needed = []
+            for run in range(RUNS):
+                key = f"{seed}/{id}/{agent}/{run}"
+                drawn = ready + luck(task, key)
+                needed.append(
+                    await _in_session(memory, task, recall, drawn, read, key)
+                    if memory.in_session
+                    else _calls_needed(drawn + read, task)
+                )
+            solved = tuple(float(np.mean([each <= budget for each in needed])) for budget in range(1, BUDGET + 1))
+            found.append(Played(id, agent, solved, float(np.mean([min(each, BUDGET) for each in needed]))))
+    return found
+
+
+def _calls_needed(scores: Floats, task: LoggedTask) -> int:
+    """Place of the first proposal that solves the task, from 1, where nothing is heard in between."""
+    hits = np.flatnonzero(task.solves()[np.argsort(-scores, kind="stable")])
+    return int(hits[0]) + 1 if len(hits) else BUDGET + 1
+
+
+async def _in_session(memory: Memory, task: LoggedTask, recall: Recall, drawn: Floats, read: Floats, key: str) -> int:
+    texts, solves = task.proposals, task.solves()
+    scores, left = drawn + read, np.zeros(len(texts))
+    async with memory.attend(task, recall, key) as attended:
+        for number in range(1, min(BUDGET, len(texts)) + 1):
+            chosen = int(np.argmax(scores + left))
+            if solves[chosen]:
+                return number
+            left[chosen] = -np.inf
+            if await attended.took(texts[chosen], task.replies[texts[chosen]]):
+                scores = drawn + np.log(factors(texts, attended.recall))
+    return BUDGET + 1
