@@ -71,7 +71,7 @@ def items_sheet(folder: Path, seed: int, n: int) -> Sheet:
     """
     train, _ = split(read_sessions(folder), seed, SHARE)
     recalled = [item for item in _learned(train, seed).items if item.superseded_by is None]
-    best = sorted(recalled, key=lambda item: (item.standing(), item.support, item.agents, item.id), reverse=True)[:n]
+    best = sorted(recalled, key=MemoryItem.worth, reverse=True)[:n]
     if not best:
         raise ConfigError(f"the sessions of {folder} taught nothing")
     entries = [_entry(number, item.id, _item_lines(item)) for number, item in enumerate(best, 1)]

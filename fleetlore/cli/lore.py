@@ -253,7 +253,7 @@ def items(
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """List what the fleet has learned: recoveries, lessons and strategies, best supported first."""
+    """List what the fleet has learned, first what several agents had to find out at several goals."""
     if item_id is not None and search is not None:
         raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
     scores: dict[str, float] = {}
@@ -269,7 +269,7 @@ def items(
     else:
         _, lore_items = _read(broker, data, tenant, timeout)
         chosen = [each for each in lore_items if kind is None or each.kind == kind.value]
-        chosen.sort(key=lambda each: (-each.support, -each.last_seen, each.id))
+        chosen.sort(key=MemoryItem.worth, reverse=True)
     if item_id is not None:
         _show_item([each for each in chosen if each.id.startswith(item_id)], item_id, json)
         return

@@ -102,6 +102,8 @@ class MemoryItem:
             instead]. Of a failure that takes what was prepared (`models.distil.resets`), whose `pattern` is its kind,
             it is `{"again": True}`.
         support: how many distinct sessions back it; `agents`: how many distinct agents.
+        goals: how many distinct goals these sessions had; 1 of what is bound to a task.
+        delayed: how many of the agents did not get there by their next call: to the others it was no news.
         against: how many distinct sessions contradict it.
         shown: how many distinct sessions were shown it (`models.memory.utility`; of many a sample is kept, and this is
             an estimate).
@@ -134,6 +136,8 @@ class MemoryItem:
     remedy: dict[str, Any] | None = None
     support: int = 0
     agents: int = 0
+    goals: int = 0
+    delayed: int = 0
     sessions: tuple[str, ...] = ()
     first_seen: float = 0.0
     last_seen: float = 0.0
@@ -162,6 +166,18 @@ class MemoryItem:
         sessions = max(1, self.support - self.against)
         agents = max(1.0, self.agents * sessions / max(1, self.support))
         return math.log2(agents + 1 - 1 / sessions) + self.last_seen / half_life_seconds
+
+    def worth(self) -> tuple[float, float, str]:
+        """By which items about different things are ranked: what they tell those who meet another task.
+
+        First how many agents, and how many goals, back it, whichever is less, without the agents that needed nobody to
+        tell them; contradictions take their share. One goal is no other task, and a lesson says no more than its error
+        does. Then `standing`.
+        """
+        if self.kind == "lesson" or self.goals <= 1:
+            return 0.0, self.standing(), self.id
+        kept = max(0, self.support - self.against) / max(1, self.support)
+        return min(self.delayed, self.goals) * kept, self.standing(), self.id
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)

@@ -1,8 +1,9 @@
 """Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
 recovery    a call failed and a later call of the same tool worked once it was changed (`recovery`); what a call or an
-            argument's value did, counted over names, with what did not help (`remedies`, `resets`); the kind of step
-            that led out of a loop (`loop_recovery`)
+            argument's value did, counted over names, with what did not help (`remedies`, `resets`); names that were
+            looked up after an error had rejected others (`looked_up`); the kind of step that led out of a loop
+            (`loop_recovery`)
 lesson      a failed session's error, after which the tool never worked again (`lesson`)
 strategy    a task that some sessions solved and others did not (`strategy`), and the contrast of all attempts that
             were started together (`attempt_facts`, `models.memory.contrast`)
@@ -20,6 +21,7 @@ from fleetlore.wire.trajectory import Judgment
 from models.distil.attempt_facts import attempt_facts
 from models.distil.formatting import Calls
 from models.distil.lesson import contradicted, lessons
+from models.distil.looked_up import looked_up
 from models.distil.loop_recovery import loop_recoveries
 from models.distil.next_working import next_working
 from models.distil.recovery import recoveries
@@ -45,7 +47,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     past: list[Candidate] = []
     if telling:
         past = recoveries(judgment, calls, telling) + remedies_of(judgment, calls, telling)
-        found += past + next_working(judgment, calls, telling, past)
+        found += past + looked_up(judgment, calls, telling) + next_working(judgment, calls, telling, past)
         if judgment.verdict.probability > SUCCESS_ABOVE:
             found += contradicted(judgment.trajectory, calls, telling, past)
         elif judgment.verdict.probability < FAILURE_BELOW:

@@ -1,19 +1,20 @@
 """Distil a lesson: a failed session's error, after which the tool never worked again.
 
-A session that met the error and succeeded contradicts the lesson, and names the recovery it taught instead.
+What one session tried in vain is its own; the lesson is what sessions of several goals tried. A session that met the
+error and succeeded contradicts it, and names the recovery it taught instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.distil.formatting import VERSION, Calls, call_text, error_text, item_id, known_of, line
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
-from models.memory.quality import ERROR, TRIED
+from models.memory.quality import ERROR
 
-MAX_TRIED = 3
+# What one session tried; what several tried is said.
+MAX_TRIED = 8
 
 
 def lessons(trajectory: Trajectory, calls: Calls, telling: list[int]) -> list[Candidate]:
@@ -28,23 +29,25 @@ def lessons(trajectory: Trajectory, calls: Calls, telling: list[int]) -> list[Ca
 def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
     tool, error, known = failed.tool, error_text(failed), known_of(failed)
     attempts = [call for call in calls if call.pattern == failed.pattern]
-    tried = list(islice(dict.fromkeys([call_text(call, known=known) for call in attempts]), MAX_TRIED))
+    tried = list(dict.fromkeys([call_text(call, known=known) for call in attempts]))[:MAX_TRIED]
     return Candidate(
         **origin(trajectory),
         item_id=item_id(trajectory.tenant, "lesson", failed.pattern or ""),
         kind="lesson",
         side="failure",
-        # The best example shows the most calls that do not help.
-        rank=(-len(tried), len(attempts)),
+        rank=(),
+        delayed=True,
         # What a single task met and did not get past may be that task's.
         least_goals=SEVERAL_GOALS,
         title=line(f"{tool}: {error}", 160),
         description=f"Sessions failed in which {tool} met this error and did not work again.",
-        content="\n".join([f"{ERROR}{error}", *(f"{TRIED}{call}" for call in tried)]),
+        content=f"{ERROR}{error}",
         when=f"before a call like {call_text(failed, known=known)}",
         tool=tool,
         pattern=failed.pattern,
         call=failed.call,
+        calls=tuple(tried),
+        aspect="tried",
         version=VERSION,
     )
 

@@ -49,6 +49,7 @@ def _candidate(judgment: Judgment, loop: str, stuck: Step, after: Step) -> Candi
         kind="recovery",
         side="success",
         rank=(len(after.arguments),),
+        delayed=True,
         title=line(f"{stuck.tool} in circles — {step}", 200),
         description=f"Sessions that went round here got out of it with another step: {step}.",
         content=f"In circles: {call_text(stuck)}\nLed out of it: {step}",

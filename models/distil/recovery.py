@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.call_diff import Difference, distance, masked_difference
@@ -84,7 +86,9 @@ def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: in
     if change is None or change.is_value or _is_less(failed, calls[later], change):
         return None
     looked_up = [call for call in calls[index + 1 : later] if not call.failed]
-    return _candidate(judgment, failed, calls[later], looked_up, size, change)
+    first_met = next(place for place, call in enumerate(calls) if call.pattern == failed.pattern)
+    candidate = _candidate(judgment, failed, calls[later], looked_up, size, change)
+    return replace(candidate, delayed=later > first_met + 1)
 
 
 def _attempts(calls: Calls, index: int, places: Iterable[int]) -> Iterator[tuple[int, int]]:

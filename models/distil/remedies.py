@@ -315,6 +315,7 @@ def _candidate(judgment: Judgment, calls: Calls, met: str, remedy: Remedy) -> Ca
         kind="recovery",
         side="success" if helped else "failure",
         rank=rank,
+        delayed=attempt.later > attempt.failed + 1,
         # A value that the error does not reject by name may be wrong for one task only, and most calls do not help
         # against most errors.
         least_goals=1 if helped and _is_rejected(before, remedy) else SEVERAL_GOALS,

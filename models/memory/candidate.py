@@ -39,10 +39,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         revision: (events it was made from, time of the correction or 0); the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
         goal: hash of the session's goal; of its task, or of itself, where it has none.
+        delayed: whether the session got there only after another failure or look-up, and not by its next call.
         least_goals: of how many goals the sessions must be that back the item before it is one.
-        calls: of a strategy: the session's calls in order, one text each.
+        calls: of a strategy: the session's calls in order, one text each; of all else with an `aspect`: what of many
+            sessions is to be shared.
         way: of a strategy: hash of how the session ended; 0 if unknown.
-        aspect: of a strategy of attempts at one task: what `calls` says of them (`models.memory.contrast`).
+        aspect: what `calls` says of the session, where that is shared by several (`models.memory.contrast`).
         instead: of a contradiction: id of the item that the session taught instead.
         rank: lower is the better example; ties broken by session.
         near: of a recovery: hashed words of the failure (`fleetlore.calls.likeness.FailureWords`).
@@ -60,6 +62,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     revision: tuple[int, float]
     rank: tuple[int, ...]
     goal: int = 0
+    delayed: bool = False
     least_goals: int = 1
     title: str = ""
     description: str = ""

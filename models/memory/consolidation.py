@@ -29,6 +29,7 @@ class Contributor(NamedTuple):
     Attributes:
         way: hash of how the session ended; 0 if unknown.
         goal: hash of its goal.
+        delayed: as in `models.memory.candidate.Candidate`.
     """
 
     revision: tuple[int, float]
@@ -37,6 +38,7 @@ class Contributor(NamedTuple):
     seen: float
     way: int = 0
     goal: int = 0
+    delayed: bool = False
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:

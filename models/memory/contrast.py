@@ -1,4 +1,6 @@
-"""Contrast sessions that solved a task with sessions that failed at it: one pair, or all attempts started together."""
+"""Contrast sessions that solved a task with sessions that failed at it: one pair, or all that are kept.
+
+Of what is no contrast, keep what sessions of several goals share."""
 
 from __future__ import annotations
 
@@ -9,14 +11,16 @@ from itertools import chain, groupby
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.literals import masked_text, names
-from models.memory.candidate import Candidate
-from models.memory.quality import SAME_CALLS
+from models.memory.candidate import SEVERAL_GOALS, Candidate
+from models.memory.quality import SAME_CALLS, TRIED
 
 MAX_LINES = 8
 MAX_DIFFERENCES = 4
 # A pair differs in everything; of three attempts at least two share a side.
 FEWEST_ATTEMPTS = 3
 MAX_SHARED = 4
+# Before the names of an item, and behind its title.
+INSTEAD = "Worked instead: "
 
 
 def shared_names(examples: Sequence[Candidate]) -> frozenset[str] | None:
@@ -42,6 +46,33 @@ def without_literals(candidate: Candidate, known: frozenset[str]) -> Candidate:
         content=masked_text(candidate.content, known),
         calls=tuple([masked_text(call, known) for call in candidate.calls]),
     )
+
+
+def shared(examples: Sequence[Candidate]) -> list[tuple[str, int]]:
+    """What sessions of several goals hold in `calls`, with how many of the sessions do; the most common first."""
+    goals: dict[str, set[int]] = defaultdict(set)
+    counts: Counter[str] = Counter()
+    for each in examples:
+        for fact in dict.fromkeys(each.calls):
+            goals[fact].add(each.goal)
+            counts[fact] += 1
+    found = [(fact, counts[fact]) for fact, held in goals.items() if len(held) >= SEVERAL_GOALS]
+    return sorted(found, key=lambda each: (-each[1], each[0]))[:MAX_SHARED]
+
+
+def shared_by(examples: Sequence[Candidate]) -> Candidate | None:
+    """The best example with what several share; None where they share nothing."""
+    found = shared(examples)
+    if not found:
+        return None
+    best = examples[0]
+    if best.aspect == "names":
+        if 2 * found[0][1] <= len(examples):
+            return None  # another one helped each of them: the error is not about one thing
+        names = ", ".join(f"`{name}`" for name, times in found if 2 * times > len(examples))
+        counted = ", ".join(f"`{name}` ({times} of {len(examples)} sessions)" for name, times in found)
+        return replace(best, title=f"{best.title} — instead: {names}", content=f"{best.content}\n{INSTEAD}{counted}")
+    return replace(best, content="\n".join([best.content, *(f"{TRIED}{call}" for call, _ in found)]))
 
 
 def contrast(success: Candidate, failure: Candidate) -> str:

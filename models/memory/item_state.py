@@ -24,7 +24,7 @@ from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, votes, weigh
-from models.memory.contrast import contrast, self_contrast, shared_names, without_literals
+from models.memory.contrast import contrast, self_contrast, shared_by, shared_names, without_literals
 from models.memory.utility import Evidence, Row, Trials
 
 SAMPLED_SESSIONS = 64
@@ -32,6 +32,8 @@ SAMPLED_SESSIONS = 64
 # is right: the shortest way that seemed to work was often judged wrongly.
 EXAMPLES = 3
 STRATEGY_EXAMPLES: dict[Side, int] = {"success": 5, "failure": 3, "withdrawn": 3}
+# Where what several share is kept.
+ASPECT_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
@@ -68,7 +70,9 @@ class ItemState:
         if isinstance(other, Evidence):
             return self.trials.add(other)
         if isinstance(other, Candidate):
-            contributor = Contributor(other.revision, other.side, _hash(other.agent), other.seen, other.way, other.goal)
+            contributor = Contributor(
+                other.revision, other.side, _hash(other.agent), other.seen, other.way, other.goal, other.delayed
+            )
             changed = self.contributors.add(_hash(other.session), contributor)
             # Most contributions to a well backed item come too late to be among its examples.
             examples = () if self._outranked(other) else (other,)
@@ -119,6 +123,11 @@ class ItemState:
         if not backing:
             return None
         best, superseded_by = backing[0][0], None
+        if best.aspect and len(backing) == 1:
+            with_shared = shared_by(backing[0])
+            if with_shared is None:
+                return None
+            best = with_shared
         sides = {side[0].side for side in backing}
         counted = self._counted
         backed = [each for each in counted if each.side in sides]
@@ -161,6 +170,8 @@ class ItemState:
             remedy=best.remedy,
             support=round(len(backed) * self.contributors.scale),
             agents=len({each.agent for each in backed}),
+            goals=1 if best.task else len({each.goal for each in backed}),
+            delayed=len({each.agent for each in backed if each.delayed}),
             sessions=tuple(sorted(example.session for side in backing for example in side)),
             first_seen=self.first_seen if self.first_seen < math.inf else 0.0,  # of a row of an earlier release
             last_seen=self.last_seen,
@@ -272,6 +283,8 @@ _hash = lru_cache(maxsize=16_384)(stable_hash)
 
 def _most(candidate: Candidate) -> int:
     """How many examples of its side are kept."""
+    if candidate.aspect:
+        return ASPECT_EXAMPLES
     return STRATEGY_EXAMPLES[candidate.side] if candidate.kind == "strategy" else EXAMPLES
 
 

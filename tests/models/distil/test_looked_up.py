@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+from fleetlore.testing import sessions
+from fleetlore.testing.sessions import call
+from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.trajectory import Judgment, Step
+from models.distil.distiller import distil
+from models.memory.item_state import ItemState
+
+NO_TABLE = "Table 'shop.cars' doesn't exist"
+LOOK_UP = call("sql", "SHOW TABLES", "makers, cars_data, owners")
+IMPORT = "NameError: name 'math' is not defined"
+
+
+def judgment(*steps: Step, **fields: Any) -> Judgment:
+    values: dict[str, Any] = {"session": "s1", "agent": "a1", "goal": "g1", "ended": 5.0}
+    return sessions.judgment(*steps, label="abstained", source="none", **(values | fields))
+
+
+def query(number: int, *, table: str = "cars_data") -> tuple[Step, ...]:
+    failed = call("sql", f"SELECT colour_{number} FROM cars WHERE a{number} = b{number}", error=NO_TABLE)
+    return failed, LOOK_UP, call("sql", f"SELECT max(price), owner FROM {table} GROUP BY x{number}", "[(1,)]")
+
+
+def looked_up(*judged: Judgment) -> list[MemoryItem]:
+    states: dict[str, ItemState] = {}
+    for each in judged:
+        for candidate in distil(each):
+            if candidate.aspect == "names":
+                states.setdefault(candidate.item_id, ItemState()).merge(candidate)
+    return [item for state in states.values() if (item := state.to_item()) is not None]
+
+
+def of_session(number: int, *steps: Step) -> Judgment:
+    return judgment(*steps, session=f"s{number}", agent=f"a{number}", goal=f"g{number}")
+
+
+def test_names_that_several_goals_looked_up_are_said_instead_of_the_rejected_one() -> None:
+    judged = [of_session(number, *query(number)) for number in range(3)]
+    judged[2] = of_session(2, *query(2), call("sql", "SELECT price FROM makers", "[(2,)]"))
+    (item,) = looked_up(*judged)
+    assert (item.kind, item.agents, item.goals, item.delayed) == ("recovery", 3, 3, 3)
+    assert item.title == f"sql: {NO_TABLE} — instead: `cars_data`"
+    assert item.content.splitlines()[-1] == "Worked instead: `cars_data` (3 of 3 sessions)"
+    assert all(looked_up(*order) == [item] for order in permutations(judged))
+
+
+def test_one_goal_or_names_that_differ_from_session_to_session_say_nothing() -> None:
+    assert looked_up(of_session(1, *query(1))) == []
+    tables = ["cars_data", "makers", "owners", "cars_data", "makers"]
+    assert looked_up(*(of_session(n, *query(n, table=table)) for n, table in enumerate(tables))) == []
+
+
+def test_what_the_model_brought_by_itself_was_not_looked_up() -> None:
+    steps = (
+        call("python", "print(math.pi)", error=IMPORT),
+        call("python", "import math\nprint(math.pi)", "3.14"),
+    )
+    assert looked_up(*(of_session(n, *steps) for n in range(3))) == []
+
+
+def test_what_agents_had_to_find_out_ranks_before_what_was_no_news_and_what_is_of_one_task() -> None:
+    made: dict[str, Any] = {"tenant": "default", "description": "", "content": "c", "when": ""}
+    news = MemoryItem(id="a", kind="recovery", title="n", agents=2, support=9, goals=5, delayed=2, **made)
+    known = MemoryItem(id="b", kind="recovery", title="k", agents=9, support=90, goals=30, delayed=1, **made)
+    task = MemoryItem(id="c", kind="strategy", title="t", agents=30, support=30, goals=1, delayed=30, **made)
+    lesson = MemoryItem(id="d", kind="lesson", title="l", agents=9, support=9, goals=9, delayed=9, **made)
+    best = sorted([task, known, lesson, news], key=MemoryItem.worth, reverse=True)
+    assert [each.id for each in best][:2] == ["a", "b"]
+    assert MemoryItem.worth(task)[0] == MemoryItem.worth(lesson)[0] == 0.0
+    contradicted = MemoryItem(
+        id="e", kind="recovery", title="n", agents=2, support=9, against=9, goals=5, delayed=2, **made
+    )
+    assert contradicted.worth() < known.worth()
