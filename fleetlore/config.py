@@ -1,30 +1,38 @@
 """Settings: frozen, with units in their names, from the environment or from an embedded stack's folder.
 
-Every field is one variable `FLEETLORE_<FIELD IN CAPITALS>`; `describe()` gives the table that the documentation shows.
+Every field is one variable `FLEETLORE_<FIELD IN CAPITALS>`, and a secret may lie in a file that
+`FLEETLORE_<FIELD>_FILE` names; `describe()` gives the table that the documentation shows.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from fleetlore.cluster import Cluster
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
+
+log = logging.getLogger(__name__)
 
 STACK_FILE = "stack.json"
 
 # Event time after which an item that nothing backs any more counts for half.
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
+_KAFKA = "kafka_"
 
-def _setting(default: Any, doc: str, within: str = "") -> Any:
+
+def _setting(default: Any, doc: str, within: str = "", *, secret: bool = False) -> Any:
     """A field, what it means, and the interval of the numbers that it takes, as mathematics writes it: `[0, 1)`."""
-    return field(default=default, metadata={"doc": doc, "within": within})
+    return field(default=default, repr=not secret, metadata={"doc": doc, "within": within, "secret": secret})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +40,24 @@ class Settings:
     """Everything a role needs to know about the world around it."""
 
     broker: str = _setting("127.0.0.1:9092", "Kafka bootstrap servers, `host:port[,host:port]`")
+    kafka_security_protocol: str = _setting("PLAINTEXT", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`")
+    kafka_sasl_mechanism: str = _setting("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`")
+    kafka_sasl_username: str = _setting("", "user of PLAIN and SCRAM")
+    kafka_sasl_password: str = _setting("", "its password", secret=True)
+    kafka_sasl_token: str = _setting(
+        "", "`module:function` without arguments that returns a new token for OAUTHBEARER; it may block"
+    )
+    kafka_ssl_ca_location: str = _setting(
+        "", "file with the certificates that may sign a broker's (PEM); empty: those of the system"
+    )
+    kafka_ssl_certificate_location: str = _setting("", "file with this client's certificate (PEM), for mTLS")
+    kafka_ssl_key_location: str = _setting("", "file with its key (PEM); empty: it is in the certificate's file")
+    kafka_ssl_key_password: str = _setting("", "password of that key", secret=True)
+    kafka_ssl_endpoint_identification: str = _setting(
+        "https", "`https`: a broker's certificate must be for the name it is reached by; `none`: any that is signed"
+    )
     milvus: str = _setting("http://127.0.0.1:19530", "address of Milvus")
-    milvus_token: str = _setting("", "token of Milvus or Zilliz, `user:password` or an API key")
+    milvus_token: str = _setting("", "token of Milvus or Zilliz, `user:password` or an API key", secret=True)
     tenants: tuple[str, ...] = _setting((DEFAULT_TENANT,), "tenants that a worker or trainer serves, comma-separated")
     group: str = _setting("fleetlore", "consumer group of the workers; a replay uses another")
     partitions: int = _setting(4, "partitions of a topic that is created", "(0, inf)")
@@ -41,7 +65,12 @@ class Settings:
     session_timeout_seconds: float = _setting(
         45.0, "after this long without a heartbeat a worker's partitions move", "(0, inf)"
     )
-    fetch_wait_ms: int = _setting(50, "how long the broker may hold a fetch open for more data", "(0, inf)")
+    fetch_wait_ms: int = _setting(
+        1000,
+        "how long the broker may hold a fetch open while there is nothing new; Kafka answers at once when there is. "
+        "50 on the embedded broker, which answers late",
+        "(0, inf)",
+    )
     metrics_host: str = _setting("127.0.0.1", "address the metrics endpoint listens on; 0.0.0.0 in a container")
     metrics_port: int = _setting(0, "port of the metrics endpoint; 0 picks a free one")
     silent_seconds: float = _setting(
@@ -74,7 +103,7 @@ class Settings:
     critic: str = _setting("", "file of a learned critic; it judges where rewards, feedback and rules do not")
     llm_url: str = _setting("", "base URL of an OpenAI-compatible endpoint that judges the rest; empty: none")
     llm_model: str = _setting("", "model to ask there")
-    llm_key: str = _setting("", "its API key")
+    llm_key: str = _setting("", "its API key", secret=True)
     llm_timeout_seconds: float = _setting(30.0, "how long one request may take", "(0, inf)")
     llm_retries: int = _setting(4, "retries with backoff where the endpoint is overloaded or away", "[0, inf)")
     llm_concurrency: int = _setting(4, "requests that a worker makes at the same time", "(0, inf)")
@@ -131,6 +160,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.broker:
             raise ConfigError("FLEETLORE_BROKER is empty")
+        _ = self.cluster  # says what is wrong with it
         if not self.tenants:
             raise ConfigError("FLEETLORE_TENANTS names no tenant")
         for tenant in self.tenants:
@@ -140,13 +170,24 @@ class Settings:
             if within and not _is_within(value, within):
                 raise ConfigError(f"FLEETLORE_{each.name.upper()} must be in {within}, not {value}")
 
+    @property
+    def cluster(self) -> Cluster:
+        """How the broker is reached."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name.startswith(_KAFKA)}
+        return Cluster(address=self.broker, **{name.removeprefix(_KAFKA): value for name, value in settings.items()})
+
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    def from_env(
+        cls, environ: Mapping[str, str] | None = None, *, unknown_refused: bool = True, **overrides: Any
+    ) -> Settings:
         """Settings from `FLEETLORE_*`, then `overrides` that are not None.
 
+        Args:
+            unknown_refused: whether a variable that is no setting is an error, since a setting that is silently not
+                applied is worse. An agent logs it instead: its work must not end for it.
+
         Raises:
-            ConfigError: a value is malformed, or a variable is misspelt (an unknown `FLEETLORE_*` is refused, because a
-                setting that is silently not applied is worse than an error).
+            ConfigError: a value is malformed, a file with a secret cannot be read, or a variable is misspelt.
         """
         environ = os.environ if environ is None else environ
         known = {f.name: f for f in fields(cls)}
@@ -155,15 +196,24 @@ class Settings:
             if not variable.startswith("FLEETLORE_"):
                 continue
             name = variable.removeprefix("FLEETLORE_").lower()
-            if name not in known:
+            of_file = name.removesuffix("_file")
+            if name in known:
+                values[name] = _parse(variable, text, known[name].default)
+            elif of_file in known and known[of_file].metadata["secret"]:
+                if text and f"FLEETLORE_{of_file.upper()}" in environ:
+                    raise ConfigError(f"FLEETLORE_{of_file.upper()} and {variable} are both set")
+                if text:
+                    values[of_file] = _read_secret(variable, text)
+            elif unknown_refused:
                 raise ConfigError(f"{variable} is not a setting; there are {', '.join(variables())}")
-            values[name] = _parse(variable, text, known[name].default)
+            else:
+                _warn_once(variable)
         values.update({name: value for name, value in overrides.items() if value is not None})
         return cls(**values)
 
     @classmethod
-    def from_data_dir(cls, data: str | Path, **overrides: Any) -> Settings:
-        """Settings of the embedded stack that runs (or ran) on a folder.
+    def from_data_dir(cls, data: str | Path, *, unknown_refused: bool = True, **overrides: Any) -> Settings:
+        """Settings of the embedded stack that runs (or ran) on a folder; see `from_env`.
 
         Raises:
             ConfigError: the folder has no readable `stack.json`.
@@ -171,19 +221,22 @@ class Settings:
         path = Path(data) / STACK_FILE
         try:
             stack = orjson.loads(path.read_bytes())
-            addresses = {name: stack[name] for name in ("broker", "milvus", "public_key")}
+            found = {name: stack[name] for name in ("broker", "milvus", "public_key")}
         except FileNotFoundError:
             raise ConfigError(
                 f"no stack runs on {Path(data)}: {path} is missing; start one with `fleetlore up --data {data}`"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} cannot be read: {error!r}") from None
-        return cls.from_env(**{**addresses, **{k: v for k, v in overrides.items() if v is not None}})
+        given = {name: value for name, value in overrides.items() if value is not None}
+        return cls.from_env(embedded_environ(), unknown_refused=unknown_refused, **{**found, **given})
 
     def to_env(self) -> dict[str, str]:
         """The environment that gives these settings again in another process."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {
+        # Where that process inherits the name of a secret's file, the secret itself is what counts.
+        files = {f"FLEETLORE_{f.name.upper()}_FILE": "" for f in fields(self) if f.metadata["secret"]}
+        return files | {
             f"FLEETLORE_{name.upper()}": ",".join(value) if isinstance(value, tuple) else str(value)
             for name, value in values.items()
         }
@@ -207,6 +260,24 @@ def _parse(variable: str, text: str, default: Any) -> Any:
         raise ConfigError(f"{variable}={text!r} is not a {type(default).__name__}") from None
 
 
+def embedded_environ() -> dict[str, str]:
+    """The environment for the embedded broker: it answers a waiting fetch late, and knows neither TLS nor passwords."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(f"FLEETLORE_{_KAFKA.upper()}")}
+    return {"FLEETLORE_FETCH_WAIT_MS": "50", **others}
+
+
+def _read_secret(variable: str, file: str) -> str:
+    try:
+        return Path(file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{variable}={file} cannot be read: {error}") from None
+
+
+@lru_cache
+def _warn_once(variable: str) -> None:
+    log.warning("%s is not a setting of fleetlore and has no effect", variable)
+
+
 def variables() -> list[str]:
     """Names of all environment variables, in the order of the table."""
     return [f"FLEETLORE_{f.name.upper()}" for f in fields(Settings)]
@@ -217,5 +288,8 @@ def describe() -> list[tuple[str, str, str]]:
     rows = []
     for f in fields(Settings):
         default = ",".join(f.default) if isinstance(f.default, tuple) else str(f.default)
-        rows.append((f"FLEETLORE_{f.name.upper()}", default, f.metadata["doc"]))
+        doc = f.metadata["doc"]
+        if f.metadata["secret"]:
+            doc += f"; or `FLEETLORE_{f.name.upper()}_FILE`, a file that holds it"
+        rows.append((f"FLEETLORE_{f.name.upper()}", default, doc))
     return rows

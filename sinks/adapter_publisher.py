@@ -22,6 +22,7 @@ from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import Manifest, SigningKey, public_keys, verify_pointer, verify_revocation
 from fleetlore.clock import Clock, SystemClock
+from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.kafka.client import connect, disconnect, make_producer
@@ -50,7 +51,7 @@ class AdapterPublisher(Generic[Manifest]):
     def __init__(
         self,
         kind: type[Manifest],
-        bootstrap: str,
+        bootstrap: Bootstrap,
         key: SigningKey,
         store: LocalMirror | None = None,
         *,
@@ -79,7 +80,7 @@ class AdapterPublisher(Generic[Manifest]):
         store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None
         blob_store = BlobStore(settings.weights_storage)
         key = load_signing_key(settings.signing_key)
-        return cls(kind, settings.broker, key, store, trusted=settings.public_key, blob_store=blob_store, clock=clock)
+        return cls(kind, settings.cluster, key, store, trusted=settings.public_key, blob_store=blob_store, clock=clock)
 
     async def __aenter__(self) -> Self:
         producer = make_producer(self._bootstrap, request_timeout_ms=int(self._timeout_seconds * 1000))

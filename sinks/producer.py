@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.wire.dead_letter import RawRecord
@@ -50,7 +51,7 @@ class BatchProducer:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         *,
         delivery_seconds: float = DELIVERY_SECONDS,

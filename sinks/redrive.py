@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleetlore.cluster import Bootstrap
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import observer, partitions_of, record_at
@@ -68,7 +69,7 @@ class Redriven:
 
 
 async def redrive(
-    bootstrap: str, tenant: str, choice: Choice, *, send: bool, timeout_seconds: float = 60.0
+    bootstrap: Bootstrap, tenant: str, choice: Choice, *, send: bool, timeout_seconds: float = 60.0
 ) -> Redriven:
     """Send the chosen dead letters back, or only return which those are.
 

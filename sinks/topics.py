@@ -43,7 +43,7 @@ class TopicAdmin:
 
     def __init__(self, settings: Settings, client: Any = None) -> None:
         self._settings = settings
-        self._client = client or make_admin(settings.broker)
+        self._client = client or make_admin(settings.cluster)
         self._stated = {topic(tenant, spec.name): spec for tenant in settings.tenants for spec in TOPICS}
 
     @asynccontextmanager

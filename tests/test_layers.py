@@ -15,7 +15,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(each.split())
     for each in (
         "fleetlore.errors fleetlore.clock",
-        "fleetlore.tenants",
+        "fleetlore.tenants fleetlore.cluster",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.topics import topic
 
@@ -34,7 +35,7 @@ class AdapterListing:
         return AdapterListing(manifests, pointers, acks, self.revocations)
 
 
-async def read_adapters(bootstrap: str, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:
+async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:
     """Read the tenant's adapter topics to their end; topics that do not exist are empty.
 
     Raises BrokerUnavailable when that takes longer than `timeout_seconds`.

@@ -18,6 +18,7 @@ import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.client import backoff, connected, make_producer
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire.topics import topic
@@ -48,7 +49,7 @@ class RegistryFollower:
     """The topics of one tenant; use `shared_follower`. Survives broker outages."""
 
     def __init__(
-        self, bootstrap: str, tenant: str, make_producer: Callable[[str], AIOKafkaProducer] = make_producer
+        self, bootstrap: Bootstrap, tenant: str, make_producer: Callable[[Bootstrap], AIOKafkaProducer] = make_producer
     ) -> None:
         self._bootstrap = bootstrap
         self._tenant = tenant
@@ -157,10 +158,12 @@ class RegistryFollower:
             self._ack_delays = backoff()
 
 
-_followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], RegistryFollower]] = WeakKeyDictionary()
+_followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Bootstrap, str], RegistryFollower]] = (
+    WeakKeyDictionary()
+)
 
 
-def shared_follower(bootstrap: str, tenant: str) -> RegistryFollower:
+def shared_follower(bootstrap: Bootstrap, tenant: str) -> RegistryFollower:
     """The follower that the agents of the running loop share."""
     followers = _followers.setdefault(asyncio.get_running_loop(), {})
     return followers.setdefault((bootstrap, tenant), RegistryFollower(bootstrap, tenant))

@@ -18,6 +18,7 @@ from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.registry_follower import STOP_SECONDS, RegistryFollower, shared_follower
 from fleetlore.adapters.signatures import PublicKeys
 from fleetlore.clock import Clock, SystemClock
+from fleetlore.cluster import Bootstrap
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import AdapterManifest
 
@@ -79,7 +80,7 @@ class AdapterSubscriber(Generic[Holder]):
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         tenant: str,
         agent: str,
         trusted: PublicKeys,

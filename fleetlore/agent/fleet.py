@@ -108,10 +108,12 @@ class Fleet:
         if data is not None and broker is not None:
             raise ConfigError("give a Fleet data=… or broker=…, not both: a stack's folder names its own broker")
         given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
+        # A misspelt variable is logged: an agent's own work does not end for it.
+        given["unknown_refused"] = False
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
-        self.emitter = Emitter(self.settings.broker, self.tenant, max_events=max_buffered_events)
+        self.emitter = Emitter(self.settings.cluster, self.tenant, max_events=max_buffered_events)
         self.replica = LoreReplica(
-            self.settings.broker,
+            self.settings.cluster,
             self.tenant,
             fetch_wait_ms=self.settings.fetch_wait_ms,
             clock=self.clock,
@@ -328,7 +330,7 @@ class Fleet:
         from fleetlore.adapters.subscriber import AdapterSubscriber
 
         return AdapterSubscriber(
-            self.settings.broker,
+            self.settings.cluster,
             self.tenant,
             self.agent,
             public_keys(self.settings.public_key),

@@ -166,5 +166,5 @@ def _range(each: dict[str, Any]) -> str:
 
 
 def _read(broker: Broker, data: Data, tenant: str, adapter: Adapter, timeout: float) -> AdapterListing:
-    listing = ask(read_adapters(connection(broker, data).broker, tenant, timeout_seconds=timeout))
+    listing = ask(read_adapters(connection(broker, data).cluster, tenant, timeout_seconds=timeout))
     return listing.of(adapter) if adapter is not None else listing

@@ -14,6 +14,7 @@ import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
+from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import observer, record_at
 from fleetlore.redact.redact import redact, redact_value
@@ -92,7 +93,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List dead letters by reason, and the newest ones."""
-    bootstrap = connection(broker, data).broker
+    bootstrap = connection(broker, data).cluster
     survey = ask(_survey(bootstrap, tenant, timeout, set(reason or ()), source_topic(tenant, topic), limit))
     rows = [_row(letter, letter.place in survey.marked) for letter in survey.newest()]
     groups = [
@@ -148,7 +149,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one dead letter: its source, its reason and its value with secrets masked."""
-    letter = ask(_letter(connection(broker, data).broker, tenant, id_))
+    letter = ask(_letter(connection(broker, data).cluster, tenant, id_))
     if letter is None:
         raise typer.BadParameter(f"tenant {tenant} has no dead letter at {id_}", param_hint="ID")
     value, more = _readable(letter.value, None if full else SHOWN_CHARACTERS)
@@ -199,7 +200,7 @@ def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
 
 
 async def _survey(
-    bootstrap: str, tenant: str, timeout: float, reasons: set[str], source: str | None, limit: int
+    bootstrap: Bootstrap, tenant: str, timeout: float, reasons: set[str], source: str | None, limit: int
 ) -> _Survey:
     survey = _Survey(limit)
     async for each in read_dead_letters(bootstrap, tenant, timeout):
@@ -210,7 +211,7 @@ async def _survey(
     return survey
 
 
-async def _letter(bootstrap: str, tenant: str, id_: str) -> DeadLetterRecord | None:
+async def _letter(bootstrap: Bootstrap, tenant: str, id_: str) -> DeadLetterRecord | None:
     partition, _, offset = id_.partition(":")
     async with observer(bootstrap) as consumer:
         record = await record_at(consumer, full_name(tenant, "dead-letters"), int(partition), int(offset))

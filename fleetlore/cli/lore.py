@@ -331,7 +331,7 @@ def _say_rest(total: int, limit: int) -> None:
 
 
 def _read(broker: Broker, data: Data, tenant: str, timeout: float) -> tuple[list[Pattern], list[MemoryItem]]:
-    bootstrap = connection(broker, data).broker
+    bootstrap = connection(broker, data).cluster
     index = ask(LoreReplica.snapshot(bootstrap, tenant, timeout_seconds=timeout))
     return list(index.patterns.values()), list(index.items.values())
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from aiokafka.errors import MessageSizeTooLargeError
 
+from fleetlore.cluster import Bootstrap
 from fleetlore.emit.encode import Encoded, encode, mask, record
 from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
 from fleetlore.wire.events import Event
@@ -84,7 +85,7 @@ class Emitter:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         tenant: str,
         *,
         max_events: int = 10_000,

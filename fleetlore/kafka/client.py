@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.conn import create_conn
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownError
+
+from fleetlore.cluster import TOKEN, Bootstrap, Cluster
 
 STOP_SECONDS = 1.0
 FIRST_DELAY_SECONDS = 0.1
@@ -35,33 +39,59 @@ def backoff() -> Iterator[float]:
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)
 
 
-def make_consumer(bootstrap: str, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
+def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
     """A consumer that commits nothing by itself and reads from the beginning where nothing is committed."""
     return AIOKafkaConsumer(
         *topics,
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        **_connection(bootstrap),
+        **connection_settings(bootstrap),
         **settings,
     )
 
 
-def make_producer(bootstrap: str, **settings: Any) -> AIOKafkaProducer:
-    """A producer whose records count as sent once all replicas have them."""
-    return AIOKafkaProducer(acks="all", **_connection(bootstrap), **settings)
+def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
+    """A producer whose records count as sent once all replicas have them, and that the broker takes once each.
+
+    Without that second promise a request that timed out here and still waits at the broker is appended after its own
+    retry and after what followed it: on a compacted topic an older value would become the newest of its key.
+    """
+    return AIOKafkaProducer(acks="all", enable_idempotence=True, **connection_settings(bootstrap), **settings)
 
 
-def make_admin(bootstrap: str) -> AIOKafkaAdminClient:
+def make_admin(bootstrap: Bootstrap) -> AIOKafkaAdminClient:
     """A client that creates and alters topics."""
-    return AIOKafkaAdminClient(**_connection(bootstrap))
+    return AIOKafkaAdminClient(**connection_settings(bootstrap))
 
 
-def faust_settings(bootstrap: str, session_timeout_seconds: float) -> dict[str, Any]:
+def connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
+    """How aiokafka reaches the brokers: the keyword arguments that all of its clients take.
+
+    Raises:
+        ConfigError: a file or a function that the cluster names cannot be used.
+    """
+    _quiet_client_logs()
+    cluster = Cluster.of(bootstrap)
+    settings: dict[str, Any] = {"bootstrap_servers": cluster.address, "security_protocol": cluster.security_protocol}
+    if (context := cluster.ssl_context()) is not None:
+        settings["ssl_context"] = context
+    if cluster.sasl_mechanism == TOKEN:
+        settings |= {"sasl_mechanism": TOKEN, "sasl_oauth_token_provider": _Tokens(cluster.token_function())}
+    elif cluster.sasl_mechanism:
+        settings |= {
+            "sasl_mechanism": cluster.sasl_mechanism,
+            "sasl_plain_username": cluster.sasl_username,
+            "sasl_plain_password": cluster.sasl_password,
+        }
+    return settings
+
+
+def faust_settings(bootstrap: Bootstrap, session_timeout_seconds: float) -> dict[str, Any]:
     """The same for Faust, which makes its clients itself."""
     _quiet_client_logs()
     return {
-        "broker": [f"kafka://{host}" for host in bootstrap.split(",")],
+        "broker": [f"kafka://{host}" for host in str(bootstrap).split(",")],
         "broker_session_timeout": session_timeout_seconds,
         "broker_heartbeat_interval": heartbeat_seconds(session_timeout_seconds),
         "broker_rebalance_timeout": session_timeout_seconds,
@@ -80,10 +110,19 @@ async def connect(client: Any) -> None:
     `stop()` knows of it, and its socket stays open for as long as anybody keeps the error.
     """
     try:
-        await client.start()
+        try:
+            await client.start()
+        except UnknownError:
+            # So the embedded broker answers a producer that asks for the id by which a broker knows its records.
+            if not isinstance(client, AIOKafkaProducer) or client._txn_manager is None:
+                raise
+            client._txn_manager = client._sender._txn_manager = client._message_accumulator._txn_manager = None
+            await client.start()
     except BaseException as error:
         _close_first_connection(error.__traceback__)
         await disconnect(client)
+        if isinstance(error, KafkaConnectionError) and (why := await _refusal(client)) is not None:
+            raise KafkaConnectionError(f"{error.args[0]}: {why}") from error
         raise
 
 
@@ -118,8 +157,7 @@ async def _stop(client: Any, seconds: float) -> None:
             await asyncio.wait_for((client.stop if hasattr(client, "stop") else client.close)(), seconds)
         except TimeoutError:
             # It waits for answers that a broker that hangs will not give. Without connections it waits for nothing.
-            connections = client.client if hasattr(client, "client") else client._client
-            await asyncio.wait_for(connections.close(), seconds)
+            await asyncio.wait_for(_connections(client).close(), seconds)
 
 
 def _close_first_connection(trace: TracebackType | None) -> None:
@@ -128,9 +166,45 @@ def _close_first_connection(trace: TracebackType | None) -> None:
             connection.close()
 
 
-def _connection(bootstrap: str) -> dict[str, Any]:
-    _quiet_client_logs()
-    return {"bootstrap_servers": bootstrap}
+async def _refusal(client: Any) -> str | None:
+    """What a secured cluster says to a connection: aiokafka tells only its log, where a password was wrong."""
+    kafka = _connections(client)
+    if kafka._security_protocol == "PLAINTEXT":
+        return None
+    host, port, _ = kafka.hosts[0]
+    settings = {
+        name: getattr(kafka, f"_{name}")
+        for name in (
+            "client_id",
+            "request_timeout_ms",
+            "security_protocol",
+            "ssl_context",
+            "sasl_mechanism",
+            "sasl_plain_username",
+            "sasl_plain_password",
+            "sasl_oauth_token_provider",
+        )
+    }
+    try:
+        (await create_conn(host, port, **settings)).close()
+    except Exception as error:  # whatever a broker, a certificate or a function that makes tokens has to say
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _connections(client: Any) -> Any:
+    return client.client if hasattr(client, "client") else client._client
+
+
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc,unused-ignore]
+    """Bearer tokens of a function that may block."""
+
+    def __init__(self, token: Callable[[], str]) -> None:
+        super().__init__()
+        self._token = token
+
+    async def token(self) -> str:
+        return await asyncio.to_thread(self._token)
 
 
 def _quiet_client_logs() -> None:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 from aiokafka import TopicPartition
 
+from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, read_dead_letter
@@ -15,7 +16,7 @@ from fleetlore.wire.topics import topic
 
 
 async def read_dead_letters(
-    bootstrap: str, tenant: str, timeout_seconds: float
+    bootstrap: Bootstrap, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[DeadLetterRecord | Mark]:
     """Yield all dead letters and marks that exist now, in order within a partition: a mark after its letter.
 

@@ -15,6 +15,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from fleetlore.clock import Clock, SystemClock
+from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import backoff, connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer
@@ -44,7 +45,7 @@ class Follower:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         topics: Sequence[str],
         take: Callable[[Fetched], Awaitable[None]],
         *,

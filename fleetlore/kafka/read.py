@@ -12,6 +12,7 @@ from typing import Any
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connect, disconnect, make_consumer
 
@@ -20,7 +21,7 @@ POLL_MS = 200
 
 
 @asynccontextmanager
-async def observer(bootstrap: str, group: str | None = None) -> AsyncIterator[Any]:
+async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncIterator[Any]:
     """A consumer that is no member of a group and commits nothing; with `group` it can ask for that group's commits.
 
     Raises:
@@ -90,7 +91,7 @@ async def read_until(
             raise BrokerUnavailable(f"the broker gave no more records of {unread[0].topic} for {stall_seconds:g} s")
 
 
-async def read_to_end(bootstrap: str, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
+async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
     """All records that the topics hold now, in order within a partition; a topic that does not exist holds none.
 
     Raises:

@@ -11,6 +11,7 @@ import threading
 from functools import lru_cache
 
 from fleetlore.clock import Clock, SystemClock
+from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.client import STOP_SECONDS
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
@@ -48,7 +49,7 @@ class LoreReplica:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         tenant: str,
         *,
         fetch_wait_ms: int = 50,
@@ -90,7 +91,7 @@ class LoreReplica:
         return await self._follower.caught_up(timeout_seconds)
 
     @classmethod
-    async def snapshot(cls, bootstrap: str, tenant: str, *, timeout_seconds: float = 10.0) -> LoreIndex:
+    async def snapshot(cls, bootstrap: Bootstrap, tenant: str, *, timeout_seconds: float = 10.0) -> LoreIndex:
         """Read all lore once, for a command that shows it.
 
         Raises:

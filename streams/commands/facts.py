@@ -60,7 +60,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the facts by document."""
-    index = ask(LoreReplica.snapshot(connection(broker, data).broker, tenant, timeout_seconds=timeout))
+    index = ask(LoreReplica.snapshot(connection(broker, data).cluster, tenant, timeout_seconds=timeout))
     found = sorted(
         (
             each

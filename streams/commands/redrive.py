@@ -63,7 +63,7 @@ def redrive(
         again=again,
         max_returns=max_returns,
     )
-    bootstrap = connection(broker, data).broker
+    bootstrap = connection(broker, data).cluster
     done = ask(redrive_(bootstrap, tenant, choice, send=yes, timeout_seconds=timeout))
     if json:
         print_json({"tenant": tenant, "dry_run": not yes, **_figures(done)})

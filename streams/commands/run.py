@@ -141,7 +141,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool)
         await entering
         try:
             console.print(
-                f"broker {stack.settings.broker} · milvus {stack.settings.milvus} · addresses in {data}/stack.json",
+                f"broker {stack.settings.cluster} · milvus {stack.settings.milvus} · addresses in {data}/stack.json",
                 markup=False,
             )
             for name, url in stack.metrics.items():

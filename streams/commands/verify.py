@@ -15,6 +15,7 @@ from aiokafka import TopicPartition
 from fleetlore.cli.app import group
 from fleetlore.cli.options import Adapter, Broker, Data, Json, Tenant, Timeout, Version, connection
 from fleetlore.cli.output import ask, print_json
+from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.kafka.read import end_offsets, observer, read_to_end, read_until
@@ -91,7 +92,7 @@ async def remade(
     calls = RegistryView(CallsManifest, tenant, trusted)
     procedural = RegistryView(ProceduralManifest, tenant, trusted)
     names = {topic(tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests")}
-    for record in await read_to_end(settings.broker, names, timeout_seconds):
+    for record in await read_to_end(settings.cluster, names, timeout_seconds):
         for registry in (calls, procedural):
             with contextlib.suppress(AdapterRefused):  # somebody else's: no agent takes it either
                 registry.take(names[record.topic], record.key or b"", record.value)
@@ -118,7 +119,7 @@ async def _remade_calls(settings: Settings, manifest: CallsManifest, timeout_sec
     window = SessionWindow()
     stops = {TopicPartition(each.topic, each.partition): each.stop for each in manifest.data}
     try:
-        async with asyncio.timeout(timeout_seconds), observer(settings.broker) as reader:
+        async with asyncio.timeout(timeout_seconds), observer(settings.cluster) as reader:
             ends = await end_offsets(reader, stops)
             begins = await reader.beginning_offsets(list(stops))
             for each in manifest.data:
@@ -159,7 +160,7 @@ async def _remade_lora(
         parent = BlobStore(settings.weights_storage).fetch(reference)
     if manifest.parent and parent is None:
         raise ConfigError(f"its parent {manifest.parent[:12]} is no longer kept")
-    sessions = await _sessions(settings.broker, manifest.tenant, manifest, timeout_seconds)
+    sessions = await _sessions(settings.cluster, manifest.tenant, manifest, timeout_seconds)
     weights = reproduce(manifest, parent, sessions, load_base(settings.base), shared_encoder())
     return Remade(
         adapter=manifest.name,
@@ -173,7 +174,7 @@ async def _remade_lora(
 
 
 async def _sessions(
-    bootstrap: str, tenant: str, manifest: ProceduralManifest, timeout_seconds: float
+    bootstrap: Bootstrap, tenant: str, manifest: ProceduralManifest, timeout_seconds: float
 ) -> dict[Place, Judgment]:
     """The sessions that the manifest names, from the log."""
     from streams.training.judgment_log import judgments_of

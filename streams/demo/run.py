@@ -98,7 +98,7 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
     """
     deadline = time.monotonic() + ADAPTER_SECONDS
     while True:
-        listing = (await read_adapters(settings.broker, DEFAULT_TENANT)).of(PROCEDURAL)
+        listing = (await read_adapters(settings.cluster, DEFAULT_TENANT)).of(PROCEDURAL)
         versions = len(listing.manifests)
         latest = {pointer["version"] for pointer in listing.pointers}
         current = sum(member.fleet.adapter_version in latest for member in arm.members)

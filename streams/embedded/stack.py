@@ -20,7 +20,7 @@ from typing import IO
 
 import orjson
 
-from fleetlore.config import STACK_FILE, Settings
+from fleetlore.config import STACK_FILE, Settings, embedded_environ
 from fleetlore.errors import FleetloreError, StackError
 from fleetlore.tenants import DEFAULT_TENANT
 from sinks.signing_key import create_signing_key
@@ -74,6 +74,7 @@ class Stack:
         self._trainer = trainer
         self._ports = {"broker": free_port(broker_port), "milvus": free_port()}
         self.settings = Settings.from_env(
+            embedded_environ(),
             broker=f"127.0.0.1:{self._ports['broker']}",
             milvus=f"http://127.0.0.1:{self._ports['milvus']}",
             tenants=tenants,

@@ -162,8 +162,8 @@ class Backfill:
             stack.push_async_callback(self.store.close)
             if self._model is not None:
                 stack.push_async_callback(self._model.close)
-            self._reader = await stack.enter_async_context(observer(self._settings.broker, self._group))
-            self._watcher = await stack.enter_async_context(observer(self._settings.broker))
+            self._reader = await stack.enter_async_context(observer(self._settings.cluster, self._group))
+            self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
             self.tenants = _tenants(await self._watcher.topics())
             names = [topic(tenant, "events") for tenant in self.tenants]
             self._partitions = await partitions_of(self._watcher, *names)
@@ -245,7 +245,7 @@ class Backfill:
 
     async def hand_over(self) -> None:
         """Let the live workers merge the events since the last commit."""
-        producer = BatchProducer(self._settings.broker)
+        producer = BatchProducer(self._settings.cluster)
         await producer.start()
         try:
             async for batch in self._batches():

@@ -27,7 +27,7 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float) 
         StackError: the time is up; the text names the topic and its records that are left.
     """
     name, remaining = "", 0
-    async with observer(settings.broker, settings.group) as consumer:
+    async with observer(settings.cluster, settings.group) as consumer:
         try:
             async with asyncio.timeout(timeout_seconds):
                 for name in FLOW:

@@ -74,7 +74,7 @@ async def write_facts(
     await store.resolve(COLLECTION)
     emptied = [{**_row(fact), "kind": "", "body": "", "text": ""} for fact in gone]
     await store.upsert(COLLECTION, [*map(_row, facts), *emptied])
-    producer = BatchProducer(settings.broker)
+    producer = BatchProducer(settings.cluster)
     await producer.start()
     try:
         await producer.deliver(

@@ -142,7 +142,7 @@ async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float)
     clock = SystemClock()
     deadline = clock.monotonic() + wait_seconds
     while True:
-        pointers = (await read_adapters(settings.broker, tenant)).of(PROCEDURAL).pointers
+        pointers = (await read_adapters(settings.cluster, tenant)).of(PROCEDURAL).pointers
         if pointers:
             return str(pointers[0]["version"])
         if clock.monotonic() >= deadline:
@@ -153,7 +153,7 @@ async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float)
 async def _send(
     events: Iterator[Event], settings: Settings, tenant: str, timeout_seconds: float, progress: Progress
 ) -> int:
-    emitter = Emitter(settings.broker, tenant, max_events=BUFFER_EVENTS)
+    emitter = Emitter(settings.cluster, tenant, max_events=BUFFER_EVENTS)
     await emitter.start()
     try:
         for number, event in enumerate(events, 1):

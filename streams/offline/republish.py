@@ -72,7 +72,7 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
-    producer = BatchProducer(settings.broker)
+    producer = BatchProducer(settings.cluster)
     await producer.start()
     total = 0
     try:
@@ -123,7 +123,7 @@ async def _lore(store: MilvusStore, tenants: Iterable[str]) -> AsyncIterator[Out
 async def _on_topics(settings: Settings) -> dict[Place, int]:
     """Return the hash of the value of every key on the lore topics."""
     known: dict[Place, int] = {}
-    async with observer(settings.broker) as reader:
+    async with observer(settings.cluster) as reader:
         names = [topic(tenant, name) for tenant in settings.tenants for name in LORE]
         ends = await end_offsets(reader, await partitions_of(reader, *names))
         if ends:

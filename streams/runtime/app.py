@@ -23,7 +23,7 @@ from sinks.topics import ensure_topics
 from streams.runtime import faust_adapter
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import Delivery
-from streams.runtime.faust_consumer import FleetTransport
+from streams.runtime.faust_consumer import FleetTransport, faust_credentials
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Stage
 from streams.stages.pipeline import judge_chain, language_model, pipeline
@@ -48,7 +48,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     def __init__(self, settings: Settings, metrics: Metrics, health: Readiness) -> None:
         super().__init__(
             settings.group,
-            **faust_settings(settings.broker, settings.session_timeout_seconds),
+            **faust_settings(settings.cluster, settings.session_timeout_seconds),
+            broker_credentials=faust_credentials(settings.cluster),
             consumer_auto_offset_reset="earliest",
             consumer_max_fetch_size=MAX_FETCH_BYTES,
             # Acknowledgements are off, so there is nothing to wait for; waiting would only hang a stop.
@@ -67,7 +68,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._ledger = Ledger()
         clock = SystemClock()
         self._store = MilvusStore.from_settings(settings, metrics)
-        self._batch_producer = BatchProducer(settings.broker)
+        self._batch_producer = BatchProducer(settings.cluster)
         breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
         self._delivery = Delivery(self._store, self._batch_producer, metrics, clock, self._ledger, breaker=breaker)
         self._model = language_model(settings, metrics)

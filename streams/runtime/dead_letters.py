@@ -68,6 +68,6 @@ async def count_dead_letters(settings: Settings, tenant: str) -> int:
     Raises:
         BrokerUnavailable: the broker does not answer.
     """
-    async with observer(settings.broker) as consumer:
+    async with observer(settings.cluster) as consumer:
         partitions = await partitions_of(consumer, topic(tenant, "dead-letters"))
         return sum((await end_offsets(consumer, partitions)).values())

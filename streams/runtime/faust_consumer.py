@@ -14,9 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import faust
+from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
 from mode.services import WaitResults
+
+from fleetlore.cluster import Bootstrap
+from fleetlore.kafka.client import connection_settings
 
 # How soon to fetch again from a partition that was paused. Faust waits a second, in which a worker would stand idle.
 RECHECK_SECONDS = 0.05
@@ -80,6 +84,22 @@ class FleetTransport(Transport):  # type: ignore[misc,unused-ignore]
     def __init__(self, app: faust.App, fetch_wait_ms: int) -> None:
         super().__init__(app.conf.broker_consumer, app, loop=app.loop)
         self.fetch_wait_ms = fetch_wait_ms
+
+
+def faust_credentials(bootstrap: Bootstrap) -> Any:
+    """What Faust's own clients show a secured cluster; None where it asks for nothing."""
+    settings = connection_settings(bootstrap)
+    context = settings.get("ssl_context")
+    if "sasl_oauth_token_provider" in settings:
+        return OAuthCredentials(oauth_cb=settings["sasl_oauth_token_provider"], ssl_context=context)
+    if "sasl_mechanism" in settings:
+        return SASLCredentials(
+            mechanism=settings["sasl_mechanism"],
+            username=settings["sasl_plain_username"],
+            password=settings["sasl_plain_password"],
+            ssl_context=context,
+        )
+    return None if context is None else SSLCredentials(context)
 
 
 async def _rest(begun: Any, waits_for: Any) -> Any:

@@ -235,7 +235,7 @@ async def train_calls(
                     await trainer.learn()
 
     follower = Follower(
-        settings.broker,
+        settings.cluster,
         list(trainers),
         take,
         what="trajectories",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from fleetlore.cluster import Bootstrap
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.read import end_offsets, observer, read_until
 from fleetlore.wire.adapter_manifest import Place
@@ -44,7 +45,7 @@ def judgments_of(record: ConsumerRecord) -> list[Judged]:
     return judged
 
 
-async def newest_before(broker: str, offsets: Mapping[TopicPartition, int], most: int) -> list[Judged]:
+async def newest_before(broker: Bootstrap, offsets: Mapping[TopicPartition, int], most: int) -> list[Judged]:
     """Return the newest judgments before each partition's offset, at most `most` of each, in the order of the
     partition.
 

@@ -61,5 +61,5 @@ async def count_refusals(
                 metrics.adapters_refused(reason).inc()
 
     names = [topic(tenant, "adapters.acks") for tenant in tenants]
-    follower = Follower(settings.broker, names, count, what="acks", fetch_wait_ms=fetch_wait_ms, newest=0)
+    follower = Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=fetch_wait_ms, newest=0)
     await follower.run()

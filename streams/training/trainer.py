@@ -165,7 +165,7 @@ class TrainerRole:
     async def run(self, stop: asyncio.Event) -> None:
         """Read, learn and publish until `stop` is set."""
         consumer = make_consumer(
-            self._settings.broker,
+            self._settings.cluster,
             *self._trainers,
             group=f"{self._settings.group}.trainer",
             fetch_max_wait_ms=self._settings.fetch_wait_ms,
@@ -197,7 +197,7 @@ class TrainerRole:
         partitions = Counter(partition.topic for partition in committed)
         for name, count in partitions.items():
             of_topic = {partition: offset for partition, offset in committed.items() if partition.topic == name}
-            sessions = await newest_before(self._settings.broker, of_topic, max(1, RECALLED_SESSIONS // count))
+            sessions = await newest_before(self._settings.cluster, of_topic, max(1, RECALLED_SESSIONS // count))
             # On a thread, so that the consumer's heartbeats go on: a session takes a millisecond.
             await asyncio.to_thread(self._trainers[name].recall, sessions)
 

@@ -9,8 +9,13 @@ import pytest
 
 from tests.cluster.jars import KafkaMissing, java_command
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.cluster.secured import Secured, secured_cluster
+from tests.streams.conftest import start_worker
+
+__all__ = ["start_worker"]
 
 HERE = Path(__file__).parent
+USERS = ("agent", "worker", "trainer", "operator")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,3 +39,11 @@ def three(kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kaf
     """Three brokers for the whole run, that no test may leave with one of them away; keep tests apart by `tenant`."""
     with KafkaCluster(tmp_path_factory.mktemp("kafka"), brokers=3) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def secured(kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Three brokers with SASL_SSL, mTLS and ACLs; users are `root` and those of `USERS`."""
+    made = secured_cluster(tmp_path_factory.mktemp("secured"), USERS)
+    with made.cluster:
+        yield made

@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
+from fleetlore.agent.fleet import Fleet
+from fleetlore.cluster import Cluster
 from fleetlore.config import STACK_FILE, Settings, describe, variables
 from fleetlore.errors import ConfigError
 
@@ -101,6 +103,57 @@ def test_a_change_is_checked_like_a_setting() -> None:
 
 def test_every_variable_is_described() -> None:
     rows = describe()
-    assert [row[0] for row in rows] == variables() == list(Settings().to_env())
+    given = [name for name in Settings().to_env() if not name.endswith("_FILE")]
+    assert [row[0] for row in rows] == variables() == given
     assert all(meaning for _, _, meaning in rows)
     assert dict((name, default) for name, default, _ in rows)["FLEETLORE_TENANTS"] == "default"
+
+
+def test_every_secret_may_lie_in_a_file(tmp_path: Path) -> None:
+    secrets = {"milvus_token": "m-1", "llm_key": "l-1", "kafka_sasl_password": "k-1", "kafka_ssl_key_password": "s-1"}
+    environ = {
+        "FLEETLORE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "FLEETLORE_KAFKA_SASL_MECHANISM": "PLAIN",
+        "FLEETLORE_KAFKA_SASL_USERNAME": "u",
+    }
+    for name, value in secrets.items():
+        (tmp_path / name).write_text(value + "\n")
+        environ[f"FLEETLORE_{name.upper()}_FILE"] = str(tmp_path / name)
+    settings = Settings.from_env(environ)
+    assert {name: getattr(settings, name) for name in secrets} == secrets
+    assert settings.cluster.sasl_password == "k-1"
+    assert not [value for value in secrets.values() if value in repr(settings)]
+    # The child of a process that has them in files gets them all the same.
+    assert Settings.from_env({**environ, **settings.to_env()}) == settings
+
+
+def test_a_secret_is_given_once_and_its_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="FLEETLORE_LLM_KEY and FLEETLORE_LLM_KEY_FILE are both set"):
+        Settings.from_env({"FLEETLORE_LLM_KEY": "a", "FLEETLORE_LLM_KEY_FILE": "/b"})
+    with pytest.raises(ConfigError, match=r"FLEETLORE_LLM_KEY_FILE=.*cannot be read"):
+        Settings.from_env({"FLEETLORE_LLM_KEY_FILE": str(tmp_path / "missing")})
+    with pytest.raises(ConfigError, match="FLEETLORE_BROKER_FILE is not a setting"):
+        Settings.from_env({"FLEETLORE_BROKER_FILE": "/b"})
+
+
+def test_an_agent_says_once_what_it_does_not_know_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FLEETLORE_BROCKER", "secret-address:1")
+    for _ in range(2):
+        assert Fleet("agent", broker="a:1").settings.broker == "a:1"
+    (said,) = [record.getMessage() for record in caplog.records if "FLEETLORE_BROCKER" in record.getMessage()]
+    assert "no effect" in said and "secret-address" not in said
+    with pytest.raises(ConfigError, match="FLEETLORE_BROCKER"):
+        Settings.from_env()
+
+
+def test_the_embedded_broker_has_no_passwords_and_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_KAFKA_SECURITY_PROTOCOL", "SSL")
+    (tmp_path / STACK_FILE).write_bytes(orjson.dumps({"broker": "a:1", "milvus": "http://a:2", "public_key": ""}))
+    assert Settings.from_env().cluster.security_protocol == "SSL"
+    embedded = Settings.from_data_dir(tmp_path)
+    assert embedded.cluster == Cluster(address="a:1")
+    assert embedded.fetch_wait_ms < Settings().fetch_wait_ms
+    monkeypatch.setenv("FLEETLORE_FETCH_WAIT_MS", "70")
+    assert Settings.from_data_dir(tmp_path).fetch_wait_ms == 70

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaError
 
 from fleetlore.adapters import registry_follower
 from fleetlore.adapters.registry_follower import RegistryFollower, shared_follower
@@ -96,7 +96,7 @@ class Producer:
     async def start(self) -> None:
         if Producer.failures > 0:
             Producer.failures -= 1
-            raise KafkaConnectionError("nobody there")
+            raise KafkaError("nobody there")
 
     async def send(self, name: str, value: bytes, key: bytes) -> asyncio.Future[None]:
         Producer.sent.append((key, value))

@@ -143,7 +143,7 @@ async def test_who_is_closed_while_a_failed_client_is_being_stopped_does_not_go_
 
 
 def test_all_clients_are_made_in_one_place() -> None:
-    """How a broker is reached (its address, later TLS and SASL) has one place to stand in."""
+    """How a broker is reached, its address, TLS and SASL, has one place to stand in."""
     files = (file for package in ("fleetlore", "sinks", "streams") for file in (ROOT / package).rglob("*.py"))
     making = {
         file for file in files if re.search(r"AIOKafka(Consumer|Producer|AdminClient)\(\n? *[^)]", file.read_text())

@@ -1,0 +1,144 @@
+"""Say how a Kafka cluster is reached: its address, and what a secured one asks for."""
+
+from __future__ import annotations
+
+import importlib
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeAlias
+
+from fleetlore.errors import ConfigError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+TOKEN = "OAUTHBEARER"
+VERIFICATIONS = ("https", "none")
+VARIABLE = "FLEETLORE_KAFKA_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Bootstrap servers, with the settings of `FLEETLORE_KAFKA_*`, which `fleetlore.config` explains.
+
+    Its `str()` is the address, and no secret is in its `repr()`.
+
+    Raises:
+        ConfigError: settings are missing, contradict each other, or name a file or a function that cannot be used.
+    """
+
+    address: str
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = ""
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    sasl_token: str = ""
+    ssl_ca_location: str = ""
+    ssl_certificate_location: str = ""
+    ssl_key_location: str = ""
+    ssl_key_password: str = field(default="", repr=False)
+    ssl_endpoint_identification: str = "https"
+
+    def __post_init__(self) -> None:
+        _one_of("SECURITY_PROTOCOL", self.security_protocol, PROTOCOLS)
+        _one_of("SSL_ENDPOINT_IDENTIFICATION", self.ssl_endpoint_identification, VERIFICATIONS)
+        sasl = {"SASL_MECHANISM": self.sasl_mechanism}
+        credentials = {"SASL_USERNAME": self.sasl_username, "SASL_PASSWORD": self.sasl_password}
+        token = {"SASL_TOKEN": self.sasl_token}
+        files = {
+            "SSL_CA_LOCATION": self.ssl_ca_location,
+            "SSL_CERTIFICATE_LOCATION": self.ssl_certificate_location,
+            "SSL_KEY_LOCATION": self.ssl_key_location,
+        }
+        unused = f"{VARIABLE}SECURITY_PROTOCOL={self.security_protocol} does not use it"
+        if "SASL" in self.security_protocol:
+            _one_of("SASL_MECHANISM", self.sasl_mechanism, (*WITH_PASSWORD, TOKEN))
+            wanted, other = (token, credentials) if self.sasl_mechanism == TOKEN else (credentials, token)
+            _given(wanted, f"{VARIABLE}SASL_MECHANISM={self.sasl_mechanism} needs it")
+            _not_given(other, f"{VARIABLE}SASL_MECHANISM={self.sasl_mechanism} does not use it")
+        else:
+            # A password that is silently not used would be an open door that looks closed.
+            _not_given(sasl | credentials | token, unused)
+        if "SSL" not in self.security_protocol:
+            _not_given(files, unused)
+        elif self.ssl_key_location and not self.ssl_certificate_location:
+            raise ConfigError(f"{VARIABLE}SSL_KEY_LOCATION is set and {VARIABLE}SSL_CERTIFICATE_LOCATION is not")
+
+    def __str__(self) -> str:
+        return self.address
+
+    @classmethod
+    def of(cls, bootstrap: Bootstrap) -> Cluster:
+        """The cluster; an address alone is one without TLS and passwords."""
+        return bootstrap if isinstance(bootstrap, Cluster) else cls(address=bootstrap)
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """What verifies the brokers and shows this client's certificate; None without TLS.
+
+        Raises:
+            ConfigError: a file cannot be read or is not what it should be.
+        """
+        if "SSL" not in self.security_protocol:
+            return None
+        return _ssl_context(
+            self.ssl_ca_location,
+            self.ssl_certificate_location,
+            self.ssl_key_location,
+            self.ssl_key_password,
+            self.ssl_endpoint_identification == "https",
+        )
+
+    def token_function(self) -> Callable[[], str]:
+        """The function of `sasl_token`, which returns a new bearer token. It may block.
+
+        Raises:
+            ConfigError: there is no such function.
+        """
+        module, _, name = self.sasl_token.partition(":")
+        try:
+            function: Callable[[], str] = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"{VARIABLE}SASL_TOKEN={self.sasl_token} is no `module:function`: {error}") from None
+        return function
+
+
+# How a cluster is given to whatever connects to it.
+Bootstrap: TypeAlias = str | Cluster
+
+
+@lru_cache(maxsize=8)
+def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: bool) -> ssl.SSLContext:
+    """Cached: the agents of a process share one instead of reading the system's certificates each."""
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{VARIABLE}SSL_CA_LOCATION={ca} cannot be used: {error}") from None
+    if not hostname:
+        context.check_hostname = False
+    if certificate:
+        try:
+            # A function, since OpenSSL would ask the terminal for a password that is not given.
+            context.load_cert_chain(certificate, key or None, lambda: password)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"{VARIABLE}SSL_CERTIFICATE_LOCATION={certificate} cannot be used with its key: {error}"
+            ) from None
+    return context
+
+
+def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:
+    if value not in values:
+        raise ConfigError(f"{VARIABLE}{name} must be one of {', '.join(values)}, not {value!r}")
+
+
+def _given(settings: dict[str, str], why: str) -> None:
+    for name, value in settings.items():
+        if not value:
+            raise ConfigError(f"{VARIABLE}{name} is not set, and {why}")
+
+
+def _not_given(settings: dict[str, str], why: str) -> None:
+    for name, value in settings.items():
+        if value:
+            raise ConfigError(f"{VARIABLE}{name} is set, and {why}")
