@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from fleetlore.cli import adapters as cli_adapters
 from fleetlore.cli import dead_letters as cli_dead_letters
 from fleetlore.cli import lore as cli_lore
+from fleetlore.cli import mcp as cli_mcp
 from fleetlore.cli.output import safe
 from fleetlore.errors import FleetloreError, ModelUnavailable
 
@@ -20,6 +21,7 @@ GROUP = "fleetlore.commands"
 PANELS = {
     "Start": ("demo", "up"),
     "Read": ("health", "patterns", "items", "adapters", "facts", "judges", "dead-letters"),
+    "Join": ("mcp", "mcp-proxy"),
     "Run": ("worker", "trainer", "topics", "backfill"),
     "Check": ("replay", "backtest", "critic", "pretrain"),
 }
@@ -54,6 +56,7 @@ def build_app() -> typer.Typer:
     cli_lore.register(app)
     cli_adapters.register(app)
     cli_dead_letters.register(app)
+    cli_mcp.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
     panel_of = {name: panel for panel, names in PANELS.items() for name in names}

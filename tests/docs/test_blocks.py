@@ -32,7 +32,7 @@ from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.stack import Stack
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/guide/*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/guide/**/*.md")))
 GUIDES = tuple(page for page in PAGES[2:] if "```python\n" in page.read_text())
 MAKE = re.compile(r"^([a-z-]+):", re.MULTILINE)
 

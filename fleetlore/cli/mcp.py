@@ -1,0 +1,117 @@
+"""The commands `mcp` and `mcp-proxy`: agents join over the Model Context Protocol, without a line of their code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Annotated
+
+import typer
+
+from fleetlore.cli.options import Broker, Data
+from fleetlore.errors import ConfigError, ModelUnavailable
+
+Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Name of the agent whose calls these are.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant whose lore it shares.")]
+Task = Annotated[str, typer.Option("--task", help="Name of the kind of task; sessions of one task are compared.")]
+Goal = Annotated[str, typer.Option("--goal", help="What the agent is to do, in words.")]
+Port = Annotated[
+    int | None, typer.Option("--port", min=1, max=65535, help="Serve streamable HTTP at 127.0.0.1:PORT/mcp.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(mcp)
+    app.command("mcp-proxy")(mcp_proxy)
+
+
+def mcp(
+    port: Port = None,
+    agent: Agent = "mcp",
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Serve the lore over MCP, on stdin and stdout or with --port over HTTP: advise, report, end, search."""
+    _log_to_stderr()
+    from fleetlore.agent.fleet import Fleet
+
+    try:
+        from fleetlore.join.mcp_server import lore_server
+    except ImportError as error:
+        raise _missing(error) from None
+
+    async def serve() -> None:
+        async with Fleet(agent, broker=broker, data=data, tenant=tenant) as fleet:
+            with lore_server(fleet) as server:
+                if port is None:
+                    await server.run_stdio_async()
+                else:
+                    await _serve_http(server.streamable_http_app(), port)
+
+    asyncio.run(serve())
+
+
+def mcp_proxy(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND...", help="Command of an MCP server on stdin and stdout.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Address of an MCP server over streamable HTTP; takes --port too.")
+    ] = None,
+    port: Port = None,
+    agent: Agent = "mcp",
+    goal: Goal = "",
+    task: Task = "",
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Run between an agent and any MCP server: record the calls of its tools and add advice after a failure."""
+    if bool(command) == bool(url):
+        raise typer.BadParameter("give `-- COMMAND...` or --url URL")
+    if (port is None) != (url is None):
+        raise typer.BadParameter("--url and --port belong together: the proxy serves HTTP where the server does")
+    _log_to_stderr()
+    if command:
+        from fleetlore.agent.blocking import BlockingFleet
+        from fleetlore.join.mcp_proxy import run_command
+
+        with (
+            BlockingFleet(agent, broker=broker, data=data, tenant=tenant) as fleet,
+            fleet.session(goal, task) as session,
+        ):
+            code = run_command(command, session)
+        raise typer.Exit(code)
+    from fleetlore.agent.fleet import Fleet
+
+    try:
+        from fleetlore.join.mcp_http_proxy import forwarding_app
+    except ImportError as error:
+        raise _missing(error) from None
+
+    async def forward() -> None:
+        assert url is not None and port is not None
+        async with Fleet(agent, broker=broker, data=data, tenant=tenant) as fleet:
+            await _serve_http(forwarding_app(fleet, url, goal=goal, task=task), port)
+
+    asyncio.run(forward())
+
+
+async def _serve_http(app: object, port: int) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning")  # type: ignore[arg-type]
+    try:
+        await uvicorn.Server(config).serve()
+    except SystemExit:  # uvicorn has said why
+        raise ConfigError(f"127.0.0.1:{port} cannot be listened on; is the port taken?") from None
+
+
+def _log_to_stderr() -> None:
+    """What is printed on stdout is the protocol."""
+    logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
+
+
+def _missing(error: ImportError) -> ModelUnavailable:
+    return ModelUnavailable(f"the MCP commands need {error.name}: pip install 'fleetlore[mcp]'")

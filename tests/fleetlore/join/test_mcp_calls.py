@@ -1,0 +1,110 @@
+"""Messages between an MCP client and a server: what is recorded of them, and what is added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from fleetlore import Fleet
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.join.mcp_calls import McpCalls
+from fleetlore.testing.sessions import memory_item
+from fleetlore.wire import events
+from tests.doubles.recorder import Recorder
+
+
+def call(id: Any, tool: str = "sql", **arguments: Any) -> bytes:
+    params = {"name": tool, "arguments": arguments}
+    return orjson.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+
+
+def answer(id: Any, text: str, **fields: Any) -> bytes:
+    result = {"content": [{"type": "text", "text": text}], **fields}
+    return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
+
+
+async def test_parallel_calls_are_joined_by_their_id_and_pass_unchanged(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        sent = [call(1, q=1), call("1", q=2), call(2, q=3), call(3, q=4)]
+        assert [calls.from_client(each) for each in sent] == sent
+        refused = orjson.dumps({"jsonrpc": "2.0", "id": 3, "error": {"code": -32602, "message": "Unknown tool: sql"}})
+        told = [answer("1", "no such table: cars", isError=True), refused, answer(1, "3", structuredContent={"n": 3})]
+        assert [calls.from_server(each) for each in told] == told  # nothing is known of such a failure
+        calls.close()  # the answer to the third never came
+    outcomes = {each[events.ARGUMENTS]["q"]: each for each in recorder.outcomes}
+    assert recorder.error(outcomes[2]) == ("_OTHER", "no such table: cars")
+    assert recorder.error(outcomes[4]) == ("_OTHER", "Unknown tool: sql")
+    assert outcomes[1][events.RESULT] == {"n": 3}
+    assert set(outcomes) == {1, 2, 4}
+
+
+async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        calls.from_client(call(1))
+        calls.from_client(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}')
+        calls.from_server(answer(1, "too late"))
+        calls.from_client(call(2))
+        calls.from_server(b'{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{}}}')
+    assert not recorder.outcomes
+
+
+async def test_a_batch_is_taken_apart(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        calls.from_client(b"[" + call(1) + b"," + call(2) + b"]")
+        calls.from_server(b"[" + answer(2, "b") + b"," + answer(1, "a") + b"]")
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"", b"\n", b"not json", b"[1, 2]", b'{"id": [1], "method": "tools/call", "params": {}}', b'{"id": 1}', b"null"],
+)
+async def test_what_is_no_message_passes_unchanged(fleet: Fleet, message: bytes) -> None:
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        calls.from_client(call(9))
+        assert calls.from_client(message) == message
+        assert calls.from_server(message) == message
+
+
+async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, recorder: Recorder) -> None:
+    failure = failure_of("sql", {"q": "a"}, "", "no such table: cars")
+    remedy = {"tool": "sql", "arguments": {"q": "b"}}
+    item = memory_item("r1", pattern=failure.class_, support=3, agents=3, remedy=remedy, title="The table is cars_data")
+    fleet.replica.index.put_item(item, 0.0)
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        for expected in (True, False):  # said once
+            calls.from_client(call(1, q="a"))
+            told = orjson.loads(calls.from_server(answer(1, "no such table: cars", isError=True)))
+            texts = [part["text"] for part in told["result"]["content"]]
+            assert texts[0] == "no such table: cars" and told["result"]["isError"]
+            assert (len(texts) == 2 and texts[1].startswith("<fleet-memory>")) is expected
+        calls.from_client(call(2, q="b"))
+        calls.from_server(answer(2, "3"))
+    assert recorder.outcomes[1][events.ADVICE] == ["r1"]
+
+
+@pytest.mark.parametrize("method", ["initialize", "server/discover"])
+async def test_the_instructions_tell_of_the_task(fleet: Fleet, method: str) -> None:
+    with fleet.session("g", task="look") as session:
+        calls = McpCalls(session)
+        calls.from_client(orjson.dumps({"jsonrpc": "2.0", "id": 0, "method": method, "params": {}}))
+        given = orjson.dumps({"jsonrpc": "2.0", "id": 0, "result": {"instructions": "Be kind.", "serverInfo": {}}})
+        result = orjson.loads(calls.from_server(given))["result"]
+    assert (
+        result["instructions"].startswith("Be kind.\n\n<fleet-memory>") and "Look into /srv" in result["instructions"]
+    )
+
+
+async def test_calls_that_are_never_answered_do_not_fill_the_memory(fleet: Fleet) -> None:
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        for id in range(2000):
+            calls.from_client(call(id))
+        assert len(calls._begun) == 1024

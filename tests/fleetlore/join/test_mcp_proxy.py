@@ -1,0 +1,199 @@
+"""`fleetlore mcp-proxy` and `fleetlore mcp` as processes, with the official client and somebody else's server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import orjson
+import pytest
+import uvicorn
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from typer.testing import CliRunner
+
+from fleetlore import Fleet
+from fleetlore.cli.app import build_app
+from fleetlore.join.mcp_http_proxy import forwarding_app
+from fleetlore.join.mcp_server import lore_server
+from fleetlore.kafka.read import read_to_end
+from fleetlore.wire import events
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker, free_port
+from tests.doubles.recorder import Recorder
+
+MakeTopics = Callable[..., Awaitable[None]]
+TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
+OWN_SERVER = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("own", instructions="Be kind.")
+
+@server.resource("text://greeting")
+def greeting() -> str:
+    return "hello"
+
+@server.prompt()
+def ask(what: str) -> str:
+    return f"What is {what}?"
+
+server.run()
+"""
+
+
+def through(address: str, tenant: str, *command: str) -> StdioServerParameters:
+    options = ["--broker", address, "--tenant", tenant, "--agent", "a", "--task", "t"]
+    proxy = ["-m", "fleetlore.cli.main", "mcp-proxy", *options, "--", *command]
+    return StdioServerParameters(command=sys.executable, args=proxy)
+
+
+async def sent(address: str, tenant: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for record in await read_to_end(address, (topic(tenant, "events"),), 10.0):
+        value = orjson.loads(record.value)
+        found += value if isinstance(value, list) else [value]
+    return found
+
+
+async def test_somebody_elses_server_is_recorded(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics) -> None:
+    await make_topics(broker.address, tenant, "events", "patterns", "items", partitions=1)
+    async with Client(through(broker.address, tenant, *TIME)) as client:
+        assert {tool.name for tool in (await client.list_tools()).tools} == {"get_current_time", "convert_time"}
+        worked, failed = await asyncio.gather(
+            client.call_tool("get_current_time", {"timezone": "UTC"}),
+            client.call_tool("get_current_time", {"timezone": "Mars/Olympus"}),
+        )
+        assert not worked.is_error and failed.is_error
+    for _ in range(100):
+        log = await sent(broker.address, tenant)
+        if log and log[-1]["type"] == "ai.fleetlore.session.ended.v1":
+            break
+        await asyncio.sleep(0.1)
+    outcomes = {each["data"][events.ARGUMENTS]["timezone"]: each["data"] for each in log if "outcome" in each["type"]}
+    assert "datetime" in str(outcomes["UTC"][events.RESULT])
+    assert "Mars/Olympus" in outcomes["Mars/Olympus"][events.ERROR_MESSAGE]
+    assert {each["agent"] for each in log} == {"a"} and log[0]["data"][events.TASK] == "t"
+
+
+async def test_what_it_does_not_know_passes_through(unused_address: str, tmp_path: Path) -> None:
+    """Without a broker: the server works as without the proxy."""
+    script = tmp_path / "server.py"
+    script.write_text(OWN_SERVER)
+    async with Client(through(unused_address, "default", sys.executable, str(script))) as client:
+        assert client.instructions == "Be kind."
+        [content] = (await client.read_resource("text://greeting")).contents
+        assert getattr(content, "text", "") == "hello"
+        [message] = (await client.get_prompt("ask", {"what": "it"})).messages
+        assert getattr(message.content, "text", "") == "What is it?"
+
+
+def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
+    run = CliRunner().invoke
+    for arguments in (["mcp-proxy"], ["mcp-proxy", "--url", "http://x/mcp"], ["mcp-proxy", "--port", "80", "--", "x"]):
+        assert run(build_app(), arguments).exit_code == 2
+    done = run(build_app(), ["mcp-proxy", "--broker", unused_address, "--", "/no/such/server"])
+    assert done.exit_code == 1
+    assert "the MCP server '/no/such/server' cannot be started: No such file or directory" in done.output
+
+
+# --- streamable HTTP ---
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncIterator[str]:
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", ws="none"))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    yield f"http://127.0.0.1:{port}/mcp"
+    server.should_exit = True
+    await task
+
+
+def upstream(seen: list[str]) -> Any:
+    server = MCPServer("upstream")
+
+    @server.tool()
+    def divide(a: int, b: int) -> float:
+        if b == 0:
+            raise ToolError("ZeroDivisionError: division by zero")
+        return a / b
+
+    app = server.streamable_http_app()
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend(value.decode() for name, value in scope.get("headers", ()) if name == b"authorization")
+        await app(scope, receive, send)
+
+    return noting
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_http_is_forwarded_with_its_authorisation(fleet: Fleet, recorder: Recorder, mode: Any) -> None:
+    seen: list[str] = []
+    headers = {"Authorization": "Bearer mine"}
+    async with (
+        serving(upstream(seen)) as address,
+        serving(forwarding_app(fleet, address, task="t")) as proxy,
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(proxy, http_client=http), mode=mode) as client,
+    ):
+        worked, failed = await asyncio.gather(
+            client.call_tool("divide", {"a": 6, "b": 3}), client.call_tool("divide", {"a": 1, "b": 0})
+        )
+        assert worked.structured_content == {"result": 2.0} and failed.is_error
+    assert seen and set(seen) == {"Bearer mine"}
+    outcomes = {each[events.ARGUMENTS]["b"]: each for each in recorder.outcomes}
+    assert outcomes[3][events.RESULT] == {"result": 2.0}
+    assert "division by zero" in outcomes[0][events.ERROR_MESSAGE]
+    assert recorder.kinds.count("session.started") == recorder.kinds.count("session.ended") > 0
+
+
+async def test_a_server_that_is_away_is_said(fleet: Fleet, unused_address: str) -> None:
+    async with serving(forwarding_app(fleet, f"http://{unused_address}/mcp")) as proxy, httpx2.AsyncClient() as http:
+        answer = await http.post(proxy, content=b"{}")
+    assert answer.status_code == 502 and unused_address in answer.text
+
+
+# --- the lore as a server ---
+
+
+async def test_an_agent_asks_reports_and_ends_over_mcp(fleet: Fleet, recorder: Recorder) -> None:
+    with lore_server(fleet) as server:
+        async with Client(server) as client:
+
+            async def ask(tool: str, /, **arguments: Any) -> str:
+                result = await client.call_tool(tool, arguments)
+                return getattr(result.content[0], "text", "")
+
+            assert {tool.name for tool in (await client.list_tools()).tools} == {"advise", "report", "end", "search"}
+            assert "Look into /srv first" in await ask("advise", session="s", goal="g", task="look")
+            assert await ask("report", session="s", tool="sql", arguments={"q": 1}, result=[1]) == "Recorded."
+            assert (
+                await ask("report", session="s", tool="sql", arguments={"q": 2}, error="no such table") == "Recorded."
+            )
+            assert "Look into /srv first" in await ask("search", text="look into srv")
+            assert await ask("search", text="cooking") == "Nothing is known of it."
+            assert await ask("end", session="s", outcome="success", reward=1.0) == "Ended."
+            assert "no session 's' is open" in await ask("end", session="s", outcome="success")
+            [content] = (await client.read_resource("fleetlore://items/s1")).contents
+            assert orjson.loads(getattr(content, "text", ""))["title"] == "Look into /srv first"
+            await ask("advise", session="left open", goal="g")
+    assert [recorder.error(each) for each in recorder.outcomes] == [None, ("_OTHER", "no such table")]
+    ended = [event.data for event in recorder.events if event.kind == "session.ended"]
+    assert [each[events.OUTCOME] for each in ended] == ["success", "unknown"]
+
+
+async def test_the_lore_is_served_on_stdin_and_stdout(unused_address: str) -> None:
+    command = ["-m", "fleetlore.cli.main", "mcp", "--broker", unused_address]
+    async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+        result = await client.call_tool("advise", {"session": "s", "goal": "g"})
+        assert getattr(result.content[0], "text", "") == "Nothing is known of it."
