@@ -22,6 +22,7 @@ STEP_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60
 
 LABELS = {
     "adapter": "name of an adapter",
+    "advice": "what was done with advice for a call: given, withheld or cited",
     "collection": "Milvus collection",
     "ending": "how a session ended: success, failure, unknown or continued",
     "kind": "kind of a memory item: recovery, lesson, strategy or fact",
@@ -200,6 +201,14 @@ class Metrics(MetricTable):
         "lore",
         "Memory items written, new or changed.",
         ("kind",),
+    )
+    advised_calls = MetricSpec(
+        "advised_calls_total",
+        Counter,
+        "lore",
+        "Calls that advice was given for, withheld from at random, or cited by (`advice`). Worry when advice is given "
+        "and never cited: agents do not read it.",
+        ("advice",),
     )
     junk_items = MetricSpec(
         "junk_items_total",

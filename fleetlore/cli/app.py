@@ -20,7 +20,7 @@ GROUP = "fleetlore.commands"
 # The order and the panels of `fleetlore --help`.
 PANELS = {
     "Start": ("demo", "up"),
-    "Read": ("health", "patterns", "items", "adapters", "facts", "judges", "dead-letters"),
+    "Read": ("health", "patterns", "items", "adapters", "facts", "judges", "dead-letters", "console"),
     "Join": ("mcp", "mcp-proxy"),
     "Run": ("worker", "trainer", "topics", "backfill"),
     "Check": ("replay", "backtest", "critic", "pretrain"),

@@ -83,9 +83,10 @@ def register_up(app: typer.Typer) -> None:
         workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
         tenant: Tenants = None,
         trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
+        console: Annotated[bool, typer.Option(help="Also serve the page of `fleetlore console`.")] = True,
     ) -> None:
-        """Run a broker, Milvus, workers and the trainer on one folder until Ctrl-C."""
-        asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer))
+        """Run a broker, Milvus, workers, the trainer and a page on one folder until Ctrl-C."""
+        asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console))
 
 
 def register_replay(app: typer.Typer) -> None:
@@ -124,12 +125,20 @@ def register_replay(app: typer.Typer) -> None:
             _show(report)
 
 
-async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool) -> None:
+async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool, page: bool) -> None:
+    from streams.commands.console import DEFAULT_PORT as CONSOLE_PORT
     from streams.embedded.broker import DEFAULT_PORT
     from streams.embedded.stack import Stack
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    stack = Stack(data, workers=workers, trainer=trainer, tenants=tenants, broker_port=DEFAULT_PORT)
+    stack = Stack(
+        data,
+        workers=workers,
+        trainer=trainer,
+        tenants=tenants,
+        console_port=CONSOLE_PORT if page else None,
+        broker_port=DEFAULT_PORT,
+    )
     with _interrupted() as stop:
         with console.status("starting") if console.is_terminal else contextlib.nullcontext():
             entering = asyncio.create_task(stack.__aenter__())
@@ -146,6 +155,8 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool)
             )
             for name, url in stack.metrics.items():
                 console.print(f"{name} metrics {url}/metrics", markup=False)
+            if stack.console:
+                console.print(f"console {stack.console}", markup=False)
             tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
             console.print(f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})', markup=False)
             console.print("Ctrl-C stops it.")

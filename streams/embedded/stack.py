@@ -50,12 +50,14 @@ class Stack:
         partitions: of each topic; by default as many as there are workers, since more would only cost: the embedded
             broker looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller
             records.
+        console_port: the port of the page (`fleetlore console`), if it is free, else any; None for no page.
         broker_port: the port that the broker takes if it is free, so that agents find it again after a restart; else
             any.
 
     Attributes:
         settings: what an agent or a command needs to use the stack; the same as in `stack.json`.
         metrics: addresses of the metrics endpoints by role.
+        console: address of the page; empty where there is none.
     """
 
     def __init__(
@@ -66,10 +68,12 @@ class Stack:
         workers: int = 1,
         trainer: bool = True,
         partitions: int | None = None,
+        console_port: int | None = None,
         broker_port: int = 0,
     ) -> None:
         self.data = Path(data)
         self.metrics: dict[str, str] = {}
+        self.console = "" if console_port is None else f"http://127.0.0.1:{free_port(console_port)}/"
         self._workers = workers
         self._trainer = trainer
         self._ports = {"broker": free_port(broker_port), "milvus": free_port()}
@@ -132,6 +136,8 @@ class Stack:
         if self._trainer:
             await self._launch_role("trainer", "trainer", logs)
         self._write_stack_file()
+        if self.console:
+            await self._launch_console(logs)
 
     async def stop(self) -> None:
         """Stop the children, first those that still write. Safe to call twice."""
@@ -153,6 +159,12 @@ class Stack:
         self.metrics[name] = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "fleetlore.cli.main", role, "--metrics-port", str(port)]
         await self._launch(Child(name, command, logs, self._environ()), restarts=RESTARTS)
+
+    async def _launch_console(self, logs: Path) -> None:
+        port = self.console.rstrip("/").rpartition(":")[2]
+        of_stack = ["--data", str(self.data), "--tenant", self.settings.tenants[0], "--port", port]
+        command = [sys.executable, "-m", "fleetlore.cli.main", "console", *of_stack]
+        await self._launch(Child("console", command, logs, self._environ()), restarts=RESTARTS)
 
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()

@@ -29,7 +29,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
-from streams.stages.s1_sessions.parse import FEEDBACK, Incoming, bytes_of, read_events
+from streams.stages.s1_sessions.parse import FEEDBACK, Data, Incoming, bytes_of, read_events
 from streams.stages.s1_sessions.sanitize import clean
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
@@ -197,6 +197,7 @@ class SessionsStage(Stage):
             self._metrics.duplicate_events().inc()
             return
         session.add(event, time)
+        self._count_advice(event.data)
         if not session.follows(sequence):
             error = InvalidEvent("sequence_gap", f"{sequence} came without {sequence - 1}")
             session.out_of_order[sequence] = dead_letter(record, error, bytes_of(event, record))
@@ -226,6 +227,11 @@ class SessionsStage(Stage):
             session.feedback = feedback.newest(session.feedback)
         if (event.session, 0) not in partition.open:
             effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
+
+    def _count_advice(self, data: Data) -> None:
+        for of_call, advice in (("given", data.advice), ("withheld", data.withheld), ("cited", data.cited)):
+            if advice:
+                self._metrics.advised_calls(of_call).inc()
 
     def _report(self, session: OpenSession, effects: Effects) -> None:
         for seen in session.take_observations():

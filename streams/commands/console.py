@@ -1,0 +1,90 @@
+"""`fleetlore console`: serve a page that shows what the fleet has learned."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetlore.cli.options import Broker, Data, Milvus, Tenant, connection
+from fleetlore.config import STACK_FILE
+from fleetlore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEFAULT_PORT = 7070
+TOKEN = "FLEETLORE_CONSOLE_TOKEN"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `fleetlore console`."""
+    app.command()(console)
+
+
+def console(
+    broker: Broker = None,
+    milvus: Milvus = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metrics", metavar="URL", help="Metrics endpoint of a worker or trainer; repeat. Default: the stack's."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to serve on; off loopback a token is asked for.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 picks a free one.")] = DEFAULT_PORT,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show no actions.")] = False,
+) -> None:
+    """Serve a page that shows what the fleet has learned, until Ctrl-C."""
+    import uvicorn
+
+    from streams.console.access import is_loopback, new_token
+    from streams.console.actions import Actions
+    from streams.console.pages import Console
+    from streams.console.sources import Sources
+
+    settings = connection(broker, data, milvus)
+    if data is not None:
+        settings = settings.with_(
+            signing_key=settings.signing_key or str(data / "keys" / "adapter_ed25519"),
+            adapters_dir=settings.adapters_dir or str(data / "adapters"),
+        )
+    token = None if is_loopback(host) else os.environ.get(TOKEN) or new_token()
+    actions = Actions(settings) if settings.signing_key and not read_only else None
+    endpoints = metrics or ([] if data is None else _endpoints(data))
+
+    async def serve() -> None:
+        async with Sources(settings, tenant, endpoints) as sources:
+            page = Console(sources, token, actions)
+            listening = _listen(host, port)
+            number = listening.getsockname()[1]
+            shown = f"[{host}]" if ":" in host else host
+            typer.echo(f"console http://{shown}:{number}/" + (f"?token={token}" if token else ""))
+            config = uvicorn.Config(page.app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
+            await uvicorn.Server(config).serve([listening])
+
+    asyncio.run(serve())
+
+
+def _endpoints(data: Path) -> list[str]:
+    import orjson
+
+    endpoints = orjson.loads((data / STACK_FILE).read_bytes()).get("metrics", {})
+    return [str(each) for each in endpoints.values()]
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise ConfigError(f"{host}:{port} cannot be used: {error.strerror}; choose another with --port") from None
+    return listening

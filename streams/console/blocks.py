@@ -1,0 +1,181 @@
+"""Answer the six questions of the page from a snapshot. Pure: a snapshot in, rows for the templates out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from fleetlore.recall.hints import hint_text
+from fleetlore.stats.health import Window, trend
+from fleetlore.stats.intervals import wilson
+from fleetlore.wire.lore import MemoryItem, Pattern
+from streams.console.sources import Snapshot
+
+# Hours in which a failure is called rising or cured, against as many before them.
+WINDOW = Window("hours", 6)
+DAY = 86_400.0
+ROWS = 8
+
+Change = Literal["new", "rising", "cured", ""]
+_ORDER: dict[Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
+
+
+class Failing(NamedTuple):
+    """A kind of failure of a tool: `calls` and `failures` of the window, with the 95 % interval of their share.
+
+    `example` is the commonest of its forms, `hint` what agents are told of that one.
+    """
+
+    family: Pattern
+    example: Pattern
+    change: Change
+    calls: int
+    failures: int
+    low: float
+    high: float
+    hint: str
+
+
+class Version(NamedTuple):
+    """An adapter version: its channels, how many agents run it and how many refused it, what the gate measured."""
+
+    adapter: str
+    version: str
+    ordinal: int
+    channels: tuple[str, ...]
+    running: int
+    refused: int
+    gate: tuple[tuple[str, float], ...]
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Helped:
+    """What came of advice: counts of calls with it, and the items whose effect is known, the surest first."""
+
+    given: int
+    withheld: int
+    cited: int
+    items: tuple[MemoryItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What was not taken: dead letters, adapter versions, items and judges, each counted by its reason."""
+
+    letters: tuple[tuple[str, int], ...]
+    adapters: tuple[tuple[str, int], ...]
+    junk: tuple[tuple[str, int], ...]
+    silenced: int
+
+
+def failing(snapshot: Snapshot) -> list[Failing]:
+    """What breaks: new, then rising, then the most frequent, then cured."""
+    patterns = snapshot.index.patterns.values()
+    rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
+    tools = {each.tool: each for each in rows if each.level == "tool"}
+    newest = WINDOW.newest(rows)
+    commonest: dict[str, Pattern] = {}
+    for each in patterns:
+        if each.level == "class" and each.parent is not None:
+            known = commonest.get(each.parent)
+            if known is None or (each.failures, each.id) > (known.failures, known.id):
+                commonest[each.parent] = each
+    found = []
+    for family in rows:
+        if family.level != "family" or family.tool not in tools or family.transient:
+            continue
+        now, before = WINDOW.split(family, newest)
+        calls, calls_before = (WINDOW.split(tools[family.tool], newest)[place][0] for place in (0, 1))
+        change = _change(family, snapshot.now, (calls, now[1]), (calls_before, before[1]))
+        if not now[1] and change != "cured":
+            continue
+        low, high = wilson(now[1], calls) if calls else (0.0, 1.0)
+        example = commonest.get(family.id, family)
+        found.append(Failing(family, example, change, calls, now[1], low, high, hint(snapshot, example)))
+    return sorted(found, key=lambda each: (_ORDER[each.change], -each.failures, each.family.id))[:ROWS]
+
+
+def _change(family: Pattern, now: float, lately: tuple[int, int], before: tuple[int, int]) -> Change:
+    if lately[1] and now - family.first_seen < DAY and not before[1]:
+        return "new"
+    if before[1] and not lately[1]:
+        return "cured" if trend(lately, before) == "better" else ""
+    return "rising" if trend(lately, before) == "worse" else ""
+
+
+def hint(snapshot: Snapshot, pattern: Pattern) -> str:
+    """What agents are told of a failure in one line; empty where nothing is known."""
+    recoveries = snapshot.index.recoveries(pattern.id) if pattern.level == "class" else ()
+    return hint_text(pattern, snapshot.now, recoveries) or ""
+
+
+def learned(snapshot: Snapshot) -> list[MemoryItem]:
+    """What was learned in the last 24 hours, the newest first."""
+    since = snapshot.now - DAY
+    found = [each for each in snapshot.index.items.values() if each.first_seen >= since]
+    return sorted(found, key=lambda each: (-each.first_seen, each.id))
+
+
+def helped(snapshot: Snapshot) -> Helped:
+    sample = snapshot.figures.sample
+    calls = sample.by("advised_calls_total", "advice") if sample is not None else Counter[str]()
+    known = [each for each in snapshot.index.items.values() if each.uplift is not None]
+    known.sort(key=lambda each: (-(each.uplift_low or 0.0), -each.shown, each.id))
+    return Helped(calls["given"], calls["withheld"], calls["cited"], tuple(known[:ROWS]))
+
+
+def versions(snapshot: Snapshot) -> list[Version]:
+    """Who runs what: the newest version first."""
+    listing = snapshot.adapters
+    acks: defaultdict[str, Counter[bool]] = defaultdict(Counter)
+    for ack in listing.acks:
+        acks[str(ack.get("version"))][ack.get("result") == "applied"] += 1
+    revoked = {str(each.get("what")) for each in listing.revocations}
+    found = []
+    for manifest in listing.manifests:
+        version = str(manifest.get("version", ""))
+        channels = [str(each.get("channel")) for each in listing.pointers if each.get("version") == version]
+        metrics = manifest.get("metrics")
+        found.append(
+            Version(
+                str(manifest.get("name", "")),
+                version,
+                _number(manifest.get("ordinal"), int),
+                tuple(sorted(channels) + ["revoked"] * (version in revoked)),
+                acks[version][True],
+                acks[version][False],
+                tuple(sorted(_figures(metrics))),
+                _number(manifest.get("created"), float),
+            )
+        )
+    return sorted(found, key=lambda each: (-each.created, each.adapter, each.version))
+
+
+def _figures(metrics: object) -> Iterable[tuple[str, float]]:
+    if isinstance(metrics, dict):
+        for name, value in metrics.items():
+            if isinstance(value, int | float):
+                yield str(name), float(value)
+
+
+def _number(value: Any, kind: type[Any]) -> Any:
+    """Manifests are shown as they were published, by whatever release."""
+    return kind(value) if isinstance(value, int | float) else kind(0)
+
+
+def refused(snapshot: Snapshot) -> Refused:
+    sample = snapshot.figures.sample
+    acks = Counter(str(each.get("result")) for each in snapshot.adapters.acks if each.get("result") != "applied")
+    return Refused(
+        _most(Counter(each.reason for each in snapshot.letters)),
+        _most(acks),
+        _most(sample.by("junk_items_total", "reason")) if sample is not None else (),
+        int(sample.total("judge_silenced_total")) if sample is not None else 0,
+    )
+
+
+def _most(counted: Counter[str]) -> tuple[tuple[str, int], ...]:
+    return tuple((name, count) for name, count in counted.most_common(ROWS) if count)

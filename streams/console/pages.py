@@ -1,0 +1,241 @@
+"""Serve the page: six blocks that stay up to date, and a page for each thing that a row names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from fleetlore.cli.output import moment, safe, safe_lines
+from fleetlore.errors import FleetloreError
+from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
+from models.judge.session_state import SessionState
+from streams.console import blocks
+from streams.console.access import Access
+from streams.console.actions import Actions
+from streams.console.chart import line_chart
+from streams.console.sources import Snapshot
+
+FOLDER = Path(__file__).parent
+BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
+# How often the blocks are looked at anew while somebody watches.
+EVERY_SECONDS = 1.0
+ROWS_PER_PAGE = 100
+
+
+class Source(Protocol):
+    """What the page is made from (`streams.console.sources.Sources`)."""
+
+    def snapshot(self) -> Snapshot: ...
+
+    async def session(self, id: str) -> SessionState | None: ...
+
+
+class Console:
+    """The application.
+
+    Args:
+        token: that is asked for; None where only this machine reaches the page.
+        actions: None where the page may only be read.
+    """
+
+    def __init__(self, source: Source, token: str | None = None, actions: Actions | None = None) -> None:
+        self._source = source
+        self._actions = actions
+        self._templates = Environment(
+            loader=FileSystemLoader(FOLDER / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=moment)
+        self._templates.globals.update(chart=line_chart, rows_of_a_block=blocks.ROWS, may_act=actions is not None)
+        self.app = Starlette(
+            routes=[
+                Route("/", self._overview),
+                Route("/live", self._live),
+                Route("/patterns", self._patterns),
+                Route("/patterns/{id}", self._pattern),
+                Route("/items", self._items),
+                Route("/items/{id}", self._item),
+                Route("/sessions/{id:path}", self._session),
+                Route("/versions/{adapter}/{version}", self._version),
+                Route("/versions/{adapter}/{version}/{action}", self._act, methods=["GET", "POST"]),
+                Mount("/static", StaticFiles(directory=FOLDER / "static")),
+            ],
+            middleware=[Middleware(BaseHTTPMiddleware, dispatch=Access(token))],
+            exception_handlers={HTTPException: self._error, FleetloreError: self._error},
+        )
+
+    def _page(self, name: str, snapshot: Snapshot, status: int = 200, **values: Any) -> HTMLResponse:
+        page = self._templates.get_template(f"{name}.html")
+        return HTMLResponse(page.render(snapshot=snapshot, **values), status)
+
+    async def _error(self, request: Request, error: Exception) -> Response:
+        status, text = (error.status_code, error.detail) if isinstance(error, HTTPException) else (503, str(error))
+        return self._page("error", self._source.snapshot(), status, text=text)
+
+    # --- the six blocks ---
+
+    def _blocks(self) -> dict[str, str]:
+        snapshot = self._source.snapshot()
+        values = {
+            "snapshot": snapshot,
+            "figures": snapshot.figures,
+            "failing": blocks.failing(snapshot),
+            "learned": blocks.learned(snapshot),
+            "helped": blocks.helped(snapshot),
+            "versions": blocks.versions(snapshot),
+            "refused": blocks.refused(snapshot),
+        }
+        return {name: self._templates.get_template(f"block_{name}.html").render(values) for name in BLOCKS}
+
+    async def _overview(self, request: Request) -> Response:
+        return self._page("overview", self._source.snapshot(), blocks=self._blocks())
+
+    async def _live(self, request: Request) -> Response:
+        """Server-sent events: the blocks that have changed, as JSON of their names and their HTML."""
+        return StreamingResponse(self._changes(), media_type="text/event-stream")
+
+    async def _changes(self) -> AsyncIterator[bytes]:
+        sent: dict[str, str] = {}
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                now = self._blocks()
+                changed = {name: html for name, html in now.items() if sent.get(name) != html}
+                sent = now
+                # A comment says that the connection lives where nothing has changed.
+                yield b"data: " + orjson.dumps(changed) + b"\n\n" if changed else b":\n\n"
+                await asyncio.sleep(EVERY_SECONDS)
+
+    # --- what a row leads to ---
+
+    async def _patterns(self, request: Request) -> Response:
+        snapshot, words = self._source.snapshot(), _words(request)
+        found = [
+            each
+            for each in snapshot.index.patterns.values()
+            if each.level == "class" and _holds(words, each.tool, each.error_class, each.template)
+        ]
+        found.sort(key=lambda each: (-each.failures, each.id))
+        return self._page("patterns", snapshot, **_slice(request, found))
+
+    async def _items(self, request: Request) -> Response:
+        snapshot, words = self._source.snapshot(), _words(request)
+        found = [
+            each
+            for each in snapshot.index.items.values()
+            if _holds(words, each.title, each.content, each.tool, each.task)
+        ]
+        found.sort(key=lambda each: (-each.standing(), each.id))
+        return self._page("items", snapshot, **_slice(request, found))
+
+    async def _pattern(self, request: Request) -> Response:
+        snapshot = self._source.snapshot()
+        pattern = _known(snapshot.index.patterns, request, "pattern")
+        finer = [each for each in snapshot.index.patterns.values() if each.parent == pattern.id]
+        finer.sort(key=lambda each: (-each.failures, each.id))
+        items = [
+            each for each in snapshot.index.items.values() if each.pattern == pattern.id and each.superseded_by is None
+        ]
+        items.sort(key=lambda each: (-each.standing(), each.id))
+        return self._page(
+            "pattern",
+            snapshot,
+            pattern=pattern,
+            coarser=snapshot.index.patterns.get(pattern.parent or ""),
+            finer=finer[:ROWS_PER_PAGE],
+            items=items,
+            hint=blocks.hint(snapshot, pattern) if pattern.level in PATTERN_LEVELS else "",
+        )
+
+    async def _item(self, request: Request) -> Response:
+        snapshot = self._source.snapshot()
+        item = _known(snapshot.index.items, request, "item")
+        return self._page("item", snapshot, item=item, pattern=snapshot.index.patterns.get(item.pattern or ""))
+
+    async def _session(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        state = await self._source.session(id)
+        if state is None or state.trajectory is None:
+            raise HTTPException(404, f"no judged session {id!r} is in the store")
+        snapshot = self._source.snapshot()
+        known = {**snapshot.index.items, **snapshot.index.patterns}
+        return self._page(
+            "session", snapshot, session=state.trajectory, votes=state.said, taught=state.taught, known=known
+        )
+
+    async def _version(self, request: Request) -> Response:
+        snapshot = self._source.snapshot()
+        shown, manifest = self._manifest(snapshot, request)
+        acks = [each for each in snapshot.adapters.acks if each.get("version") == shown.version]
+        parents = {str(each.get("version")): each.get("parent") for each in snapshot.adapters.manifests}
+        lineage = [shown.version]
+        while (parent := parents.get(lineage[-1])) is not None and str(parent) not in lineage:
+            lineage.append(str(parent))
+        return self._page("version", snapshot, shown=shown, manifest=manifest, acks=acks, lineage=lineage)
+
+    def _manifest(self, snapshot: Snapshot, request: Request) -> tuple[blocks.Version, dict[str, Any]]:
+        adapter, version = request.path_params["adapter"], request.path_params["version"]
+        for shown in blocks.versions(snapshot):
+            if (shown.adapter, shown.version) == (adapter, version):
+                manifest = next(each for each in snapshot.adapters.manifests if each.get("version") == version)
+                return shown, manifest
+        raise HTTPException(404, f"no version {version!r} of {adapter!r} is published")
+
+    # --- what a person decides ---
+
+    async def _act(self, request: Request) -> Response:
+        """Ask once (GET), then do it (POST)."""
+        action = request.path_params["action"]
+        if self._actions is None or action not in self._actions.names:
+            raise HTTPException(404, f"{action!r} cannot be done here")
+        snapshot = self._source.snapshot()
+        shown, _ = self._manifest(snapshot, request)
+        if request.method == "GET":
+            return self._page("confirm", snapshot, shown=shown, action=action, what=self._actions.names[action])
+        await self._actions.decide(action, snapshot.tenant, shown.adapter, shown.version)
+        return RedirectResponse(f"/versions/{shown.adapter}/{shown.version}", 303)
+
+
+def _known(entries: Mapping[str, Any], request: Request, what: str) -> Any:
+    id = request.path_params["id"]
+    if id not in entries:
+        raise HTTPException(404, f"no {what} {id!r} is known; it may have been forgotten")
+    return entries[id]
+
+
+def _words(request: Request) -> list[str]:
+    return request.query_params.get("q", "").casefold().split()
+
+
+def _holds(words: list[str], *texts: str) -> bool:
+    text = "\n".join(texts).casefold() if words else ""
+    return all(word in text for word in words)
+
+
+def _slice(request: Request, found: list[Pattern] | list[MemoryItem]) -> dict[str, Any]:
+    page = request.query_params.get("page", "1")
+    number = min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1
+    start = (max(number, 1) - 1) * ROWS_PER_PAGE
+    return {
+        "rows": found[start : start + ROWS_PER_PAGE],
+        "total": len(found),
+        "page": max(number, 1),
+        "pages": -(-len(found) // ROWS_PER_PAGE),
+        "query": request.query_params.get("q", ""),
+    }

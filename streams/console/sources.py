@@ -1,0 +1,132 @@
+"""Keep what the page shows at hand: the lore, the adapters, the dead letters, the figures of the processes.
+
+Nothing here belongs to a worker. The page follows the topics as an agent does and asks the store only for a session,
+so it runs beside `fleetlore up`, in compose or in a cluster, and slows none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from fleetlore.adapters.listing import AdapterListing, read_adapters
+from fleetlore.clock import Clock, SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable, StoreUnavailable
+from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.store.connection import connect, message_of, milvus_errors
+from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
+from fleetlore.wire.topics import topic
+from models.judge.session_state import SessionState
+from sinks.milvus import row_id
+from streams.console.scrape import Figures, Scraper
+
+ADAPTERS_SECONDS = 3.0
+LETTERS_KEPT = 200
+STORE_SECONDS = 5.0
+_FETCH_WAIT_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known at one moment. `letters`: the newest dead letters, oldest first. `loaded`: whether all lore that
+    existed when the page started is known."""
+
+    tenant: str
+    now: float
+    index: LoreIndex
+    figures: Figures = field(default_factory=Figures)
+    adapters: AdapterListing = field(default_factory=lambda: AdapterListing((), (), ()))
+    letters: Sequence[DeadLetterRecord] = ()
+    loaded: bool = True
+
+
+class Sources:
+    """Follows everything from entering to leaving its context; survives outages of the broker and the endpoints.
+
+    Args:
+        metrics: addresses of the metrics endpoints of workers and trainer, without `/metrics`.
+    """
+
+    def __init__(self, settings: Settings, tenant: str, metrics: Sequence[str], clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._tenant = tenant
+        self._clock = clock or SystemClock()
+        self._replica = LoreReplica(settings.broker, tenant, fetch_wait_ms=_FETCH_WAIT_MS, clock=self._clock)
+        self._scraper = Scraper(metrics, self._clock)
+        self._adapters = AdapterListing((), (), ())
+        self._letters: deque[DeadLetterRecord] = deque(maxlen=LETTERS_KEPT)
+        self._dead_letters = Follower(
+            settings.broker,
+            [topic(tenant, "dead-letters")],
+            self._take_letters,
+            what="dead letters",
+            fetch_wait_ms=_FETCH_WAIT_MS,
+            newest=LETTERS_KEPT,
+            clock=self._clock,
+        )
+        self._store: Any = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Sources:
+        await self._replica.start()
+        running = (self._scraper.run(), self._dead_letters.run(), self._watch_adapters())
+        self._tasks = [asyncio.create_task(each) for each in running]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, self._replica.close(), return_exceptions=True)
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self._tenant,
+            self._clock.now(),
+            self._replica.index,
+            self._scraper.figures,
+            self._adapters,
+            tuple(self._letters),
+            self._replica.loaded,
+        )
+
+    async def session(self, id: str) -> SessionState | None:
+        """The row of a session, as the judging stage keeps it; None where there is none.
+
+        Raises:
+            StoreUnavailable: Milvus does not answer.
+        """
+        rows = await asyncio.to_thread(self._rows, row_id(self._tenant, id))
+        return SessionState.from_json(rows[0]["state"]) if rows else None
+
+    def _rows(self, id: str) -> list[dict[str, Any]]:
+        try:
+            if self._store is None:
+                self._store = connect(self._settings.milvus, self._settings.milvus_token, STORE_SECONDS)
+            return list(self._store.get("judgments", ids=[id], output_fields=["state"], timeout=STORE_SECONDS))
+        except milvus_errors() as error:
+            raise StoreUnavailable(f"Milvus at {self._settings.milvus}: {message_of(error)}") from error
+
+    async def _take_letters(self, fetched: Fetched) -> None:
+        for records in fetched.values():
+            for record in records:
+                letter = read_dead_letter(record)
+                if isinstance(letter, DeadLetterRecord):
+                    self._letters.append(letter)
+
+    async def _watch_adapters(self) -> None:
+        while True:
+            with contextlib.suppress(BrokerUnavailable):
+                self._adapters = await read_adapters(self._settings.broker, self._tenant)
+            await asyncio.sleep(ADAPTERS_SECONDS)

@@ -1,0 +1,97 @@
+"""Lore to show, and a source that holds still."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetlore.recall.index import LoreIndex
+from fleetlore.wire.lore import MemoryItem, Pattern
+from models.judge.session_state import SessionState
+from streams.console.sources import Snapshot
+
+HOUR = 3600.0
+NOW = 1_800_000_000.0
+THIS_HOUR = int(NOW // HOUR)
+
+
+class Still:
+    """A source whose snapshot the test sets."""
+
+    def __init__(self, snapshot: Snapshot, sessions: dict[str, SessionState] | None = None) -> None:
+        self.now = snapshot
+        self.sessions = sessions or {}
+
+    def snapshot(self) -> Snapshot:
+        return self.now
+
+    async def session(self, id: str) -> SessionState | None:
+        return self.sessions.get(id)
+
+
+def snapshot(*entries: Pattern | MemoryItem, **fields: Any) -> Snapshot:
+    index = LoreIndex()
+    for each in entries:
+        if isinstance(each, Pattern):
+            index.put_pattern(each, NOW)
+        else:
+            index.put_item(each, NOW)
+    return Snapshot("default", NOW, index, **fields)
+
+
+def hours(*counts: tuple[int, int, int]) -> tuple[tuple[int, int, int], ...]:
+    """(hours ago, calls, failures), newest first."""
+    return tuple((THIS_HOUR - ago, calls, failures) for ago, calls, failures in counts)
+
+
+def tool(name: str, *counts: tuple[int, int, int]) -> Pattern:
+    calls, failures = sum(each[1] for each in counts), sum(each[2] for each in counts)
+    return Pattern(
+        id=f"tool-{name}",
+        level="tool",
+        tenant="default",
+        tool=name,
+        calls=calls,
+        failures=failures,
+        hours=hours(*counts),
+    )
+
+
+def family(of: str, error: str, *counts: tuple[int, int, int], **fields: Any) -> Pattern:
+    values: dict[str, Any] = {"first_seen": NOW - 9 * 86_400, "last_seen": NOW, "sessions": 9, "agents": 3} | fields
+    failures = sum(each[2] for each in counts)
+    return Pattern(
+        id=f"{of}-{error}",
+        level="family",
+        tenant="default",
+        tool=of,
+        error_class=error,
+        failures=failures,
+        hours=hours(*counts),
+        **values,
+    )
+
+
+def form(of: Pattern, template: str, **fields: Any) -> Pattern:
+    values: dict[str, Any] = {"failures": 1, "last_seen": NOW} | fields
+    return Pattern(
+        id=fields.pop("id", f"{of.id}-{template}"),
+        level="class",
+        tenant="default",
+        tool=of.tool,
+        error_class=of.error_class,
+        template=template,
+        parent=of.id,
+        **{name: value for name, value in values.items() if name != "id"},
+    )
+
+
+def item(id: str, **fields: Any) -> MemoryItem:
+    values: dict[str, Any] = {"kind": "recovery", "title": f"title of {id}", "support": 3, "agents": 2} | fields
+    values = {
+        "description": "",
+        "content": f"content of {id}",
+        "when": "",
+        "last_seen": NOW,
+        "first_seen": NOW,
+    } | values
+    return MemoryItem(id=id, tenant="default", **values)

@@ -1,0 +1,127 @@
+"""The page as a user opens it: the command beside a real stack, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+import fleetlore
+from streams.embedded.stack import Stack
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+# A browser that reaches out to its maker at every start only waits where it cannot.
+SWITCHES = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with Stack(tmp_path, trainer=False, console_port=0) as running:
+        yield running
+
+
+async def fail(stack: Stack, error: str, tool: str = "sql") -> str:
+    """A session of a new agent in which a call fails; its id."""
+    async with fleetlore.Fleet("probe", data=stack.data) as fleet:
+        async with fleet.session(goal="count the cars") as session:
+            with pytest.raises(RuntimeError):
+                async with session.action(tool, {"query": "SELECT 1 FROM cars"}):
+                    raise RuntimeError(error)
+            session.fail()
+        return session.id
+
+
+async def page(stack: Stack, path: str = "") -> str:
+    def get() -> str:
+        with urlopen(stack.console + path, timeout=5) as response:
+            return str(response.read().decode())
+
+    return await asyncio.to_thread(get)
+
+
+async def until_shown(stack: Stack, text: str, path: str = "", seconds: float = 60.0) -> str:
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                shown = await page(stack, path)
+            except OSError:  # it has not started yet, or no such page yet
+                shown = ""
+            if text in shown:
+                return shown
+            await asyncio.sleep(0.1)
+
+
+async def test_what_an_agent_met_is_on_the_page_and_leads_to_its_session(stack: Stack) -> None:
+    session = await fail(stack, "no such table: cars")
+    await until_shown(stack, "no such table: cars")
+    shown = await until_shown(stack, "count the cars", f"sessions/{session}")
+    assert "probe" in shown and "SELECT 1 FROM cars" in shown
+    assert "1 of 1 answer" in await until_shown(stack, "1 of 1 answer")
+
+
+async def test_the_page_of_a_stack_is_for_this_machine_alone(stack: Stack) -> None:
+    await until_shown(stack, "Alive?")
+    request = Request(stack.console, headers={"Host": "rebound.example"})
+    with pytest.raises(HTTPError, match="421"):
+        await asyncio.to_thread(urlopen, request)
+
+
+def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        run = subprocess.run(
+            [sys.executable, "-m", "fleetlore.cli.main", "console", "--broker", "127.0.0.1:1", "--port", str(port)],
+            capture_output=True,
+            text=True,
+        )
+    assert run.returncode == 1
+    assert (
+        run.stderr
+        == f"fleetlore: 127.0.0.1:{port} cannot be used: Address already in use; choose another with --port\n"
+    )
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+async def test_a_browser_shows_a_failure_within_two_seconds_and_finds_no_fault(stack: Stack) -> None:
+    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+    await until_shown(stack, "Alive?")
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        for scheme in ("light", "dark"):
+            await _check(await browser.new_page(color_scheme=scheme), stack, scheme, axe.Axe())
+        await browser.close()
+
+
+async def _check(shown: Any, stack: Stack, scheme: str, axe: Any) -> None:
+    said: list[str] = []
+    shown.on("console", lambda message: said.append(message.text))
+    await shown.goto(stack.console)
+    error = f"no such table: {scheme}_cars"
+    await fail(stack, error, f"sql_{scheme}")
+    seconds = await _until_in(shown, error)
+    assert seconds < 2.0, f"{seconds:.2f} s"
+    for path in ("", "patterns", "items"):
+        await shown.goto(stack.console + path)
+        results = await axe.run(shown)
+        assert results.violations_count == 0, results.generate_report()
+    assert not said
+
+
+async def _until_in(shown: Any, text: str) -> float:
+    """How long it takes from now until the page shows the text."""
+    start = time.monotonic()
+    await shown.get_by_text(text).first.wait_for(timeout=20_000)
+    return time.monotonic() - start
