@@ -18,7 +18,7 @@ from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, TOKEN, CallContex
 from fleetlore.calls.places import PlaceNames
 
 # A new number makes versions that were learned with other features unreadable.
-FEATURES = 1
+FEATURES = 2
 MAX_TOKENS = 260
 LAST_TOKENS = 70
 MAX_NAMES = 14
@@ -196,10 +196,13 @@ def _course(call: Call, context: CallContext) -> Ids:
     )
 
 
+_SESSIONS = (1, 5, 20, 60)
+
+
 def _known(names: list[str], known: PlaceNames) -> Ids:
     """How many of the names are known at this place to work, to fail, both, or neither."""
     bad, good, both, unknown = known.counts(names)
-    sure = "k1" if known.sessions >= 5 else "k0"
+    sure = f"k{sum(known.sessions >= least for least in _SESSIONS)}"
     return hashes_of(
         [
             f"MB{min(bad, 3)}{sure}",

@@ -45,6 +45,16 @@ def test_a_known_place_adds_what_is_known_of_the_names() -> None:
     assert len(known.ids) == len(without.ids) + 5
 
 
+def test_what_is_known_of_names_counts_by_how_long_the_place_is_known() -> None:
+    call, context = Call.of("sql", "select name from car"), CallContext("g")
+    levels = [
+        tuple(features(call, context, PlaceNames(sessions, {})).ids.tolist()) for sessions in (0, 1, 4, 5, 19, 20, 60)
+    ]
+    assert len(set(levels)) == 5
+    assert levels[1] == levels[2]
+    assert levels[3] == levels[4]
+
+
 def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
     call = Call.of("t", "word_1 = 'x'; " * 100_000)
     assert len(call.tokens) <= MAX_TOKENS
