@@ -49,11 +49,11 @@ class ReasoningBank(Memory):
         told = [item for item in distil(recorded.judgment(guarded=False)) if item.cause is None]
         items = sorted(told, key=lambda item: (KINDS.index(item.kind), item.rank, item.item_id))
         if items:
-            self._records.append("\n".join(_item(item) for item in items[:MOST_ITEMS]))
+            self._records.append("\n".join(item_text(item) for item in items[:MOST_ITEMS]))
             self._goals.append(self._encoder.encode([recorded.goal])[0])
 
 
-def _item(item: Candidate) -> str:
+def item_text(item: Candidate) -> str:
     """Title, description and content, as the released code gives them to the agent."""
     lines = [item.title, item.description, item.content]
     if item.calls:

@@ -24,13 +24,16 @@ from benchmarks.evaluate.logged.holdouts import Stage, stages_by_place, stages_b
 from benchmarks.evaluate.logged.memories import LookUp, Memory, OwnLog, Perfect, RawEpisodes, Regression
 from benchmarks.evaluate.logged.play import Played, play
 from benchmarks.evaluate.logged.reading import rule_hash
+from benchmarks.evaluate.logged.reasoning_bank import ReasoningBank
 from benchmarks.evaluate.logged.world import LoggedWorld, sql_world
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import Column, print_json, print_table
 from fleetlore.errors import ConfigError
+from fleetlore.risk.encoder import shared_encoder
 
 OWN = ("weights", "warnings", "text", "both")
-ARMS = (NONE, "log", "look-up", "LR", "raw-episodes", *OWN, "perfect")
+RIVALS = ("log", "look-up", "LR", "raw-episodes", "reasoning-bank", "reasoning-bank-steps")
+ARMS = (NONE, *RIVALS, *OWN, "perfect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +99,14 @@ def _memories(arms: Sequence[str]) -> dict[str, Memory]:
         "log": OwnLog,
         "look-up": LookUp,
         "LR": Regression,
-        "raw-episodes": _raw_episodes,
+        "raw-episodes": lambda: RawEpisodes(shared_encoder()),
+        "reasoning-bank": lambda: ReasoningBank(shared_encoder(), steps=False),
+        "reasoning-bank-steps": lambda: ReasoningBank(shared_encoder(), steps=True),
         "perfect": Perfect,
     }
     own = [arm for arm in arms if arm in OWN]
     fleet = Fleet(lore=bool({"text", "both"} & set(own)))
     return {arm: Told(fleet, arm, learns=arm == own[0]) if arm in OWN else makers[arm]() for arm in arms}
-
-
-def _raw_episodes() -> Memory:
-    from fleetlore.risk.encoder import shared_encoder
-
-    return RawEpisodes(shared_encoder())
 
 
 def _chosen(arms: str) -> tuple[str, ...]:

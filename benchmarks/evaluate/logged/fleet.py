@@ -11,7 +11,8 @@ One past serves all of its arms, which differ in what of an `Advice` an agent ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self
 
 from benchmarks.evaluate.arms.memory import Note, Recall
 from benchmarks.evaluate.logged.memories import Attended, Memory
@@ -92,6 +93,15 @@ class _Listening(Attended):
     def __init__(self, recall: Recall, session: Session) -> None:
         super().__init__(recall)
         self._session = session
+
+    async def __aenter__(self) -> Self:
+        await self._session.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._session.__aexit__(kind, error, traceback)
 
     async def took(self, text: str, reply: Reply) -> bool:
         async with self._session.action(SQL, text) as action:
