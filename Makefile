@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECTS := pyproject.toml deploy/server/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-slow cluster cluster-short chaos chaos-short lint format types check wheels bench docs site upgrade clean
+.PHONY: help install demo test test-all test-slow security cluster cluster-short chaos chaos-short lint format types check wheels bench docs site upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -68,6 +68,9 @@ cluster-short: $(STAMP)  ## On Apache Kafka with one broker and with three: what
 cluster: $(STAMP)  ## All tests on Apache Kafka, and those of any broker once more there
 	$(PYTEST) -m cluster tests/cluster $(ARGS)
 	$(PYTEST) --kafka $(ON_KAFKA) $(ARGS)
+
+security: $(STAMP)  ## Attack what reads the text of others: time, secrets, identities, fences, endpoints
+	$(PYTEST) tests/security $(ARGS)
 
 chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
 	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)

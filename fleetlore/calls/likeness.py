@@ -24,6 +24,7 @@ MAX_WORDS = 48
 # `math.sqrt` is one word: of a call it says more than its parts.
 _WORD = re.compile(r"(?<![\w.])[^\W\d][^\W\d.]*(?:\.[^\W\d.]+)*(?!\w)")
 _SEPARATOR = "."
+_READ_ERROR = 8 * ERROR_CHARACTERS
 
 
 class FailureWords(NamedTuple):
@@ -83,7 +84,7 @@ class FailureWords(NamedTuple):
 
 def read_parts(goal: str, call: str, error: str) -> tuple[str, str, str]:
     """What is read of the three texts: the first of goal and call, and of an exception's trace what was raised."""
-    last = next((line for line in reversed(error.splitlines()) if line.strip()), "")
+    last = next((line for line in reversed(error[-_READ_ERROR:].splitlines()) if line.strip()), "")
     return goal[:GOAL_CHARACTERS], call[:CALL_CHARACTERS], last[:ERROR_CHARACTERS]
 
 

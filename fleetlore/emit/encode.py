@@ -1,22 +1,24 @@
 """Events as they leave the process: in JSON, secrets masked, small enough for a record.
 
-What an agent has to wait for is `encode`: it copies the event's data, so that the agent may change it at once. All else
-is done for the up to 64 events of a record at once, when it is made: one look at the bytes of their data tells which
-few of them are worth a look of their own (`mask`), and what stands before the data is joined to it (`record`).
+What an agent has to wait for is `encode`: it counts the event's data and copies it, so that the agent may change it at
+once. What is more than anybody reads is cut then, before it is looked at for secrets: no event takes the agent's
+process milliseconds. All else is done for the up to 64 events of a record at once, when it is made: one look at the
+bytes of their data tells which few of them are worth a look of their own (`mask`), and what stands before the data is
+joined to it (`record`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import orjson
 
-from fleetlore.redact.redact import may_hold_secret, redact_value
+from fleetlore.redact.redact import may_hold_secret, plain_value, redact_value
+from fleetlore.redact.weight import weight
 from fleetlore.wire.events import TYPES, Event, event_id
-from fleetlore.wire.records import MAX_BYTES
 
 __all__ = ["Encoded", "encode", "encode_event", "mask", "record"]
 
@@ -24,7 +26,10 @@ __all__ = ["Encoded", "encode", "encode_event", "mask", "record"]
 # its number, type and time; its data in JSON. A plain tuple: one is made and taken apart for every event.
 Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
 
-_LARGEST_EVENT = MAX_BYTES - 2  # the brackets of the record's array
+# By `weight`. The pipeline keeps 2,000 characters of each text.
+MAX_CHARACTERS = 12 * 1024
+_LEAST_CUT = 1024
+_LARGEST_DATA = 4 * MAX_CHARACTERS  # a character has up to six bytes in JSON
 _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _KINDS = {kind: b',"type":"%b","time":' % name.encode() for kind, name in TYPES.items()}
 _DATA = b',"data":'
@@ -45,22 +50,22 @@ def encode(event: Event) -> Encoded:
     if not 0.0 <= time < _YEAR_10000:
         raise ValueError(f"time {time} is not between the years 1970 and 9999")
     try:
-        data = orjson.dumps(value, option=_PLAIN)
+        data = orjson.dumps(value, option=_PLAIN) if weight(value, MAX_CHARACTERS) <= MAX_CHARACTERS else b""
     except TypeError:
         # No JSON types: also integers of more than 64 bits, keys that are no strings, lone surrogates, cycles.
-        data = _dump(redact_value(value))
-    if beside + len(data) >= _LARGEST_EVENT:
-        data = _masked(beside, data)  # masked before it is cut: half a secret is not recognised
+        data = b""
+    if not data or len(data) > _LARGEST_DATA:
+        data = _bounded(value)
     return beside + len(data), before, between, b"%d" % sequence, _KINDS[kind], time, data
 
 
 def mask(events: Sequence[Encoded]) -> list[Encoded]:
-    """Mask secrets in the events' data; cut the longest texts of an event that is too large, with a visible mark."""
+    """Mask secrets in the events' data."""
     masked = list(events)
     for index in may_hold_secret([event[-1] for event in events]):
         size, before, between, sequence, kind, time, data = masked[index]
         beside = size - len(data)
-        data = _masked(beside, data)
+        data = _dump(redact_value(orjson.loads(data)))
         masked[index] = (beside + len(data), before, between, sequence, kind, time, data)
     return masked
 
@@ -98,14 +103,19 @@ def _written(times: list[float]) -> list[bytes]:
     return orjson.dumps(micros.view("M8[us]").tolist(), option=orjson.OPT_NAIVE_UTC)[1:-1].split(b",")
 
 
-def _masked(beside: int, data: bytes) -> bytes:
-    value: dict[str, Any] = redact_value(orjson.loads(data))
-    data = _dump(value)
-    limit = MAX_BYTES // 2
-    while beside + len(data) >= _LARGEST_EVENT and limit:
-        limit //= 2
-        data = _dump({name: _cut(member, limit) for name, member in value.items()})
-    return data
+def _bounded(value: Mapping[str, Any]) -> bytes:
+    """The value in JSON, with long texts and collections cut until it is small enough; structure stays, as a call's
+    shape is its identity.
+    """
+    longest = 2 * MAX_CHARACTERS // 3
+    while longest > 1:
+        if weight(value, MAX_CHARACTERS, longest) <= MAX_CHARACTERS or longest < _LEAST_CUT:
+            copy = plain_value(value, longest)
+            data = _dump(copy)
+            if len(data) <= _LARGEST_DATA and weight(copy, MAX_CHARACTERS) <= MAX_CHARACTERS:
+                return data
+        longest = longest * 3 // 4
+    return b"{}"
 
 
 def _dump(data: Any) -> bytes:
@@ -121,15 +131,3 @@ def _well_formed(value: Any) -> Any:
     if isinstance(value, dict):
         return {_well_formed(name): _well_formed(member) for name, member in value.items()}
     return [_well_formed(member) for member in value] if isinstance(value, list) else value
-
-
-def _cut(value: Any, limit: int) -> Any:
-    """Cut every text and collection in a JSON value to `limit`; structure stays, as a call's shape is its identity."""
-    if isinstance(value, str):
-        return value if len(value) <= limit else f"{value[:limit]}… [{len(value) - limit} characters cut]"
-    if isinstance(value, dict):
-        return {_cut(name, limit): _cut(member, limit) for name, member in list(value.items())[:limit]}
-    if isinstance(value, list):
-        kept = [_cut(member, limit) for member in value[:limit]]
-        return kept if len(value) <= limit else [*kept, f"… [{len(value) - limit} elements cut]"]
-    return value

@@ -25,14 +25,23 @@ import orjson
 
 from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.fingerprint.template import QUOTED_TEXT
-from fleetlore.redact.redact import redact_value
+from fleetlore.redact.redact import redact, redact_value
+from fleetlore.redact.weight import weight
 
 VERSION = "4"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
 MAX_SHAPE = 512
+# No more of a message is read (`fleetlore.fingerprint.template.head_line`), nor kept in a cache.
+MAX_MESSAGE = 8000
+_CACHED_CHARACTERS = 2048
+# By how a value begins: the stream may get it without its end.
+_CLASSED_CHARACTERS = 1024
 
 _PLAIN_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _MAX_NAME = 96
+# Larger than any event. Lists that share members can stand for any number of them.
+_MAX_WEIGHT = 256 * 1024
+_LONGEST = 8192
 
 
 class Failure(NamedTuple):
@@ -59,12 +68,13 @@ def failure_of(tool: str, arguments: object, error_type: str | None, error_messa
         error_type: OpenTelemetry's `error.type`, where the tool gave one.
         error_message: what the environment said.
     """
-    return shaped_failure(tool, argument_shape(arguments), error_type or "", error_message or "")
+    message = (error_message or "")[:MAX_MESSAGE]
+    return shaped_failure(tool, argument_shape(arguments), error_type or "", message)
 
 
 @lru_cache(maxsize=32_768)
 def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
-    """`failure_of` for a shape that is known already."""
+    """`failure_of` for a shape that is known already, and at most `MAX_MESSAGE` of the message."""
     error_class, text, transient = normal_form(error_type, message)
     family = pattern_id("family", tool, error_class)
     class_ = pattern_id("class", tool, error_class, text)
@@ -141,16 +151,22 @@ def arguments_text(arguments: object) -> str:
         return arguments
     if arguments is None:
         return ""
+    if type(arguments) in (dict, list) and weight(arguments, _MAX_WEIGHT) > _MAX_WEIGHT:
+        return json.dumps(redact_value(arguments, _LONGEST), sort_keys=True)
     try:
         return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str).decode()
     except Exception:  # integers of more than 64 bits, lone surrogates, keys without an order, an object that fails
         # With the JSON that the event will hold, so that the stream finds the same id.
-        return json.dumps(redact_value(arguments), sort_keys=True)
+        return json.dumps(redact_value(arguments, _LONGEST), sort_keys=True)
 
 
 def argument_shape(arguments: object) -> str:
     """Shape of a call's arguments: sorted keys with a coarse class of each value, never the value itself."""
-    return _shape(arguments_text(arguments))[:MAX_SHAPE]
+    text = arguments_text(arguments)
+    if len(text) <= _CACHED_CHARACTERS:
+        return _shape(text)[:MAX_SHAPE]
+    # Keys that lie behind what was masked are in the shape too.
+    return redact(_shape.__wrapped__(text)[:MAX_SHAPE])
 
 
 def is_free_text(shape: str) -> bool:
@@ -189,7 +205,7 @@ _FIRST_WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def _class_of_text(value: str) -> str:
-    text = value.strip()
+    text = value[:_CLASSED_CHARACTERS].strip()
     if not text:
         return "empty"
     if text.startswith("-") and " " not in text and len(text) <= 32:

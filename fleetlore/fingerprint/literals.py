@@ -19,12 +19,14 @@ import orjson
 MAX_WORD = 32
 MAX_LABEL = 24
 _REMEMBERED = 4096
+# Of a text; nobody shows more of one.
+MAX_MASKED = 32 * 1024
 
 # What a literal looks like in a text; all else is words and punctuation. Without a bound, a text of many quotes that
 # are never closed would take time quadratic in its length.
 _STRING = (
     r"""(?<!\w)[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])"""
-    r"""(?P<inner>(?:\\.|(?!(?P=quote))[^\\]){0,500}?)(?P=quote)(?!\w)"""
+    r"""(?P<inner>(?:\\.|(?!(?P=quote))[^\\]){0,500}+)(?P=quote)(?!\w)"""
 )
 _FILE = (
     r"(?:txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|html?|css|ipynb|py|js|ts|rb|go|rs|java|cpp|sh|sql|sqlite3?|md|pdf|"
@@ -32,7 +34,7 @@ _FILE = (
 )
 _LITERAL = (
     r"(?P<pair>\"(?P<key>[^\"\\\n]{1,64})\"\s*:\s*\"(?P<value>(?:\\.|[^\"\\])*)\"?)"
-    r"|(?P<url>\b[a-z][a-z0-9+.-]*://[^\s'\"<>)\]`]+)"
+    r"|(?P<url>\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+)"
     r"|(?P<email>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
     rf"|(?P<string>{_STRING})|(?P<open>(?<!\w)[\"'][^\"'\n]{{2,}}$)"
     r"|(?P<date>\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?\b|\b\d{1,2}:\d\d(?::\d\d)?\b)"
@@ -66,7 +68,7 @@ _CODE = re.compile(r"[=(){};|$`\\]|(?:^|\s)--?\w|^[A-Z]{3,}\s|\n\s")
 @lru_cache(maxsize=_REMEMBERED)
 def names(text: str) -> frozenset[str]:
     """What a text names: its words, numbers and quoted texts, in lower case; for `known`."""
-    text = text.casefold()
+    text = text[:MAX_MASKED].casefold()
     quoted = [match["inner"] or match["value"] or "" for match in _LITERALS.finditer(text)]
     return frozenset(each.strip(".,!?") for each in (*_NAMES.findall(text), *quoted) if each)
 
@@ -78,12 +80,12 @@ def masked_text(text: str, known: frozenset[str] = frozenset()) -> str:
     Args:
         known: what stays (`names`).
     """
-    return _LITERALS.sub(lambda match: _masked(match, known), text)
+    return _LITERALS.sub(lambda match: _masked(match, known), text[:MAX_MASKED])
 
 
 def masked_tokens(text: str, known: frozenset[str] = frozenset()) -> list[tuple[int, int, str]]:
     """(start, end, masked text) of each token of a text, in order."""
-    return [(match.start(), match.end(), _masked(match, known)) for match in _TOKENS.finditer(text)]
+    return [(match.start(), match.end(), _masked(match, known)) for match in _TOKENS.finditer(text[:MAX_MASKED])]
 
 
 def masked_arguments(arguments: str, known: frozenset[str] = frozenset()) -> Any:

@@ -74,7 +74,7 @@ def _number(match: re.Match[str]) -> str:
 
 # What an instance looks like; the longer form first, so that a part of it is not masked on its own.
 LOOKS: tuple[Rule, ...] = (
-    (("://",), re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>)\]`]+", re.I), MASK),
+    (("://",), re.compile(r"\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+", re.I), MASK),
     (("</",), re.compile(r"<[a-z]\w*(?:\s[^<>]*)?>.*?</\w+>"), MASK),
     (("@",), re.compile(r"'[^'\s]*'@'[^'\s]*'|(?<![\w@/])[\w.+-]+@[\w-]+(?:\.[\w-]+)*(?::[\w./-]+)?"), MASK),
     (("-",), re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), MASK),
@@ -92,11 +92,11 @@ LOOKS: tuple[Rule, ...] = (
         (".",),
         re.compile(
             rf"(?<![\w<*./])(?<!fatal error: "
-            rf")(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.(?:{_EXTENSIONS})(?::\d+)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"
+            rf")(?:[\w.@+-]{{1,100}}/)*[\w@+-][\w.@+-]{{0,100}}\.(?:{_EXTENSIONS})(?::\d+)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"
         ),
         MASK,
     ),
-    ((".",), re.compile(rf"\b(?:[\w-]+\.)+(?:{_TOP_LEVEL})\b(?::\d+)?", re.I), MASK),
+    ((".",), re.compile(rf"\b(?<![\w-]\.)(?:[\w-]+\.)+(?:{_TOP_LEVEL})\b(?::\d+)?", re.I), MASK),
     (_DIGITS, re.compile(r"(?<![\w-])(?:[A-Za-z_-]+\d[\w-]*|\d+[A-Za-z_-][\w-]*)"), _token),
     (
         _DIGITS,

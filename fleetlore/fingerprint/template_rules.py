@@ -49,7 +49,7 @@ NOISE: tuple[Rule, ...] = (
     (("bash: ",), re.compile(r"^bash: "), "sh: "),
     (
         ("_id", "requestid", "traceid"),
-        re.compile(r",? ?['\"]?(?:\w+_id|requestId|traceId)['\"]?: ?['\"][^'\"]*['\"]", re.I),
+        re.compile(r",? ?['\"]?(?:(?<!\w)\w+_id|requestId|traceId)['\"]?: ?['\"][^'\"]*['\"]", re.I),
         "",
     ),
     # An answer in XML or HTML: its words without the tags, and without what names the one request.
@@ -198,7 +198,7 @@ PLACES: tuple[Rule, ...] = (
     # Words of single tools. curl's own code says what its words say in several ways; but 22 stands for every HTTP
     # status.
     (("curl: (",), re.compile(r"(curl: \()(\d+\)) (?!The requested URL).*"), r"\1code \2"),
-    ((" -> ",), re.compile(r"\S+\s+-> +\S+"), MASK),
+    ((" -> ",), re.compile(r"(?<!\S)\S+\s+-> +\S+"), MASK),
     (("conflict (",), re.compile(r"(?<=\bin )\S+?(?=\.? )|(?<=\bversion )\S+(?= of )", re.I), MASK),
     (
         (" ",),

@@ -19,6 +19,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+from fleetlore.redact.weight import cut_text
+
 __all__ = ["FENCE", "MARK", "OPENING", "AdviceLedger", "handle", "redact_fenced"]
 
 FENCE = "fleet-memory"
@@ -35,6 +37,7 @@ _MAX_LINES = 64
 _MAX_ASKED = 64
 # No stage reads further into a text.
 _MAX_TEXT = 8192
+_MAX_FENCED = 64 * 1024
 _MAX_DEPTH = 16
 
 
@@ -117,7 +120,7 @@ class AdviceLedger:
     def cite_all(self, text: str) -> None:
         """Note every citation in what the agent says."""
         if "[#" in text and self._ids:
-            for cited in _CITED.findall(text):
+            for cited in _CITED.findall(text[:_MAX_TEXT]):
                 self.cite(cited)
 
     def redact_shown(self, value: Any) -> Any:
@@ -134,7 +137,8 @@ class AdviceLedger:
 
 
 def _redact_fenced_text(text: str) -> str:
-    return _FENCED.sub(MARK, text) if OPENING in text else text
+    # Cut first, as the event will be: what an agent says has no bound.
+    return _FENCED.sub(MARK, cut_text(text, _MAX_FENCED)) if OPENING in text else text
 
 
 def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:

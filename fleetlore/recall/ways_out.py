@@ -41,8 +41,9 @@ _VOTERS = 5
 _ALL = ""
 
 # What may stand for one task or one person only: quoted texts, numbers, and words with a digit in them.
-_LITERAL = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|\w*\d[\w.]*")
+_LITERAL = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|(?<!\w)\w*\d[\w.]*")
 _MASK = "<value>"
+_MAX_HELD = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ def is_own(item: MemoryItem, session: str) -> bool:
 
 def masked(change: str, failed: FailedCall) -> str:
     """The change with `<value>` for each literal that this session does not hold."""
-    held = f"{failed.goal}\n{failed.text}\n{failed.error}".lower()
+    held = "\n".join(text[:_MAX_HELD] for text in (failed.goal, failed.text, failed.error)).lower()
 
     def shown(match: re.Match[str]) -> str:
         text = match.group()

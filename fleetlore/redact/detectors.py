@@ -49,7 +49,8 @@ FORMS: tuple[Group, ...] = (
                 "PRIVATE K",
                 (
                     r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-                    r"(?:(?s:.{0,20000}?)-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+                    # No further than to the next dashes: each beginning without an end would else be read to the end.
+                    r"(?:(?:[^-]|-(?!----))*+-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
                     r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)"  # cut off before its end
                 ),
             ),
@@ -227,7 +228,7 @@ FORMS: tuple[Group, ...] = (
             Form(
                 "kubernetes_secret",
                 "Secret",
-                r"\bkind: {1,4}[\\x22']?Secret\b(?s:.{0,500}?)\bdata:(?P<secret>(?:\s+[\w.-]+: "
+                r"\bkind: {1,4}[\\x22']?Secret\b(?s:(?!\bkind:).){0,500}?\bdata:(?P<secret>(?:\s+[\w.-]+: "
                 r"*[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+)",
             ),
         ),
@@ -251,13 +252,13 @@ FORMS: tuple[Group, ...] = (
             Form(
                 "basic_auth",
                 "curl",
-                r"\bcurl\b[^\n|;]{0,500}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:(?P<secret>(?!\[redacted:|\$|"
-                r"//)[^\s\"']{1,128})",
+                r"\bcurl\b(?:(?!\bcurl\b)[^\n|;]){0,500}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:"
+                r"(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,128})",
             ),
             Form(
                 "password",
                 "mysql",
-                r"\bmysql\w*\b[^\n|;]{0,500}?\s-p(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|"
+                r"\bmysql\w*\b(?:(?!\bmysql)[^\n|;]){0,500}?\s-p(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|"
                 r"rune\b)[^\s\"']{3,128})",
             ),
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 Replace = Callable[[re.Match[str]], str]
@@ -67,6 +68,7 @@ _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]|(?:os|env|process|self|cfg|config|sett
 FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 
 
+@lru_cache(maxsize=1024)
 def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
     """Whether a value found under a secret's name can be a secret.
 

@@ -55,36 +55,35 @@ class Needles:
             halves[np.ix_(list(second), list(first))] |= np.uint16(1 << bucket)
             halves[np.ix_(list(fourth), list(third))] |= np.uint16(1 << bucket + _BUCKETS)
         self._halves = halves.reshape(-1)
-        self._grams = {int.from_bytes(ending, "little") & _WITHOUT_CASE for ending in (*exact_endings, *folded_endings)}
-        # By their last four bytes in lower case: the needles, and whether each is found in upper and lower case.
-        self._ending: dict[bytes, list[tuple[bytes, bool]]] = {}
+        # By their last four bytes without case: the needles, and whether each is found in upper and lower case.
+        self._ending: dict[int, list[tuple[bytes, bool]]] = {}
         for endings, folds in ((exact_endings, False), (folded_endings, True)):
             for ending, needles in endings.items():
-                self._ending.setdefault(ending.lower(), []).extend((needle, folds) for needle in needles)
+                gram = int.from_bytes(ending, "little") & _WITHOUT_CASE
+                self._ending.setdefault(gram, []).extend((needle, folds) for needle in needles)
 
     def find(self, texts: Sequence[bytes]) -> dict[int, set[bytes]]:
         """Needles of each text by its index, ascending; folded ones in lower case. Texts without are left out."""
         joined = b"\n".join(texts) + b"\n"  # a needle of three bytes is looked for with the one behind it
         found: dict[int, set[bytes]] = {}
         ends: list[int] = []
-        for position in self._positions(joined):
-            if needles := self._at(joined, position):
+        seen: set[int] = set()  # endings in the text at hand: it is searched for what ends so once
+        index = end = 0
+        for position, gram in self._endings(joined):
+            if position >= end:
                 # Made where it is needed: of most batches no text has a needle.
                 ends = ends or np.cumsum([len(text) + 1 for text in texts]).tolist()
-                found.setdefault(bisect_right(ends, position), set()).update(needles)
+                index = bisect_right(ends, position)
+                end, seen = ends[index], set()
+            if gram not in seen:
+                seen.add(gram)
+                for needle, folded in self._ending[gram]:
+                    if needle in (texts[index].lower() if folded else texts[index]):
+                        found.setdefault(index, set()).add(needle)
         return found
 
-    def _at(self, joined: bytes, position: int) -> list[bytes]:
-        """The needles whose last four bytes, or the whole if shorter, begin here."""
-        found = []
-        for stop in (position + _GRAM, position + 3):
-            for needle, folded in self._ending.get(joined[position:stop].lower(), ()):
-                there = joined[max(0, stop - len(needle)) : stop]
-                if (there.lower() if folded else there) == needle:
-                    found.append(needle)
-        return found
-
-    def _positions(self, joined: bytes) -> Iterator[int]:
+    def _endings(self, joined: bytes) -> Iterator[tuple[int, int]]:
+        """Where, ascending, the last four or three bytes of a needle may stand, and which."""
         for start in range(0, len(joined) - _GRAM + 1, _BLOCK_BYTES):
             pairs = min(_BLOCK_BYTES + 2, len(joined) - 1 - start)
             overlapping = np.ndarray((pairs,), "<u2", joined, start, (1,))
@@ -96,8 +95,10 @@ class Needles:
             grams = np.ndarray((pairs - 2,), "<u4", joined, start, (1,))[places] & _WITHOUT_CASE
             # Three of four are pairs of another needle of the same bucket.
             for position, gram in zip(places.tolist(), grams.tolist(), strict=True):
-                if gram in self._grams or gram & _THREE in self._grams:
-                    yield start + position
+                if gram in self._ending:
+                    yield start + position, gram
+                if gram & _THREE in self._ending:
+                    yield start + position, gram & _THREE
 
 
 def _by_ending(needles: Iterable[bytes]) -> dict[bytes, list[bytes]]:

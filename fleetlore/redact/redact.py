@@ -15,21 +15,25 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from fleetlore.redact.detectors import FORMS
 from fleetlore.redact.named_values import FOLDER, KEYS, NAMED, PASSWORDS, Replace, Rule, form_rule, is_secret, mask_of
 from fleetlore.redact.prefilter import Needles
+from fleetlore.redact.weight import UNCUT, cut_text
 
-__all__ = ["KINDS", "may_hold_secret", "redact", "redact_value", "suspects"]
+__all__ = ["KINDS", "may_hold_secret", "plain_value", "redact", "redact_value", "suspects"]
 
 _CACHED_CHARS = 2048  # longer texts hardly ever repeat, and a cache of them would hold tens of megabytes
 _MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would end as RecursionError in the agent
 _MAX_INT = 2**64  # the JSON encoder refuses larger integers
+# Values of one copy: lists that share members can stand for any number of them.
+_MAX_VALUES = 20_000
+_LONG_KEY = 1024
 
 # Secrets with a form of their own, by what a text must contain, and the shape of it, before its needles are looked for.
 _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = tuple(
@@ -209,39 +213,74 @@ def _key(key: str) -> tuple[str, str | None]:
     return redact(key), "secret" if _SECRET_KEY.search(folded) else None
 
 
-def redact_value(value: Any, _depth: int = 0) -> Any:
+def redact_value(value: Any, longest: int = UNCUT) -> Any:
     """A copy of `value` of nothing but JSON types, with every secret masked.
 
     What JSON does not know becomes its `str`; so does nesting deeper than 64. Never raises: it runs inside the agent.
+
+    Args:
+        longest: characters of a text, and members of a collection, that are kept; the rest is cut before it is looked
+            at, with a mark in its place. As many values are kept in all, those that are shared counted each time.
     """
-    kind = type(value)
-    if kind is str:
-        return redact(value)
-    if value is None or kind is bool or kind is float:
-        return value
-    if kind is int:
-        return value if -_MAX_INT // 2 <= value < _MAX_INT else str(value)
-    if _depth >= _MAX_DEPTH:
-        return "[nested too deep]"
-    try:
-        return _redact_other(value, _depth)
-    except Exception:  # a collection of the agent's own whose methods fail must not break the agent's call
-        return f"<unreadable {kind.__name__}>"
+    return _Copy(longest, masks=True).of(value, 0)
 
 
-def _redact_other(value: Any, _depth: int) -> Any:
-    if isinstance(value, Enum):
-        return redact_value(value.value, _depth + 1)
-    if isinstance(value, Mapping):
-        copy = {}
-        for key, member in value.items():
-            name, secret = _key(key if type(key) is str else _text(key))
-            masked = redact(member) if type(member) is str else redact_value(member, _depth + 1)
-            copy[name] = masked if secret is None else _under_secret_name(name, secret, masked)
-        return copy
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [redact_value(member, _depth + 1) for member in value]
-    return redact(_text(value))
+def plain_value(value: Any, longest: int) -> Any:
+    """The same with the secrets in it: it is to be masked once it is among others."""
+    return _Copy(longest, masks=False).of(value, 0)
+
+
+class _Copy:
+    """One copy. `left`: how many values it may still take."""
+
+    __slots__ = ("left", "longest", "masks")
+
+    def __init__(self, longest: int, masks: bool) -> None:
+        self.longest = longest
+        self.masks = masks
+        self.left = min(longest, _MAX_VALUES)
+
+    def of(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self._masked(value)
+        if value is None or kind is bool or kind is float:
+            return value
+        if kind is int:
+            return value if -_MAX_INT // 2 <= value < _MAX_INT else self._masked(_text(value))
+        if depth >= _MAX_DEPTH:
+            return "[nested too deep]"
+        try:
+            return self._of_other(value, depth)
+        except Exception:  # a collection of the agent's own whose methods fail must not break the agent's call
+            return f"<unreadable {kind.__name__}>"
+
+    def _of_other(self, value: Any, depth: int) -> Any:
+        if isinstance(value, Enum):
+            return self.of(value.value, depth + 1)
+        if isinstance(value, Mapping):
+            copy = {}
+            for key, member in self._kept(value.items()):
+                name = cut_text(key if type(key) is str else _text(key), min(self.longest, _LONG_KEY))
+                name, secret = _key(name) if self.masks else (name, None)
+                masked = self.of(member, depth + 1)
+                copy[name] = masked if secret is None else _under_secret_name(name, secret, masked)
+            return copy
+        if isinstance(value, (list, tuple, set, frozenset)):
+            kept = [self.of(member, depth + 1) for member in self._kept(value)]
+            return kept if len(kept) == len(value) else [*kept, f"… [{len(value) - len(kept)} elements cut]"]
+        return self._masked(_text(value))
+
+    def _kept(self, members: Iterable[Any]) -> Iterator[Any]:
+        for member in islice(members, self.longest):
+            if self.left <= 0:
+                return
+            self.left -= 1
+            yield member
+
+    def _masked(self, text: str) -> str:
+        text = cut_text(text, self.longest)
+        return redact(text) if self.masks else text
 
 
 def _under_secret_name(name: str, kind: str, value: Any) -> Any:

@@ -19,11 +19,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fleetlore.watch.episode import RecentStep
+from fleetlore.watch.episode import MAX_TEXT, RecentStep
 
 __all__ = ["blame"]
 
-_WORD = re.compile(r"[A-Za-z0-9_#$@.'’-]*[A-Za-z0-9]")
+_WORD = re.compile(r"[A-Za-z0-9_#$@.'’-]+")
+_BEHIND = "_#$@.'’-"  # a word ends with none of these
 _LOOK_UP = re.compile(
     r"(?:\A|[_.\s-])(?:get|find|list|search|read|look|lookup|calculate|calc|think|fetch|query|select|show|check|view|"
     r"count|describe|sql|python|bash)",
@@ -42,7 +43,7 @@ def blame(goal: str, moments: Sequence[RecentStep]) -> RecentStep | None:
         return None
     words = {moment.number: _words(moment.did) | _words(moment.came) for moment in moments}
     brought: dict[int, set[str]] = {}  # by each moment: the values that nobody had mentioned before
-    seen = _words(goal)
+    seen = _words(goal[:MAX_TEXT])
     for moment in moments:
         brought[moment.number] = values(moment.did) - seen
         seen |= words[moment.number]
@@ -66,13 +67,16 @@ def blame(goal: str, moments: Sequence[RecentStep]) -> RecentStep | None:
 
 def values(text: str) -> set[str]:
     """The numbers, names and ids in a text, folded."""
-    words = (match.group() for match in _WORD.finditer(text))
     return {
         word.strip(".'’").lower()
-        for word in words
+        for word in _found(text)
         if any(each.isdigit() for each in word) or (word[0].isupper() and len(word) > 3) or "_" in word
     }
 
 
 def _words(text: str) -> set[str]:
-    return {match.group().strip(".'’").lower() for match in _WORD.finditer(text)}
+    return {word.strip(".'’").lower() for word in _found(text)}
+
+
+def _found(text: str) -> list[str]:
+    return [word for each in _WORD.findall(text) if (word := each.rstrip(_BEHIND))]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
@@ -27,7 +28,7 @@ from fleetlore.recall.advice import Caution
 from fleetlore.recall.index import LoreIndex
 from fleetlore.redact.redact import redact
 from fleetlore.watch.safety_rules import RULES, Severity, sql_dangers
-from fleetlore.watch.shell_parser import commands
+from fleetlore.watch.shell_parser import MAX_TEXT, commands
 from fleetlore.watch.shell_rules import FORK_BOMB, shell_dangers
 
 __all__ = ["SafetyLessons", "SafetyWatch", "dangers"]
@@ -51,6 +52,9 @@ _TRIGGERS = (
     "api_key", "apikey", "access_key", "accesskey", "private_key", "privatekey", "bearer", "://", "drop", "truncate",
     "delete", "update", "alter", "grant", "rmtree", "(){", "() {",
 )  # fmt: skip
+# Of a list of arguments; and calls of a program that are looked at.
+_MAX_WORDS = 1024
+_MAX_CALLS = 64
 _REMOVES = re.compile(r"\brm\b")
 # Of other languages a few words decide: without one of these no rule for them is broken.
 _FIRST_LOOK: dict[str, tuple[str, ...]] = {
@@ -83,7 +87,10 @@ def dangers(tool: str, arguments: object) -> list[str]:
         for name, value in arguments.items():
             kind = _kind(str(name)) or _kind(tool)
             if isinstance(value, list) and kind == "shell" and all(isinstance(word, str) for word in value):
-                value = " ".join(f"'{word}'" if re.search(r"[\s;&|<>()]", word) else word for word in value)
+                value = " ".join(
+                    f"'{word[:MAX_TEXT]}'" if re.search(r"[\s;&|<>()]", word[:MAX_TEXT]) else word[:MAX_TEXT]
+                    for word in value[:_MAX_WORDS]
+                )
             if kind is not None and isinstance(value, str):
                 found |= _dangers_of(kind, value)
     elif (kind := _kind(tool)) is not None and arguments is not None:
@@ -101,8 +108,12 @@ def _kind(name: str) -> Kind | None:
     return "shell" if _SHELL_NAME.search(name) else None
 
 
-@lru_cache(maxsize=2048)
 def _dangers_of(kind: Kind, text: str) -> frozenset[str]:
+    return _dangers_in(kind, text[:MAX_TEXT])
+
+
+@lru_cache(maxsize=2048)
+def _dangers_in(kind: Kind, text: str) -> frozenset[str]:
     folded = text.lower()
     if kind != "shell" and not _has_any(folded, _FIRST_LOOK[kind]):
         return frozenset()
@@ -132,12 +143,12 @@ def _of_shell(text: str) -> set[str]:
 
 def _of_python(text: str) -> set[str]:
     found: set[str] = set()
-    for match in _SHELL_IN_PYTHON.finditer(text):
+    for match in islice(_SHELL_IN_PYTHON.finditer(text), _MAX_CALLS):
         words = match["text"] if match["text"] is not None else re.sub(r"['\",]+", " ", match["list"]) + " "
         found |= _of_shell(words)
-    for match in _SQL_IN_PYTHON.finditer(text):
+    for match in islice(_SQL_IN_PYTHON.finditer(text), _MAX_CALLS):
         found |= sql_dangers(match["text"])
-    for match in _RMTREE.finditer(text):
+    for match in islice(_RMTREE.finditer(text), _MAX_CALLS):
         found |= _of_shell(f"rm -r {match['path'] or '.'}")
     if _PRINTS_ENVIRONMENT.search(text):
         found.add("print-environment")

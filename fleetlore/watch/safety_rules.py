@@ -94,7 +94,8 @@ RULES = {
     )
 }
 
-_SQL_NOISE = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+_MAX_STATEMENTS = 256
+_SQL_NOISE = re.compile(r"'(?:[^'\\]|\\.|'')*+'|--[^\n]*|#[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/", re.DOTALL)
 _SQL = (
     ("sql-drop", re.compile(r"\s*DROP\s+(?:TABLE|DATABASE|SCHEMA)\b", re.I)),
     ("sql-truncate", re.compile(r"\s*TRUNCATE\s+(?:TABLE\s+)?[\w`\"\[.]", re.I)),
@@ -113,5 +114,5 @@ _SQL = (
 
 def sql_dangers(text: str) -> set[str]:
     """Names of the rules that SQL text breaks; what stands in strings and comments is not looked at."""
-    statements = _SQL_NOISE.sub("''", text).split(";")
+    statements = _SQL_NOISE.sub("''", text).split(";", _MAX_STATEMENTS)
     return {name for statement in statements for name, pattern in _SQL if pattern.match(statement)}

@@ -8,14 +8,21 @@ is a third.
 from __future__ import annotations
 
 import re
-import shlex
 from typing import NamedTuple
 
-_MAX_TEXT = 8192
+MAX_TEXT = 8192
+# Words and operators that are looked at: what is more stands in a loop that a machine wrote.
+_MAX_TOKENS = 1024
 _MAX_DEPTH = 4
 _HEREDOC = re.compile(
     r"^(?P<head>[^\n]*?)<<-?\s*(['\"]?)(?P<end>\w+)\2(?P<tail>[^\n]*)\n.*?^\s*(?P=end)\s*$", re.M | re.S
 )
+_BLANK = " \t\r"
+_QUOTES = frozenset("'\"\\")
+_TOKEN = re.compile(r"[();<>|&\n]+|(?:'[^']*'|\"(?:[^\"\\]|\\(?s:.))*+\"|\\(?s:.)|[^ \t\r\n'\"\\();<>|&]+)++")
+_QUOTED = re.compile(r"'(?P<single>[^']*)'|\"(?P<double>(?:[^\"\\]|\\(?s:.))*+)\"|\\(?P<escaped>(?s:.))")
+_ESCAPE = re.compile(r"\\([\"\\])")
+_UNQUOTED = re.compile(r"[;&|()<>\n]+|[^\s;&|()<>'\"]+")
 _SUBSTITUTED = re.compile(r"\$\(([^()]*)\)|`([^`]*)`")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
@@ -67,7 +74,7 @@ class Command(NamedTuple):
 
 def commands(text: str, depth: int = 0) -> list[Command]:
     """The commands in a text, nested ones too, in order. Text that is no shell never raises."""
-    text = text[:_MAX_TEXT].replace("\\\n", " ")
+    text = text[:MAX_TEXT].replace("\\\n", " ")
     # What a here-document feeds to a shell is run; to anything else it is data.
     text = _HEREDOC.sub(lambda m: m[0] if _runs_input(m["head"]) else f"{m['head']} {m['tail']}", text)
     found: list[Command] = []
@@ -98,12 +105,29 @@ def commands(text: str, depth: int = 0) -> list[Command]:
 
 
 def _tokens(text: str) -> list[str]:
-    lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
-    try:
-        return list(lexer)
-    except ValueError:  # a quotation that does not end: as good as can be told without quotations
-        return re.findall(r"[;&|()<>\n]+|[^\s;&|()<>'\"]+", text)
+    """Words, unquoted, and runs of operators. It splits as `shlex` does, which takes characters one by one."""
+    found: list[str] = []
+    end = 0
+    for match in _TOKEN.finditer(text):
+        if text[end : match.start()].strip(_BLANK):
+            break  # a quotation that does not end
+        end = match.end()
+        word = match.group()
+        if len(found) == _MAX_TOKENS:
+            return found
+        found.append(_QUOTED.sub(_unquoted, word) if _QUOTES.intersection(word) else word)
+    if text[end:].strip(_BLANK):
+        return _UNQUOTED.findall(text)[:_MAX_TOKENS]  # as good as can be told without quotations
+    return found
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    if match["escaped"]:
+        return match["escaped"]
+    text = match["double"]
+    if text is None:
+        return match["single"]
+    return _ESCAPE.sub(r"\1", text) if "\\" in text else text
 
 
 def _parsed(words: list[str], into: list[str], reads: str, depth: int) -> list[Command]:

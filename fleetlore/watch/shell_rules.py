@@ -52,7 +52,7 @@ _RUNS = frozenset(
 )
 _DOWN = frozenset({"shutdown", "reboot", "halt", "poweroff"})
 _SQL_CLIENTS = frozenset({"mysql", "mariadb", "psql", "sqlite3", "sqlcmd", "clickhouse-client", "duckdb"})
-FORK_BOMB = re.compile(r"(\w+|:)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1")
+FORK_BOMB = re.compile(r"(?<!\w)(\w{1,64}|:)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1")
 
 
 def shell_dangers(command: Command) -> set[str]:

@@ -19,6 +19,8 @@ import orjson
 from fleetlore.fingerprint.literals import is_code, masked_text, masked_tokens, masked_value
 
 MAX_TOKENS = 300
+# Of equal words in two texts.
+_MAX_PAIRS = 40_000
 # Share of words that two attempts at the same thing have in common.
 RELATED = 0.5
 # A change in more places, or in more characters, is not quoted.
@@ -68,6 +70,16 @@ def _values(arguments: str) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def opcodes(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    """How to turn one sequence into the other, as `SequenceMatcher` has it; all of it at once where they repeat
+    themselves too much to be compared within milliseconds.
+    """
+    counts, others = Counter(old), Counter(new)
+    if sum(count * others[each] for each, count in counts.items()) > _MAX_PAIRS:
+        return [("replace", 0, len(old), 0, len(new))]
+    return SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
 
 
 @lru_cache(maxsize=4096)
@@ -166,9 +178,8 @@ def _joined(parts: Sequence[Difference]) -> Difference | None:
 
 def _text_difference(failed: str, worked: str, known: frozenset[str], named: frozenset[str]) -> Difference | None:
     old, new = _Shown(failed, known), _Shown(worked, known)
-    opcodes = SequenceMatcher(None, old.words, new.words, autojunk=False).get_opcodes()
     edits: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, int, int, int]] = {}
-    for tag, start, end, since, until in opcodes:
+    for tag, start, end, since, until in opcodes(old.words, new.words):
         if tag != "equal":
             edits.setdefault((old.words[start:end], new.words[since:until]), (start, end, since, until))
     if not edits:
@@ -230,7 +241,7 @@ def _run(old: _Shown, new: _Shown, start: int, end: int, since: int, until: int)
 def _white_space(failed: str, worked: str, known: frozenset[str]) -> Difference | None:
     """The first lines that differ, with their white space as marks."""
     old, new = failed.splitlines(keepends=True), worked.splitlines(keepends=True)
-    for _, start, end, since, until in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for _, start, end, since, until in opcodes(old, new):
         was, is_now = (masked_text("".join(lines), known) for lines in (old[start:end], new[since:until]))
         if was != is_now:
             was, is_now = _visible(was), _visible(is_now)

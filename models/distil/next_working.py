@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import SequenceMatcher
 
 import orjson
 
@@ -20,7 +19,7 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.literals import is_code, masked_arguments, masked_text
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Judgment, Step
-from models.distil.call_diff import MAX_TOKENS
+from models.distil.call_diff import MAX_TOKENS, opcodes
 from models.distil.formatting import VERSION, Calls, error_text, item_id, known_of, line, near, said
 from models.distil.recovery import LESS, worked
 from models.memory.candidate import Candidate, origin
@@ -113,7 +112,7 @@ def _new_parts(before: str, after: str) -> list[str]:
         had = {each.strip() for each in before.splitlines()}
         return [each for each in dict.fromkeys(map(str.strip, after.splitlines())) if each and each not in had]
     old, new = _TOKEN.findall(before)[:MAX_TOKENS], _TOKEN.findall(after)[:MAX_TOKENS]
-    runs = [code for code in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[4] > code[3]]
+    runs = [code for code in opcodes(old, new) if code[4] > code[3]]
     parts = ["".join(new[max(0, c - _AROUND) : d + _AROUND]).strip() for tag, _, _, c, d in runs if tag != "equal"]
     return list(dict.fromkeys(parts))
 

@@ -19,13 +19,13 @@ SAME_CALLS = "A session that failed made the same calls in another order or numb
 
 # A number, a name as programs write it (snake_case, a path, a module, an address), or something in quotes or brackets.
 _NAME = re.compile(
-    r"\d|[^\W\d_][\w-]*[_/\\.@=][\w-]|[a-z][A-Z]"
+    r"\d|[^\W\d_][\w-]{0,64}[_/\\.@=][\w-]|[a-z][A-Z]"
     r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]+\]"
 )
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 # How a process ended says that it failed.
 _ENDED = re.compile(
-    r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _]?(?:with|non-?zero|exit|status|code|value))*[ :=_]+-?\d+\b", re.I
+    r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _]?(?:with|non-?zero|exit|status|code|value)){0,6}[ :=_]+-?\d+\b", re.I
 )
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 _WORD = re.compile(r"[^\W\d_]{3,}")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure
+from fleetlore.fingerprint.fingerprint import MAX_MESSAGE, Failure, argument_shape, shaped_call_id, shaped_failure
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
@@ -148,7 +148,7 @@ class OpenSession(msgspec.Struct):
         call, subjects = _recognise_call(tool, shape)
         failure: Failure | None = None
         if message or error_type:
-            failure, subjects = _recognise_failure(tool, shape, error_type or "", message or "")
+            failure, subjects = _recognise_failure(tool, shape, error_type or "", (message or "")[:MAX_MESSAGE])
             self.has_new_failure = True
         advice = _texts(data.advice) if data.advice else ()
         if advice:

@@ -13,6 +13,8 @@ from fleetlore.recall.provenance import OPENING, redact_fenced
 from fleetlore.redact.redact import redact, suspects
 from streams.stages.s1_sessions.parse import OUTCOME, STARTED, Incoming
 
+# Of a text: no stage keeps more than 2,000 characters or reads more than 8,000. The rest only tells two calls apart.
+MAX_READ = 8192
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
 _OF_OTHERS = ("content", "goal", "task")
@@ -30,12 +32,16 @@ def clean(events: Sequence[Incoming]) -> None:
         else:
             content = data.place if event.type == STARTED else data.content
             texts += (content or "", data.goal or "", data.task or "")
+    rests: dict[int, str] = {}
+    for place, text in enumerate(texts):
+        if len(text) > MAX_READ:
+            texts[place], rests[place] = text[:MAX_READ], text[MAX_READ:]
     for place, text in enumerate(texts):
         if OPENING in text:
             texts[place] = redact_fenced(text)
-            _put(events, place, texts[place])
+            _put(events, place, texts[place] + rests.get(place, ""))
     for place in suspects(texts):
-        _put(events, place, redact(texts[place]))
+        _put(events, place, redact(texts[place]) + rests.get(place, ""))
 
 
 def _put(events: Sequence[Incoming], place: int, text: str) -> None:

@@ -86,7 +86,7 @@ async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
             parse_event(event, tenant, now)
 
 
-async def test_large_events_share_no_record_and_too_large_ones_are_cut_visibly(
+async def test_too_large_events_are_cut_visibly(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
@@ -99,7 +99,6 @@ async def test_large_events_share_no_record_and_too_large_ones_are_cut_visibly(
     await emitter.close()
     records = await read_topic(broker.address, topic(tenant, "events"), 9)
     assert sequences(records) == {"s": list(range(9))}
-    assert max(len(decoded) for _, decoded in records) == 2
     last = records[-1][1][-1]["data"]
     assert last[TOOL] == "sql" and last[RESULT].startswith("yyy") and "characters cut]" in last[RESULT]
 

@@ -142,11 +142,9 @@ def test_a_secret_is_found_wherever_it_lies_in_a_batch(place: int, secret: str) 
     assert [n for n, value in enumerate(values) if b"[redacted:" in value] == [place]
 
 
-def test_an_event_that_masks_make_too_large_is_cut() -> None:
+def test_an_event_that_is_too_large_is_masked_and_cut() -> None:
     # Each mask is longer than what it hides.
-    result = "password=abcd1\n" * ((MAX_BYTES - 1000) // 16)
-    encoded = encode(outcome("s", 1, **{RESULT: result}))
-    assert b"redacted" not in encoded[-1]
+    encoded = encode(outcome("s", 1, **{RESULT: "password=abcd1\n" * 20_000}))
     masked = mask([encoded])
     value = record(masked)
     assert len(value) <= masked[0][0] < MAX_BYTES

@@ -1,0 +1,279 @@
+"""Run every function that reads text of others over adversarial repetitions, and fit how its time grows.
+
+A text is one atom again and again: what a pattern may begin to match and then does not. Time is that of the processor,
+so that a busy machine changes little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count
+from math import log
+from typing import Any, NamedTuple
+
+import orjson
+
+from benchmarks.security.atoms import ATOMS
+from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.features import Call
+from fleetlore.calls.likeness import FailureWords
+from fleetlore.cli.output import safe, safe_lines
+from fleetlore.emit.encode import encode, mask
+from fleetlore.fingerprint import fingerprint, literals, names, template
+from fleetlore.fingerprint.loops import LoopDetector
+from fleetlore.recall import default_hints, provenance, render, text_index, ways_out
+from fleetlore.redact.redact import may_hold_secret, redact, redact_value, suspects
+from fleetlore.risk.session_texts import action_text, goal_text, outcome_text
+from fleetlore.watch.credit import blame
+from fleetlore.watch.episode import RecentSteps
+from fleetlore.watch.safety import PREFIX, dangers
+from fleetlore.watch.safety_rules import RULES
+from fleetlore.wire.events import (
+    ADVICE,
+    ARGUMENTS,
+    CONTENT,
+    ERROR_MESSAGE,
+    GOAL,
+    RESULT,
+    ROLE,
+    TOOL,
+    Event,
+    Kind,
+    to_cloudevent,
+)
+from fleetlore.wire.records import MAX_BYTES
+from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
+from models.distil.distiller import distil
+from models.judge.chain import gave_up
+from models.judge.critic_features import features
+from models.llm.recording import recording
+from models.memory import facts, quality
+from streams.stage.base import Effects, Record
+from streams.stage.observations import subjects_of_warnings
+from streams.stages.s1_sessions.open_session import OpenSession
+from streams.stages.s1_sessions.parse import read_events
+from streams.stages.s1_sessions.sanitize import clean
+
+Run = Callable[[str], object]
+
+#: One event stalls a worker, and an agent, no longer than this.
+WORKER_SECONDS = 0.050
+AGENT_SECONDS = 0.005
+#: Of how time grows with the text: 1 is linear.
+MAX_EXPONENT = 1.5
+#: Every atom is tried at the first two sizes, the few slowest at the other two.
+SIZES = (2_048, 16_384, 131_072, 1_048_576)
+_SLOWEST = 1
+_QUICK_SECONDS = 0.002  # a shorter time says nothing of how it grows
+
+
+_SHOWN = tuple([PREFIX + name for name in RULES])
+
+
+class Reader(NamedTuple):
+    """A function that reads text of others.
+
+    Attributes:
+        run: reads one text.
+        limit: seconds that one text of the last size may take; None where it runs once for many events.
+    """
+
+    name: str
+    run: Run
+    limit: float | None = None
+
+
+def _sent(kind: Kind, data: dict[str, Any]) -> object:
+    return mask([encode(Event(kind, "default", "agent", "s", 0, 0.0, data))])
+
+
+def _outcome(text: str) -> object:
+    return _sent("outcome", {TOOL: "bash", ARGUMENTS: {"command": text}, RESULT: text, ERROR_MESSAGE: text})
+
+
+def _message(text: str) -> object:
+    return _sent("message", {ROLE: "user", CONTENT: text})
+
+
+def _worker(text: str) -> object:
+    """Whatever client wrote it: the largest event that a worker reads, through the first stage."""
+    share = text[: MAX_BYTES // 4]
+    data: dict[str, Any] = {TOOL: "bash", ARGUMENTS: {"command": share}, RESULT: share, ERROR_MESSAGE: share}
+    data[ADVICE] = list(_SHOWN)
+    event = Event("outcome", "default", "agent", "s", 0, 0.0, data)
+    while len(value := orjson.dumps(to_cloudevent(event))) > MAX_BYTES:
+        share = share[: len(share) // 2]
+        data.update({ARGUMENTS: {"command": share}, RESULT: share, ERROR_MESSAGE: share})
+    events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), "default", 1.0, Effects())
+    clean(events)
+    session = OpenSession("default", "s", "agent", 0, 0, 0.0, 0.0)
+    for event in events:
+        session.add(event, 0.0)
+    session.take_observations()
+    return session.close()
+
+
+def _lessons(text: str) -> object:
+    """What is learned of a session that holds the text: the later stages read no more of it than is kept."""
+    kept = text[:2000]
+    failure = fingerprint.failure_of("bash", kept, None, kept)
+    steps = (
+        Step(sequence=1, role="user", result=kept),
+        Step(sequence=2, role="tool", tool="bash", arguments=kept, error_message=kept, error_type=failure.error_class,
+             family=failure.family, pattern=failure.class_, exact=failure.exact),
+        Step(sequence=3, role="tool", tool="bash", arguments=kept + " x", result=kept),
+    )  # fmt: skip
+    trajectory = Trajectory(
+        tenant="default", session="s", agent="a", task="t", goal=kept, started=0.0, ended=1.0, ending="success",
+        reward=1.0, steps=steps, events=5,
+    )  # fmt: skip
+    verdict = Verdict(label="success", probability=0.99, source="reward", version="1")
+    judgment = Judgment(trajectory=trajectory, verdict=verdict)
+    return distil(judgment), features(trajectory, [None]), gave_up(trajectory), recording(trajectory)
+
+
+def _loops(text: str) -> object:
+    detector = LoopDetector()
+    return [detector.add("bash", text, text) for _ in range(3)]
+
+
+def _ledger(text: str) -> object:
+    ledger = provenance.AdviceLedger()
+    ledger.show("", ("item-12345678",), (), ["a line of advice that is long enough to be known again"])
+    ledger.cite_all(text)
+    return ledger.redact_shown({"a": [text]})
+
+
+def _episode(text: str) -> object:
+    steps = RecentSteps()
+    steps.record("bash", text, text, ("Error", text))
+    return blame(text, tuple(steps.moments))
+
+
+def _call(text: str) -> object:
+    context = CallContext(text)
+    context.record("bash", text_of(text), text, "Error")
+    failure = fingerprint.failure_of("bash", text, None, text)
+    FailureWords.of(text, text, text, failure)
+    ways_out.masked(text[:2000], ways_out.FailedCall(text, text, failure, text))
+    return Call.of("bash", text_of(text))
+
+
+def _fact(text: str) -> object:
+    return [list(facts._markdown(text, "f")), list(facts._packed(facts._paragraphs(text.splitlines())))]
+
+
+def _failure(text: str) -> object:
+    failure = fingerprint.failure_of("bash", text, text[:128], text)
+    fingerprint.cause_of(failure, text)
+    names.failure_kind(failure.error_class, failure.template, text, text)
+    default_hints._default_hint(f"{failure.error_class}: {failure.template}")
+    return quality.is_verdict("bash", text[:2000])
+
+
+def _risk(text: str) -> object:
+    return goal_text(text), action_text("bash", text), outcome_text("Error", text)
+
+
+READERS = (
+    Reader("an agent's outcome, encoded and masked", _outcome, AGENT_SECONDS),
+    Reader("an agent's message, encoded and masked", _message, AGENT_SECONDS),
+    Reader("an agent's start, encoded and masked", lambda text: _sent("session.started", {GOAL: text}), AGENT_SECONDS),
+    Reader("an agent's caution, shell", lambda text: dangers("bash", {"command": text}), AGENT_SECONDS),
+    Reader("an agent's caution, a list", lambda text: dangers("bash", {"command": [text]}), AGENT_SECONDS),
+    Reader("an agent's caution, SQL", lambda text: dangers("sql", {"query": "DROP " + text}), AGENT_SECONDS),
+    Reader("an agent's caution, Python", lambda text: dangers("python", {"code": "os.system " + text}), AGENT_SECONDS),
+    Reader("an agent's memory of advice", _ledger, AGENT_SECONDS),
+    Reader("an agent's memory of calls", _episode, AGENT_SECONDS),
+    Reader("an agent's call, for the models", _call, AGENT_SECONDS),
+    Reader("a failure, recognised", _failure, AGENT_SECONDS),
+    Reader("loops", _loops, AGENT_SECONDS),
+    Reader("advice, written", lambda text: render.clean(text), AGENT_SECONDS),
+    Reader("texts for the risk model", _risk, AGENT_SECONDS),
+    Reader("a worker's event, stage 1", _worker, WORKER_SECONDS),
+    Reader("a session, learned from", _lessons, WORKER_SECONDS),
+    Reader("warnings that were shown", lambda text: subjects_of_warnings("bash", text, _SHOWN), WORKER_SECONDS),
+    Reader("redact", redact),
+    Reader("redact_value", lambda text: redact_value({"password": [text], text[:64]: text})),
+    Reader("suspects", lambda text: suspects([text])),
+    Reader("may_hold_secret", lambda text: may_hold_secret([orjson.dumps(text)])),
+    Reader("redact_fenced", lambda text: provenance.redact_fenced(provenance.OPENING + text)),
+    Reader("masked_text", literals.masked_text),
+    Reader("masked_arguments", lambda text: literals.masked_arguments(text)),
+    Reader("masked_tokens", literals.masked_tokens),
+    Reader("names", literals.names),
+    Reader("template", template.template),
+    Reader("argument_shape", fingerprint.argument_shape),
+    Reader("words of a search", text_index.words),
+    Reader("a document's facts", _fact),
+    Reader("safe", lambda text: (safe(text), safe_lines(text))),
+)  # fmt: skip
+
+
+class Timed(NamedTuple):
+    """How long one reader took over one atom: seconds of the processor at `size` characters, and the exponent by which
+    they grew; 0 where it was too quick to say.
+    """
+
+    atom: str
+    size: int
+    seconds: float
+    exponent: float
+
+
+_number = count()
+
+
+def text_of_atom(atom: str, size: int) -> str:
+    """A text that no cache knows."""
+    return f"{next(_number):x} {(atom * (size // len(atom) + 1))[:size]}"
+
+
+def survey(reader: Reader) -> list[Timed]:
+    """The reader over every atom, and at 1 MB over the slowest and the one whose time grew most; the slowest first.
+
+    Only the large sizes say how time grows: what is short is mostly what every call costs.
+    """
+    found = [_timed(reader, atom, *SIZES[:2]) for atom in ATOMS]
+    by_time = sorted(found, key=lambda each: -each.seconds)
+    by_growth = sorted(found, key=lambda each: -each.exponent)
+    worst = dict.fromkeys([each.atom for each in (*by_time[:_SLOWEST], *by_growth[:_SLOWEST])])
+    found = [each._replace(exponent=0.0) for each in found]
+    found += [_timed(reader, atom, *SIZES[2:]) for atom in worst]
+    return sorted(found, key=lambda each: -each.seconds)
+
+
+def _timed(reader: Reader, atom: str, small: int, large: int) -> Timed:
+    seconds = _least(reader, atom, large)
+    if seconds < _QUICK_SECONDS:
+        return Timed(atom, large, seconds, 0.0)
+    before = max(_least(reader, atom, small), 1e-6)
+    return Timed(atom, large, seconds, log(seconds / before) / log(large / small))
+
+
+def _least(reader: Reader, atom: str, size: int) -> float:
+    """The least of a few runs, each over another text, so that no cache answers."""
+    least = float("inf")
+    for _ in range(5):
+        text = text_of_atom(atom, size)
+        began = time.process_time()
+        reader.run(text)
+        least = min(least, time.process_time() - began)
+        if least < (reader.limit / 2 if reader.limit is not None else 10 * _QUICK_SECONDS) or least > 0.2:
+            break
+    return least
+
+
+def slowness() -> float:
+    """By how much this machine is slower now than the one that the limits are for, where half a million additions take
+    20 ms; at least 1.
+    """
+    least = float("inf")
+    for _ in range(5):
+        began = time.process_time()
+        total = 0
+        for number in range(500_000):
+            total += number
+        least = min(least, time.process_time() - began)
+    return max(1.0, least / 0.020)

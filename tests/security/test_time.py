@@ -1,0 +1,40 @@
+"""No text of others takes a function more than linear time, nor an event more than milliseconds."""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+import pytest
+
+from benchmarks.security.times import AGENT_SECONDS, MAX_EXPONENT, READERS, Reader, slowness, survey
+from fleetlore.emit.encode import encode_event
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.redact.redact import redact_value
+from fleetlore.risk.session_texts import action_text
+from fleetlore.wire.events import RESULT, TOOL, Event
+
+_SLOW = slowness()
+
+
+@pytest.mark.parametrize("reader", READERS, ids=[reader.name for reader in READERS])
+def test_time_is_linear_and_bounded(reader: Reader) -> None:
+    found = survey(reader)
+    bent = [each for each in found if each.exponent > MAX_EXPONENT]
+    assert not bent, bent[:3]
+    if reader.limit is not None:
+        assert found[0].seconds <= reader.limit * _SLOW, found[:3]
+
+
+def test_what_is_shared_is_counted_before_it_is_copied() -> None:
+    members: list[object] = ["x"]
+    for _ in range(40):  # 2^40 members, were it written out
+        members = [members, members]
+    began = time.process_time()
+    value = encode_event(Event("outcome", "default", "agent", "s", 1, 0.0, {TOOL: "t", RESULT: members}))
+    text = arguments_text(members)
+    action_text("t", members)
+    redact_value(members)
+    assert time.process_time() - began < 20 * AGENT_SECONDS * _SLOW
+    assert "elements cut]" in orjson.dumps(orjson.loads(value)["data"]).decode()
+    assert len(text) < 1_000_000
