@@ -151,7 +151,7 @@ def arguments_text(arguments: object) -> str:
         return arguments
     if arguments is None:
         return ""
-    if type(arguments) in (dict, list) and weight(arguments, _MAX_WEIGHT) > _MAX_WEIGHT:
+    if isinstance(arguments, dict | list) and weight(arguments, _MAX_WEIGHT) > _MAX_WEIGHT:
         return json.dumps(redact_value(arguments, _LONGEST), sort_keys=True)
     try:
         return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str).decode()

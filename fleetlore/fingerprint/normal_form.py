@@ -62,7 +62,7 @@ _NAMED = re.compile(
     r"(?:: +|:$|$|(?=\()|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
-_EXCEPTION = re.compile(rf"\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*{_SUFFIX})\b")
+_EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.)*[A-Z]\w*{_SUFFIX})\b")
 _HTTP = re.compile(
     r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
     # 127 and 137 are no status of an answer: they are how a program ended.

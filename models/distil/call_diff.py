@@ -72,7 +72,7 @@ def _values(arguments: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def opcodes(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+def opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
     """How to turn one sequence into the other, as `SequenceMatcher` has it; all of it at once where they repeat
     themselves too much to be compared within milliseconds.
     """

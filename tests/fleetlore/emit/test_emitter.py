@@ -86,9 +86,7 @@ async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
             parse_event(event, tenant, now)
 
 
-async def test_too_large_events_are_cut_visibly(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any
-) -> None:
+async def test_too_large_events_are_cut_visibly(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
     emitter = Emitter(broker.address, tenant)
     await emitter.start()
