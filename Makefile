@@ -59,7 +59,7 @@ test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluste
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m 'slow and not cluster' $(ARGS)
 
 cluster-short: $(STAMP)  ## On Apache Kafka with one broker and with three: what takes less than five minutes
 	$(PYTEST) -m 'cluster and not slow' tests/cluster $(ARGS)

@@ -4,6 +4,7 @@
     ├── ConfigError             a setting is missing, malformed or contradicts another
     ├── InvalidEvent            send it to the dead letters; carries a reason
     ├── BrokerUnavailable       the broker did not answer in time; try again
+    ├── TopicsChanged           topics were grown or made anew under a running worker: end it and begin anew
     ├── StoreUnavailable        the vector store did not answer in time; try again
     ├── RowRefused              the vector store will never take these rows; the others of the batch are written
     ├── BreakerTripped          a whole stream is being refused: stop, commit nothing, have somebody look
@@ -42,6 +43,10 @@ class InvalidEvent(FleetloreError):
 
 class BrokerUnavailable(FleetloreError):
     """The broker did not answer in time; the same call may succeed later."""
+
+
+class TopicsChanged(FleetloreError):
+    """Topics were grown or made anew under a running worker, which must end and begin anew."""
 
 
 class StoreUnavailable(FleetloreError):

@@ -6,7 +6,7 @@ A worker creates missing topics with the code of `fleetlore topics apply`, and c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -33,6 +33,8 @@ NOT_BY_THIS_BROKER = "this broker cannot do it"
 # Source of a setting in `DescribeConfigs`: the topic itself, not a default of the broker or of Kafka.
 SET_ON_TOPIC = 1
 VISIBLE_SECONDS = 30.0
+# Kafka refuses a request for more than 10,000 partitions, and one that takes longer than it waits is repeated.
+CHUNK_PARTITIONS = 1_000
 
 
 class TopicAdmin:
@@ -64,7 +66,7 @@ class TopicAdmin:
 
     async def compare(self, allowed: Allowed) -> list[Difference]:
         """Return all differences, and whether `apply` would change each."""
-        found = await self._read()
+        found = await self.read()
         differences = []
         for name, spec in self._stated.items():
             new = new_topic(name, spec, self._settings)
@@ -104,13 +106,12 @@ class TopicAdmin:
             raise BrokerUnavailable(
                 f"the cluster at {self._settings.broker} has no controller that could create topics"
             )
-        response = await self._client.create_topics(
-            [new_topic(name, self._stated[name], self._settings) for name in names]
-        )
-        for name, code, *_ in response.topic_errors:
-            # Another worker may have created it.
-            if code and for_code(code) is not TopicAlreadyExistsError:
-                raise self._refused(f"did not create {name}", code)
+        for topics in chunks([new_topic(name, self._stated[name], self._settings) for name in names]):
+            response = await self._client.create_topics(topics)
+            for name, code, *_ in response.topic_errors:
+                # Another worker may have created it.
+                if code and for_code(code) is not TopicAlreadyExistsError:
+                    raise self._refused(f"did not create {name}", code)
         await self._visible(names)
 
     async def _visible(self, names: Iterable[str]) -> None:
@@ -126,8 +127,11 @@ class TopicAdmin:
                 f"the broker at {self._settings.broker} does not show the topics that it created"
             ) from None
 
-    async def _read(self) -> dict[str, Found]:
-        """Read the specified topics that exist. Asks for all topics: the embedded broker creates one that is named."""
+    async def read(self) -> dict[str, Found]:
+        """Return the specified topics that exist, as the broker has them.
+
+        Asks for all topics: the embedded broker creates one that is named.
+        """
         there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
         names = [name for name in self._stated if name in there]
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -162,7 +166,7 @@ class TopicAdmin:
     async def _alter(self, name: str, changes: list[Difference]) -> list[Difference]:
         # The request replaces all settings of the topic, so it must repeat those that others set. They are read again,
         # because they are not part of the differences.
-        kept = dict((await self._read())[name].set_on_topic)
+        kept = dict((await self.read())[name].set_on_topic)
         kept |= {each.setting: each.stated for each in changes}
         try:
             answers = await self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, kept)])
@@ -187,6 +191,20 @@ async def ensure_topics(settings: Settings) -> list[str]:
     """
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
+
+
+def chunks(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
+    """Split the topics to be created into requests that a broker takes and answers in time."""
+    chunk: list[NewTopic] = []
+    partitions = 0
+    for each in topics:
+        if chunk and partitions + each.num_partitions > CHUNK_PARTITIONS:
+            yield chunk
+            chunk, partitions = [], 0
+        chunk.append(each)
+        partitions += each.num_partitions
+    if chunk:
+        yield chunk
 
 
 def new_topic(name: str, spec: TopicSpec, settings: Settings) -> NewTopic:

@@ -25,7 +25,8 @@ from fleetlore.wire.topics import topic
 
 log = logging.getLogger(__name__)
 
-# Some brokers answer a waiting fetch late: a rollback must be there within a second.
+# At least: the embedded broker, which answers a waiting fetch late, would have a rollback there within a second.
+# At least: the embedded broker, which answers a waiting fetch late, would have a rollback there within a second.
 FETCH_WAIT_MS = 200
 STOP_SECONDS = 5.0
 # Weights, and manifests: the publisher keeps 32 versions of each adapter.
@@ -49,9 +50,14 @@ class RegistryFollower:
     """The topics of one tenant; use `shared_follower`. Survives broker outages."""
 
     def __init__(
-        self, bootstrap: Bootstrap, tenant: str, make_producer: Callable[[Bootstrap], AIOKafkaProducer] = make_producer
+        self,
+        bootstrap: Bootstrap,
+        tenant: str,
+        make_producer: Callable[[Bootstrap], AIOKafkaProducer] = make_producer,
+        fetch_wait_ms: int = FETCH_WAIT_MS,
     ) -> None:
         self._bootstrap = bootstrap
+        self._fetch_wait_ms = fetch_wait_ms
         self._tenant = tenant
         self._make_producer = make_producer
         self._topics = {topic(tenant, name): name for name in TOPICS}
@@ -75,7 +81,7 @@ class RegistryFollower:
             tuple(self._topics),
             self._take,
             what="adapters",
-            fetch_wait_ms=FETCH_WAIT_MS,
+            fetch_wait_ms=self._fetch_wait_ms,
             poll_ms=FETCH_WAIT_MS,
             resumes=False,
         )
@@ -163,7 +169,8 @@ _followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Bootstrap, s
 )
 
 
-def shared_follower(bootstrap: Bootstrap, tenant: str) -> RegistryFollower:
+def shared_follower(bootstrap: Bootstrap, tenant: str, fetch_wait_ms: int = FETCH_WAIT_MS) -> RegistryFollower:
     """The follower that the agents of the running loop share."""
     followers = _followers.setdefault(asyncio.get_running_loop(), {})
-    return followers.setdefault((bootstrap, tenant), RegistryFollower(bootstrap, tenant))
+    made = RegistryFollower(bootstrap, tenant, fetch_wait_ms=max(FETCH_WAIT_MS, fetch_wait_ms))
+    return followers.setdefault((bootstrap, tenant), made)

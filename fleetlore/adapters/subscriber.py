@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fleetlore.adapters.blob_store import BlobStore, WeightsReference
 from fleetlore.adapters.registry import RegistryView
-from fleetlore.adapters.registry_follower import STOP_SECONDS, RegistryFollower, shared_follower
+from fleetlore.adapters.registry_follower import FETCH_WAIT_MS, STOP_SECONDS, RegistryFollower, shared_follower
 from fleetlore.adapters.signatures import PublicKeys
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
@@ -73,6 +73,7 @@ class AdapterSubscriber(Generic[Holder]):
     Args:
         idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
         blob_store: where weights may be fetched from that are too large for a record; nowhere as it is.
+        fetch_wait_ms: how long the broker may hold a request for versions open.
 
     Attributes:
         refused: how many records and versions were refused, by reason.
@@ -88,6 +89,7 @@ class AdapterSubscriber(Generic[Holder]):
         *,
         idle: Callable[[], bool] = lambda: True,
         blob_store: BlobStore | None = None,
+        fetch_wait_ms: int = FETCH_WAIT_MS,
         clock: Clock | None = None,
     ) -> None:
         self.holder = holder
@@ -95,6 +97,7 @@ class AdapterSubscriber(Generic[Holder]):
         self._name = holder.kind.name
         self._bootstrap = bootstrap
         self._tenant = tenant
+        self._fetch_wait_ms = fetch_wait_ms
         self._agent = agent
         self._idle = idle
         self._clock = clock or SystemClock()
@@ -114,7 +117,7 @@ class AdapterSubscriber(Generic[Holder]):
 
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
-        self._follower = shared_follower(self._bootstrap, self._tenant)
+        self._follower = shared_follower(self._bootstrap, self._tenant, self._fetch_wait_ms)
         self._joining = asyncio.create_task(self._follower.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:

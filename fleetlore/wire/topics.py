@@ -57,6 +57,11 @@ class TopicSpec:
             "cleanup.policy": "compact" if self.compacted else "delete",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
             "min.insync.replicas": str(max(1, replication - 1)),
+            # The broker's clock, not that of each client: a client an hour ahead would be refused for ever, and what
+            # one far behind writes would be deleted unread. An event carries its own time.
+            "message.timestamp.type": "LogAppendTime",
+            # A replica that lacks what was acknowledged may not lead: better no answer for a while.
+            "unclean.leader.election.enable": "false",
         }
         if self.compacted:
             # Only closed segments are compacted. At Kafka's week and gigabyte, an agent that starts would read days of

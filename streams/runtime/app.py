@@ -12,7 +12,7 @@ import faust
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import FleetloreError, StoreUnavailable
+from fleetlore.errors import FleetloreError, StoreUnavailable, TopicsChanged
 from fleetlore.kafka.client import faust_settings
 from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
@@ -25,6 +25,7 @@ from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import Delivery
 from streams.runtime.faust_consumer import FleetTransport, faust_credentials
 from streams.runtime.ledger import Ledger
+from streams.runtime.topic_watch import watch_topics
 from streams.stage.base import Stage
 from streams.stages.pipeline import judge_chain, language_model, pipeline
 
@@ -97,6 +98,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.task(self._commit_often)
         self.task(self._flush_often)
         self.task(self._measure_lag)
+        self.task(self._watch_topics)
         self.task(health.keep_beating)
 
     def _new_transport(self) -> Any:
@@ -253,6 +255,15 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         else:
             # Where no more events come, no later batch would allow them again.
             self._ledger.put_back(offsets)
+
+    async def _watch_topics(self) -> None:
+        try:
+            await watch_topics(self._settings)
+        except TopicsChanged as error:
+            self._open = False
+            log.critical("%s", error)
+            self._health.fail(str(error))
+            await self.crash(error)
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:

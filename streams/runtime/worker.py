@@ -11,6 +11,7 @@ from typing import NoReturn
 import faust
 
 from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.app import FleetApp
@@ -20,6 +21,8 @@ GC_THRESHOLDS = 20_000, 20, 50
 # How long a busy thread keeps the others waiting. One thread fetches records, a second processes them and a third
 # writes to Milvus, so an event waits several times; Python's own 5 ms double the time to read a large answer.
 SWITCH_SECONDS = 0.0005
+# Each tenant is 39 partitions at four of a topic, and all of a group move when one of its workers comes or goes.
+MAX_TENANTS = 200
 
 
 class Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that mypy can follow here
@@ -35,8 +38,13 @@ def run_worker(settings: Settings) -> NoReturn:
     """Serve until a signal; exit with 0 after a clean stop (see `streams.runtime.lifecycle`), 1 after a crash.
 
     Raises:
-        ConfigError: the metrics endpoint cannot listen there.
+        ConfigError: the metrics endpoint cannot listen there, or there are more tenants than one group serves.
     """
+    if len(settings.tenants) > MAX_TENANTS:
+        raise ConfigError(
+            f"FLEETLORE_TENANTS names {len(settings.tenants)} tenants, and one group of workers serves at most "
+            f"{MAX_TENANTS}: give the others to workers with another FLEETLORE_GROUP"
+        )
     metrics = Metrics("worker")
     health = Readiness("milvus", "partitions")
     app = FleetApp(settings, metrics, health)

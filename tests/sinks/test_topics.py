@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import IncompatibleBrokerVersion
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.wire.topics import NAMES, TOPICS, topic
 from sinks.topic_diff import Allowed, Difference
-from sinks.topics import SET_ON_TOPIC, TopicAdmin, ensure_topics, new_topic
+from sinks.topics import CHUNK_PARTITIONS, SET_ON_TOPIC, TopicAdmin, chunks, ensure_topics, new_topic
 from streams.embedded.broker import EmbeddedBroker, free_port
 
 
@@ -111,6 +114,8 @@ async def test_what_the_embedded_broker_cannot_change_is_said(broker: EmbeddedBr
             (name, "retention.ms", "1000", "open"),
             (name, "max.message.bytes", "", "unsupported"),
             (name, "min.insync.replicas", "", "unsupported"),
+            (name, "message.timestamp.type", "", "unsupported"),
+            (name, "unclean.leader.election.enable", "", "unsupported"),
         }
         done = await topics.apply(found)
     assert {each.state for each in done} == {"unsupported"} and len(done) == len(found)
@@ -180,6 +185,8 @@ DEFAULTS = {
     "min.cleanable.dirty.ratio": "0.5",
     "delete.retention.ms": "86400000",
     "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "unclean.leader.election.enable": "false",
 }
 SETTINGS = Settings(tenants=("acme",), partitions=4)
 EVENTS, PATTERNS, LETTERS = (topic("acme", name) for name in ("events", "patterns", "dead-letters"))
@@ -203,6 +210,17 @@ async def applied(kafka: Kafka, settings: Settings = SETTINGS, **allowed: bool) 
     async with TopicAdmin(settings, kafka).connected() as admin:
         done = await admin.apply(await admin.compare(Allowed(**allowed)))
     return {(each.topic, each.setting or each.kind): each.state for each in done}
+
+
+@given(st.lists(st.integers(1, CHUNK_PARTITIONS + 5), max_size=40))
+def test_topics_are_created_in_requests_that_a_broker_takes(partitions: list[int]) -> None:
+    topics = [NewTopic(f"t{number}", each, 1) for number, each in enumerate(partitions)]
+    requests = list(chunks(topics))
+    assert [each for request in requests for each in request] == topics
+    for request in requests:
+        assert len(request) == 1 or sum(each.num_partitions for each in request) <= CHUNK_PARTITIONS
+    for request, following in pairwise(requests):
+        assert sum(each.num_partitions for each in (*request, following[0])) > CHUNK_PARTITIONS
 
 
 async def test_a_cluster_in_sync_differs_in_nothing(kafka: Kafka) -> None:

@@ -156,6 +156,7 @@ async def test_a_record_that_is_bad_as_a_whole(pipeline: Pipeline, value: bytes,
     assert await pipeline.metric("fleetlore_dead_letters_total", reason=reason) == counted + 1
 
 
+@pytest.mark.tansu  # Kafka refuses it itself
 async def test_an_event_of_ten_megabytes(pipeline: Pipeline) -> None:
     counted = await pipeline.metric("fleetlore_dead_letters_total", reason="too_large")
     good = pipeline.story.session("good", RIGHT, RIGHT)

@@ -1,0 +1,65 @@
+"""Notice that topics were grown or made anew under a running worker.
+
+With more partitions a key goes elsewhere than before, and the client would not read the new ones for minutes; a topic
+that a broker made anew by itself is not compacted. Neither can be mended by a worker that goes on with what it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable, TopicsChanged
+from sinks.topics import TopicAdmin
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 30.0
+POLICY = "cleanup.policy"
+
+
+class Shape(NamedTuple):
+    """What a worker relies on in a topic."""
+
+    partitions: int
+    policy: str | None  # None: the broker does not return it
+
+    def __str__(self) -> str:
+        return f"{self.partitions} partitions" + (f", {POLICY}={self.policy}" if self.policy else "")
+
+
+async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> None:
+    """Compare the topics with what they were at the first look, until cancelled.
+
+    Raises:
+        TopicsChanged: at least one is gone, or has other partitions or another cleanup policy.
+    """
+    before: Mapping[str, Shape] | None = None
+    while True:
+        try:
+            now = await _shapes(settings)
+        except BrokerUnavailable as error:  # who writes and reads notices that too
+            log.info("topics not looked at: %s", error)
+        else:
+            if before is not None and now != before:
+                raise TopicsChanged(describe(before, now))
+            before = now
+        await asyncio.sleep(seconds)
+
+
+def describe(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> str:
+    """Say which topic changed first, by name, and what to do."""
+    name = min(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    return (
+        f"topic {name} had {before.get(name, 'no partition')} and has {now.get(name, 'no partition')} now; "
+        "the worker ends and begins anew. `fleetlore topics apply --dry-run` says how topics should be"
+    )
+
+
+async def _shapes(settings: Settings) -> dict[str, Shape]:
+    async with TopicAdmin(settings).connected() as admin:
+        found = await admin.read()
+    return {name: Shape(each.partitions, (each.configs or {}).get(POLICY)) for name, each in found.items()}
