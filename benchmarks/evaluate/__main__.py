@@ -1,7 +1,7 @@
 """Run agents with and without a memory in worlds whose checkers are programs: `python -m benchmarks.evaluate tools`.
 
-`python -m benchmarks.evaluate sql-log` is made of logs of real agents and has options of its own
-(`benchmarks.evaluate.logged.command`).
+`python -m benchmarks.evaluate sql-log` is made of logs of real agents (`benchmarks.evaluate.logged.command`), and
+`ablation` takes parts of learning away (`benchmarks.evaluate.ablation`). These two have options of their own.
 """
 
 from __future__ import annotations
@@ -203,7 +203,11 @@ def _immunity(seeds: int, quick: bool, as_json: bool) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["sql-log"]:
-        from benchmarks.evaluate.logged.command import app
+        from benchmarks.evaluate.logged import command
 
-        app(sys.argv[2:], prog_name="python -m benchmarks.evaluate sql-log")
+        command.app(sys.argv[2:], prog_name="python -m benchmarks.evaluate sql-log")
+    if sys.argv[1:2] == ["ablation"]:
+        from benchmarks.evaluate import ablation
+
+        ablation.app(sys.argv[2:], prog_name="python -m benchmarks.evaluate ablation")
     command_app(evaluate)()

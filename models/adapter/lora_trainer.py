@@ -134,7 +134,7 @@ class ContrastiveTrainer:
             part = [examples[row] for row in rows]
             batch = collate(part, [weights[row] for row in rows])
             reading = self._model(batch.vectors)
-            losses = batch_losses(reading, batch, self.config.temperature)
+            losses = self._losses(reading, batch)
             ineffective = ineffective_loss(reading, batch)
             taught = torch.tensor([row >= len(fresh) for row in rows]).unsqueeze(1) & _known_steps(part, batch, stale)
             distillation = self._distance(reading, batch, taught)
@@ -152,6 +152,9 @@ class ContrastiveTrainer:
             totals += torch.stack([*losses, distillation, ineffective]).detach()
         self._model.eval()
         return Losses(*[*(totals / steps).tolist(), steps])
+
+    def _losses(self, reading: Reading, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        return batch_losses(reading, batch, self.config.temperature)
 
     def _rows(self, fresh: int, old: int, steps: int) -> Iterator[list[int]]:
         """Rows of the batch for each step: shuffled piles of new and of rehearsed ones, refilled when empty."""

@@ -174,15 +174,23 @@ class CallTraining:
 
     def _learn(self, example: _Example) -> None:
         self._weights.learn(example.found, example.failed)
+        self._rehearse()
+        self._contrast(example)
+        self._replayed.append(example)
+
+    def _rehearse(self) -> None:
+        """Learn an earlier call again."""
         if self._replayed:
             again = self._replayed[self._random.randrange(len(self._replayed))]
             self._weights.learn(again.found, again.failed)
+
+    def _contrast(self, example: _Example) -> None:
+        """Learn a call beside one of the same tool in the same state that ended the other way."""
         others = self._pairs[example.tool, example.state, not example.failed]
         if others:
             other = others[self._random.randrange(len(others))]
             self._weights.learn_pair(*((example.found, other) if example.failed else (other, example.found)))
         self._pairs[example.tool, example.state, example.failed].append(example.found)
-        self._replayed.append(example)
 
 
 def kind_of(step: Step, call: Call) -> Key:
