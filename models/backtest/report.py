@@ -15,6 +15,7 @@ from models.backtest.foresight import foresee, prediction_scores
 from models.backtest.judging import judging
 from models.backtest.memory_quality import harmless_patterns, harmless_warnings, junk_reasons, recurrence
 from models.backtest.priors import priors
+from models.backtest.silence import silence
 from models.judge.chain import JudgeChain, RulesJudge
 from models.judge.critic import CriticJudge
 from models.judge.critic_fit import fit
@@ -87,6 +88,7 @@ def backtest(
         "tfidf_baseline": baseline,
         "judge": judged,
         "recurrence": recurrence(train, test),
+        "silence": silence(train, test, recalled, seed),
         "calibration": calibration,
         "junk_rate": reasons.total() / len(recalled) if recalled else None,
         "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),

@@ -5,8 +5,8 @@ recovery    a call failed and a later call of the same tool worked once it was c
             looked up after an error had rejected others (`looked_up`); the kind of step that led out of a loop
             (`loop_recovery`)
 lesson      a failed session's error, after which the tool never worked again (`lesson`)
-strategy    a task that some sessions solved and others did not (`strategy`), and the contrast of all attempts that
-            were started together (`attempt_facts`, `models.memory.contrast`)
+strategy    a task that some sessions solved and others did not (`strategy`): which step those lacked, or made wrongly,
+            shows where no error does (`models.memory.contrast`)
 
 Whole calls are compared, and none that was cut. What others read of them has no literals
 (`fleetlore.fingerprint.literals`). Transient errors teach nothing, nor do errors that say only that the call failed
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Judgment
-from models.distil.attempt_facts import attempt_facts
 from models.distil.formatting import Calls
 from models.distil.lesson import contradicted, lessons
 from models.distil.looked_up import looked_up
@@ -43,7 +42,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     calls = judgment.trajectory.calls
     failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
     telling = _telling(calls, failed)
-    found = strategies(judgment, calls, telling) + attempt_facts(judgment, calls, telling)
+    found = strategies(judgment, calls, telling)
     past: list[Candidate] = []
     if telling:
         past = recoveries(judgment, calls, telling) + remedies_of(judgment, calls, telling)

@@ -7,8 +7,7 @@ what sessions of several goals share becomes the item (`models.memory.contrast.s
 
 from __future__ import annotations
 
-from fleetlore.calls.context import KEYWORDS, RESULT_CHARACTERS, text_of, words_of
-from fleetlore.calls.features import Call
+from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, WORD, text_of, words_of
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Judgment, Step
@@ -40,20 +39,20 @@ def _rejected(failed: Step) -> tuple[str, ...]:
 def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
     """Names in later calls that worked, which a result had shown and which no failed call of the pattern holds."""
     failed = calls[place]
-    tried = {name for call in calls if call.pattern == failed.pattern for name in _call(call).names}
+    tried = {name for call in calls if call.pattern == failed.pattern for name in _names(call)}
     shown: set[str] = set()
     for call in calls[:place]:
         shown |= _shown(call)
     names: dict[str, None] = {}
     for call in calls[place + 1 :]:
         if call.tool == failed.tool and worked(judgment, call):
-            names.update(dict.fromkeys(name for name in _call(call).names if name in shown and name not in tried))
+            names.update(dict.fromkeys(name for name in _names(call) if name in shown and name not in tried))
         shown |= _shown(call)
     return list(names)[:MAX_NAMES]
 
 
-def _call(step: Step) -> Call:
-    return Call.of(step.tool, text_of(step.arguments))
+def _names(step: Step) -> list[str]:
+    return [word.lower() for word in WORD.findall(text_of(step.arguments)[:CALL_CHARACTERS])]
 
 
 def _shown(step: Step) -> set[str]:

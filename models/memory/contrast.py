@@ -15,11 +15,13 @@ from models.memory.candidate import SEVERAL_GOALS, Candidate
 from models.memory.quality import SAME_CALLS, TRIED
 
 MAX_LINES = 8
-MAX_DIFFERENCES = 4
-# A pair differs in everything; of three attempts at least two share a side.
-FEWEST_ATTEMPTS = 3
+# Of each side.
+MAX_DIFFERENCES = 3
+# Share of one side's sessions that made a call, less that of the other's.
+LEAST_MORE = 0.3
 MAX_SHARED = 4
-# Before the names of an item, and behind its title.
+MISSING = "A session that failed did not do"
+WRONG = "Only in a session that failed"
 INSTEAD = "Worked instead: "
 
 
@@ -75,39 +77,54 @@ def shared_by(examples: Sequence[Candidate]) -> Candidate | None:
     return replace(best, content="\n".join([best.content, *(f"{TRIED}{call}" for call, _ in found)]))
 
 
-def contrast(success: Candidate, failure: Candidate) -> str:
-    """The way that worked, then the difference: calls that only the failed session made, or else those it lacked."""
-    wrong = [call for call in dict.fromkeys(failure.calls) if call not in success.calls]
-    missing = [call for call in dict.fromkeys(success.calls) if call not in failure.calls]
-    lines = [success.content, "What worked:", *_numbered(success.calls)]
-    if wrong:
-        lines += ["Only in a session that failed:", *_some(wrong)]
-    elif missing:
-        lines += ["A session that failed did not do:", *_some(missing)]
-    else:
-        lines += [SAME_CALLS]
+def contrast(
+    success: Candidate, failure: Candidate, successes: Sequence[Candidate], failures: Sequence[Candidate]
+) -> str:
+    """The way that worked, then what tells the sessions that succeeded from those that failed.
+
+    Args:
+        success, failure: the way, and the failed session whose errors are shown.
+        successes, failures: all that are kept. What several of one side did and none of the other decides; a pair, or
+            a side that shares nothing, is told apart by `success` and `failure` alone.
+    """
+    apart = [
+        *_apart(MISSING, successes, failures, success, failure),
+        *_apart(WRONG, failures, successes, failure, success),
+    ]
+    lines = [success.content, "What worked:", *_numbered(success.calls), *(apart or [SAME_CALLS])]
     return "\n".join((*lines, *([failure.content] if failure.content else [])))
 
 
-def self_contrast(successes: Sequence[Candidate], failures: Sequence[Candidate]) -> str | None:
-    """What most attempts of one side share and none of the other; None if nothing, or too few attempts to tell."""
-    if len(successes) + len(failures) < FEWEST_ATTEMPTS:
-        return None
-    good, bad = _only_in(successes, failures), _only_in(failures, successes)
-    if not good and not bad:
-        return None
-    lines = [f"Of {len(successes)} attempts that succeeded and {len(failures)} that failed:"]
-    lines += ["Only where it succeeded:", *good] if good else []
-    lines += ["Only where it failed:", *bad] if bad else []
-    return "\n".join(lines)
+def _apart(
+    said: str, some: Sequence[Candidate], others: Sequence[Candidate], one: Candidate, other: Candidate
+) -> list[str]:
+    """What several of one side did, or else what `one` did and `other` did not, the nearest to the end first.
+
+    Empty where there is nothing.
+    """
+    if calls := _more_often(some, others):
+        said += f" (several of {len(some)} did)"
+    else:
+        calls = [call for call in dict.fromkeys(reversed(one.calls)) if call not in other.calls]
+    return [f"{said}:", *(f"- {call}" for call in calls[:MAX_DIFFERENCES])] if calls else []
 
 
-def _only_in(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[str]:
-    counts = Counter(chain.from_iterable(each.calls for each in some))
-    elsewhere = set(chain.from_iterable(each.calls for each in others))
-    found = [fact for fact, times in counts.items() if 2 * times > len(some) and fact not in elsewhere]
-    found.sort(key=lambda fact: (-counts[fact], fact))
-    return [f"- {fact} ({counts[fact]} of {len(some)})" for fact in found[:MAX_SHARED]]
+def _more_often(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[str]:
+    """Calls of several of these sessions, of two agents where there are two, that the others surely made more seldom:
+    those with the greatest difference first, and of those the nearest to the end.
+    """
+    elsewhere = Counter(chain.from_iterable(set(each.calls) for each in others))
+    agents: dict[str, set[str]] = defaultdict(set)
+    counts, to_end = Counter[str](), Counter[str]()
+    for each in some:
+        for distance, call in enumerate(dict.fromkeys(reversed(each.calls))):
+            counts[call] += 1
+            to_end[call] += distance
+            agents[call].add(each.agent)
+    least = min(2, len({each.agent for each in some}))
+    more = {call: times / len(some) - elsewhere[call] / len(others) for call, times in counts.items()}
+    found = [call for call in counts if counts[call] > 1 and len(agents[call]) >= least and more[call] >= LEAST_MORE]
+    return sorted(found, key=lambda call: (-more[call], to_end[call] / counts[call], call))
 
 
 def _numbered(calls: Sequence[str]) -> list[str]:
@@ -118,8 +135,3 @@ def _numbered(calls: Sequence[str]) -> list[str]:
         return lines
     half = MAX_LINES // 2
     return [*lines[:half], f"… {len(lines) - MAX_LINES} more …", *lines[-half:]]
-
-
-def _some(calls: Sequence[str]) -> list[str]:
-    """The last few: what decided is nearer to the end."""
-    return [f"- {call}" for call in calls[-MAX_DIFFERENCES:]]

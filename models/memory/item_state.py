@@ -24,14 +24,14 @@ from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, votes, weigh
-from models.memory.contrast import contrast, self_contrast, shared_by, shared_names, without_literals
+from models.memory.contrast import contrast, shared_by, shared_names, without_literals
 from models.memory.utility import Evidence, Row, Trials
 
 SAMPLED_SESSIONS = 64
 # Recoveries and lessons keep the best by rank. Strategies keep a draw by hash, since only other sessions can tell which
 # is right: the shortest way that seemed to work was often judged wrongly.
 EXAMPLES = 3
-STRATEGY_EXAMPLES: dict[Side, int] = {"success": 5, "failure": 3, "withdrawn": 3}
+STRATEGY_EXAMPLES: dict[Side, int] = {"success": 4, "failure": 4, "withdrawn": 3}
 # Where what several share is kept.
 ASPECT_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
@@ -132,19 +132,14 @@ class ItemState:
         counted = self._counted
         backed = [each for each in counted if each.side in sides]
         content = best.content
-        if len(backing) == 2 and best.aspect:
-            found = self_contrast(backing[0], backing[1])
-            if found is None:
-                return None
-            content = found
-        elif len(backing) == 2:
-            best, worst = self._judged_best(backing, half_life_seconds)
+        if len(backing) == 2:
             # What differs from session to session is not the task's, but somebody's.
             known = shared_names([*backing[0], *backing[1]])
             if known is not None:
-                best, worst = without_literals(best, known), without_literals(worst, known)
+                backing = tuple([tuple([without_literals(each, known) for each in side]) for side in backing])
+            best, worst = self._judged_best(backing, half_life_seconds)
+            content = contrast(best, worst, *backing)
             backing = ((best,), (worst,))
-            content = contrast(best, worst)
         else:
             other: Side = "failure" if best.side == "success" else "success"
             weights = weigh(counted, half_life_seconds)
@@ -205,9 +200,7 @@ class ItemState:
         success, failure = self.examples.get("success"), self.examples.get("failure")
         if success and success[0].kind == "strategy":
             # A strategy without calls says in its own words what to do and needs no contrast.
-            return (
-                (success,) if not success[0].calls and not success[0].aspect else (success, failure) if failure else ()
-            )
+            return (success,) if not success[0].calls else (success, failure) if failure else ()
         if failure and failure[0].cause is not None and (not success or self._mostly_ineffective):
             # A preparation that does not help is worth knowing; a value that does not is not.
             return (failure,) if "change" not in (failure[0].remedy or {}) else ()
@@ -228,7 +221,7 @@ class ItemState:
         return [each for each in self.contributors.kept.values() if each.side != "withdrawn"]
 
     def _judged_best(
-        self, sides: tuple[tuple[Candidate, ...], ...], half_life_seconds: float
+        self, sides: Sequence[Sequence[Candidate]], half_life_seconds: float
     ) -> tuple[Candidate, Candidate]:
         """Of a strategy: the way with the most support, and the failed one with the least."""
         found = votes(self._counted, half_life_seconds)

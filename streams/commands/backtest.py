@@ -187,6 +187,7 @@ def _show(report: Mapping[str, Any]) -> None:
     )
     for title, key in (
         ("Errors met earlier by another agent, by level of the pattern", "recurrence"),
+        ("Failed without an error: the missing step is named", "silence"),
         ("Calibration of P(session fails)", "calibration"),
     ):
         _figures(title, {(source,): row for source, row in report[key].items()})

@@ -19,6 +19,7 @@ KEYS = {
     "tfidf_baseline",
     "judge",
     "recurrence",
+    "silence",
     "calibration",
     "junk_rate",
     "harmless_warnings",
