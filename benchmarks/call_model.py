@@ -25,6 +25,8 @@ from fleetlore.calls.context import CallContext, State, text_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.cli.output import print_json
+from fleetlore.transcripts.read import read_sessions
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.trajectory import Trajectory
 from models.backtest.advice.heard import CallLog
 from models.backtest.advice.places import Task, places_of, slices_by_place, split_by_place
@@ -33,7 +35,6 @@ from models.backtest.splitting import split
 from models.calls.training import CallTraining, kind_of, said_by
 from models.data.auroc import auroc
 from streams.offline.hear import call_log
-from streams.offline.logs import LoggedSession, read_sessions
 from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2

@@ -40,10 +40,11 @@ from fleetlore.recall.text_index import TextIndex
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.store.search import DIMENSIONS, VECTOR, WORDS, LoreSearch
+from fleetlore.transcripts.read import read_sessions
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
-from streams.offline.logs import LoggedSession, read_sessions
 from streams.offline.memory_pipeline import run_logs
 
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "dev"

@@ -22,8 +22,8 @@ from benchmarks.report import Report, Row
 from benchmarks.secrets import WINDOW, Planted, planted_secrets
 from benchmarks.traffic import REAL_DATA
 from fleetlore.redact.redact import redact
+from fleetlore.transcripts.read import read_sessions
 from streams.demo.world import rollouts
-from streams.offline.logs import read_sessions
 
 SEED = 7
 EACH = 20

@@ -20,13 +20,14 @@ from aiokafka import AIOKafkaProducer
 from fleetlore.config import Settings
 from fleetlore.emit.encode import encode_event
 from fleetlore.tenants import DEFAULT_TENANT
+from fleetlore.transcripts.read import read_sessions
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for, topic
 from sinks.topics import ensure_topics
 from streams.demo.world import rollouts
-from streams.offline.logs import LoggedSession, read_sessions
 from streams.offline.replay import interleave
 
 REAL_DATA = Path(__file__).parents[2] / "shared" / "data" / "dev"

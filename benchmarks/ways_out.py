@@ -42,6 +42,7 @@ from fleetlore.recall.ways_out import (
     ranked,
 )
 from fleetlore.stats.intervals import wilson
+from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.backtest.advice.places import places_of
@@ -52,7 +53,6 @@ from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from models.memory.item_state import ItemState
 from streams.offline.hear import call_log
-from streams.offline.logs import read_sessions
 from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2

@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",
         "fleetlore.adapters",
         "fleetlore.emit fleetlore.calls",
-        "fleetlore.recall fleetlore.risk",
+        "fleetlore.recall fleetlore.risk fleetlore.transcripts",
         "fleetlore.store fleetlore.watch",
         "fleetlore.agent",
         "fleetlore.join",

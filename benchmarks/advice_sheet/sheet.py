@@ -10,12 +10,13 @@ from random import Random
 
 from benchmarks.advice_sheet.verdicts import RUBRICS, SILENT, Reading
 from fleetlore.errors import ConfigError
+from fleetlore.transcripts.read import read_sessions
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem
 from models.backtest.advice.heard import Call, Heard
 from models.backtest.report import Learned
 from models.backtest.splitting import split
 from streams.offline.hear import hear, learned_of
-from streams.offline.logs import LoggedSession, read_sessions
 from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2

@@ -29,6 +29,7 @@ from fleetlore.cli.output import Column, print_json, print_table
 from fleetlore.risk.encoder import StaticEncoder, shared_encoder
 from fleetlore.risk.network import Base, Reading, RiskNetwork, load_base
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig
 from models.calls.training import CallTraining
@@ -37,7 +38,6 @@ from models.data.dataset import UNLABELLED, Batch, Example, collate, examples_of
 from models.data.replay_buffer import ReplayBuffer
 from models.judge.chain import JudgeChain
 from streams.offline.hear import at_places
-from streams.offline.logs import read_sessions
 from streams.offline.memory_pipeline import run_logs
 
 # Updates between two versions; the published one is the teacher of rehearsed sessions.

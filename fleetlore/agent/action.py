@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
@@ -14,9 +13,7 @@ from fleetlore.wire import events as names
 if TYPE_CHECKING:
     from fleetlore.agent.recording import Recording
 
-__all__ = ["CONTROL", "Action", "BegunCall"]
-
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+__all__ = ["Action", "BegunCall"]
 
 
 class BegunCall(NamedTuple):
@@ -48,7 +45,7 @@ class Action:
     """
 
     def __init__(self, session: Recording, tool: str, arguments: object, call_id: str = "") -> None:
-        self.tool = CONTROL.sub(" ", tool)[: names.MAX_ID_LENGTH] or "unnamed"
+        self.tool = names.fitting_name(tool)
         self.arguments = arguments
         self.call_id = call_id
         self.result: object = None

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fleetlore.agent.action import Action
 from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, best_of, parallel, sequential
-from fleetlore.agent.recording import checked_name
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.calls.slot import CallModelSlot
@@ -93,7 +92,7 @@ class Fleet:
         ready_seconds: float = 2.0,
         clock: Clock | None = None,
     ) -> None:
-        self.agent = checked_name("agent", agent)
+        self.agent = names.checked_name("agent", agent)
         self.tenant = check_tenant(tenant)
         self.clock = clock or SystemClock()
         # Any thread may record and ask, while the event loop takes what the broker brings.
@@ -266,7 +265,7 @@ class Fleet:
         # Only the session itself knows its own sequence. Feedback takes the upper half of the range: one number a
         # millisecond, and the next free one if there are several in it.
         half = names.MAX_SEQUENCE // 2
-        session = checked_name("session_id", session_id)
+        session = names.checked_name("session_id", session_id)
         with self.lock:
             self._feedback = max(self._feedback + 1, int(now * 1000))
             number = half + self._feedback % half

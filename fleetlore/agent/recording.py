@@ -10,12 +10,11 @@ from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
-from fleetlore.agent.action import CONTROL, Action, BegunCall
+from fleetlore.agent.action import Action, BegunCall
 from fleetlore.agent.attempts import AttemptOf
 from fleetlore.agent.current import OPEN_SESSION
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.model import Expected
-from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.provenance import AdviceLedger, redact_fenced
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-__all__ = ["KEPT_CALLS", "Recording", "asked", "checked_name"]
+__all__ = ["KEPT_CALLS", "Recording", "asked"]
 
 _SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
 KEPT_CALLS = 32  # a risk model reads no further back (`fleetlore.risk.network.MAX_STEPS`)
@@ -78,15 +77,15 @@ class Recording:
         place: str = "",
         resume: bool = False,
     ) -> None:
-        self._conversation = checked_name("session_id", session_id) if session_id is not None and resume else ""
+        self._conversation = names.checked_name("session_id", session_id) if session_id is not None and resume else ""
         if session_id is None:
             session_id = uuid.uuid4().hex
         elif resume:
             session_id = f"{session_id}.{uuid.uuid4().hex[:12]}"
-        self.id = checked_name("session_id", session_id)
+        self.id = names.checked_name("session_id", session_id)
         self.goal = goal
         self.task = task
-        self.place = checked_name("place", place) if place else ""
+        self.place = names.checked_name("place", place) if place else ""
         self._fleet = fleet
         self._lock = fleet.lock
         self._phase: Literal["new", "open", "left"] = "new"
@@ -346,18 +345,3 @@ def asked(call_id: str, tool: str | None, arguments: object) -> str:
     if tool is None:
         return ""
     return f"id\x1f{call_id}" if call_id else f"{tool}\x1f{arguments_text(arguments)}"
-
-
-def checked_name(what: str, name: str) -> str:
-    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if not isinstance(name, str) or not 0 < len(name) <= names.MAX_ID_LENGTH or CONTROL.search(name):
-        raise ConfigError(f"{what} must be 1 to {names.MAX_ID_LENGTH} characters without control characters: {name!r}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{what} {name!r} is not valid Unicode") from None
-    return name

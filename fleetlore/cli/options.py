@@ -57,7 +57,11 @@ Adapter = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Logs = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Folder of logged sessions: trajectories.jsonl and steps.jsonl.")
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        help="Logged sessions in any form that `fleetlore import` reads, or trajectories.jsonl and steps.jsonl.",
+    ),
 ]
 Version = Annotated[str, typer.Argument(help="Version, or its first characters.")]
 Timeout = Annotated[

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import threading
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import accumulate, islice
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from aiokafka.errors import MessageSizeTooLargeError
 
 from fleetlore.cluster import Bootstrap
-from fleetlore.emit.encode import Encoded, encode, mask, record
+from fleetlore.emit.encode import Encoded, encode, mask, masks_of, record
 from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
@@ -61,12 +61,12 @@ class _Lane:
         self.limit = _BATCH_EVENTS  # halved where the broker finds a batch too large
 
     def next_batch(self) -> tuple[list[Encoded], list[int]]:
-        """The oldest events, masked, as many as may share a batch, at least one; and their sizes in the buffer."""
+        """The oldest events, as many as may share a batch, at least one; and their sizes in the buffer."""
         events = [event for _, _, event in islice(self.entries, self.limit)]
         sizes = [event[0] for event in events]
         while len(sizes) > 1 and sum(sizes) > _BATCH_BYTES:
             del sizes[len(sizes) // 2 :]
-        return mask(events[: len(sizes)]), sizes
+        return events[: len(sizes)], sizes
 
 
 class Emitter:
@@ -79,6 +79,7 @@ class Emitter:
 
     Attributes:
         sent: events that the broker has acknowledged.
+        masked: secrets that were masked in them, by kind.
         dropped: events that were refused because the buffer was full or they could not be encoded, or given up at
             `close`.
     """
@@ -94,6 +95,7 @@ class Emitter:
     ) -> None:
         self.sent = 0
         self.dropped = 0
+        self.masked: Counter[str] = Counter()
         self._bootstrap = bootstrap
         self._topic = topic(tenant, "events")
         self._max_events = max_events
@@ -318,11 +320,12 @@ class Emitter:
     async def _send_batch(self, producer: Any, partition: int, lane: _Lane) -> None:
         batch = producer.create_batch()
         count = 0
-        masked, sizes = lane.next_batch()
-        for events, value in _records(masked):
+        events, sizes = lane.next_batch()
+        masked = mask(events)
+        for number, value in _records(masked):
             if batch.append(timestamp=None, key=None, value=value, headers=_HEADERS) is None:
                 break  # full, because masks are longer than what they hide: the rest comes with the next batch
-            count += events
+            count += number
         batch.close()
         try:
             await (await producer.send_batch(batch, self._topic, partition=partition))
@@ -335,6 +338,7 @@ class Emitter:
             log.warning("the broker refuses an event of %d bytes; dropped", sizes[0])
         else:
             self.sent += count
+            self.masked += masks_of(events[:count], masked[:count])
         for _ in range(count):
             lane.entries.popleft()
         self._waiting -= count

@@ -9,6 +9,8 @@ joined to it (`record`).
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -20,7 +22,7 @@ from fleetlore.redact.redact import may_hold_secret, plain_value, redact_value
 from fleetlore.redact.weight import weight
 from fleetlore.wire.events import TYPES, Event, event_id
 
-__all__ = ["Encoded", "encode", "encode_event", "mask", "record"]
+__all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "record"]
 
 # An event to be sent: most bytes that it takes in a record; its id before its number, and from there to its sequence;
 # its number, type and time; its data in JSON. A plain tuple: one is made and taken apart for every event.
@@ -30,6 +32,7 @@ Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
 MAX_CHARACTERS = 12 * 1024
 _LEAST_CUT = 1024
 _LARGEST_DATA = 4 * MAX_CHARACTERS  # a character has up to six bytes in JSON
+_MASK = re.compile(rb"\[redacted:(\w+)\]")
 _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _KINDS = {kind: b',"type":"%b","time":' % name.encode() for kind, name in TYPES.items()}
 _DATA = b',"data":'
@@ -68,6 +71,16 @@ def mask(events: Sequence[Encoded]) -> list[Encoded]:
         data = _dump(redact_value(orjson.loads(data)))
         masked[index] = (beside + len(data), before, between, sequence, kind, time, data)
     return masked
+
+
+def masks_of(events: Sequence[Encoded], masked: Sequence[Encoded]) -> Counter[str]:
+    """How many secrets were masked, by kind."""
+    found: Counter[str] = Counter()
+    for before, after in zip(events, masked, strict=True):
+        if before[-1] is not after[-1]:
+            found.update(kind.decode() for kind in _MASK.findall(after[-1]))
+            found.subtract(kind.decode() for kind in _MASK.findall(before[-1]))
+    return +found
 
 
 def record(events: Sequence[Encoded]) -> bytes:

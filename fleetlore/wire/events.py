@@ -23,7 +23,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, get_args
 
-from fleetlore.errors import InvalidEvent
+from fleetlore.errors import ConfigError, InvalidEvent
 
 Kind = Literal["session.started", "action", "outcome", "message", "session.ended", "feedback"]
 Outcome = Literal["success", "failure", "unknown"]
@@ -191,6 +191,28 @@ def _time(value: object, now: float) -> float:
     if time > now + MAX_FUTURE_SECONDS:
         raise InvalidEvent("future_time", f"{value} is {time - now:.0f} s ahead")
     return time
+
+
+def checked_name(what: str, name: str) -> str:
+    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_ID_LENGTH or _CONTROL.search(name):
+        raise ConfigError(f"{what} must be 1 to {MAX_ID_LENGTH} characters without control characters: {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} {name!r} is not valid Unicode") from None
+    return name
+
+
+def fitting_name(name: str, default: str = "unnamed") -> str:
+    """A name made so that every stage accepts it: no control characters, not too long, never empty."""
+    if name and len(name) <= MAX_ID_LENGTH and name.isprintable():  # nearly always; half a surrogate pair is not
+        return name
+    return _CONTROL.sub(" ", name).encode("utf-8", "replace").decode()[:MAX_ID_LENGTH] or default
 
 
 def guarded(rule: str) -> tuple[str, str]:

@@ -15,9 +15,9 @@ from fleetlore.config import Settings
 
 if TYPE_CHECKING:
     from fleetlore.risk.network import Base
+    from fleetlore.transcripts.session import LoggedSession
     from models.backtest.cases import Case
     from models.backtest.report import Learned
-    from streams.offline.logs import LoggedSession
 
 Rows = Mapping[tuple[str, ...], Any]
 
@@ -106,8 +106,8 @@ def parts(
         raise typer.BadParameter("give --train and --test, or --data alone")
     if data is None and leave_out is not None:
         raise typer.BadParameter("--leave-out goes with --data")
+    from fleetlore.transcripts.read import read_sessions
     from models.backtest.splitting import split
-    from streams.offline.logs import read_sessions
 
     _say("reading the logs")
     if data is not None:

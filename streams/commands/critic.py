@@ -41,8 +41,8 @@ def fit(
     The table counts its verdicts on sessions of held-out agents and tasks. Needs the extra `backtest`; 22,000 sessions
     take minutes.
     """
+    from fleetlore.transcripts.read import read_sessions
     from models.judge.critic_fit import fit
-    from streams.offline.logs import read_sessions
     from streams.offline.memory_pipeline import run_logs
 
     if not out.parent.is_dir():

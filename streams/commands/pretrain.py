@@ -38,8 +38,8 @@ def pretrain(
 
     from fleetlore.risk.encoder import shared_encoder
     from fleetlore.risk.network import load_base
+    from fleetlore.transcripts.read import read_sessions
     from models.adapter.finetune_base import own_base, own_card
-    from streams.offline.logs import read_sessions
     from streams.offline.memory_pipeline import run_logs
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash

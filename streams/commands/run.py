@@ -20,14 +20,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fleetlore.cli.options import Broker, Data, Json, Milvus
+from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus
 from fleetlore.cli.output import print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
-    from streams.offline.logs import LoggedSession
+    from fleetlore.transcripts.session import LoggedSession
     from streams.offline.replay import ReplayReport
 
 # How long a replay waits for a first adapter version.
@@ -94,12 +94,7 @@ def register_replay(app: typer.Typer) -> None:
 
     @app.command()
     def replay(
-        folder: Annotated[
-            Path,
-            typer.Argument(
-                metavar="DIR", help="Folder of logged sessions (trajectories.jsonl, steps.jsonl), or of such folders."
-            ),
-        ],
+        folder: Logs,
         data: Data = None,
         broker: Broker = None,
         milvus: Milvus = None,
@@ -111,7 +106,7 @@ def register_replay(app: typer.Typer) -> None:
         json: Json = False,
     ) -> None:
         """Send logged sessions through the pipeline and report. Without --data or --broker it starts its own stack."""
-        from streams.offline.logs import read_sessions
+        from fleetlore.transcripts.read import read_sessions
 
         if data is not None and (broker or milvus):
             raise ConfigError("give --data, or --broker and --milvus: a stack's folder names its own addresses")

@@ -14,6 +14,7 @@ from typing import Any
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from models.backtest.advice.figures import advice_figures
 from models.backtest.advice.heard import Call, CallLog, Heard
@@ -22,7 +23,6 @@ from models.backtest.advice.places import places_of, slices_by_place, split_by_p
 from models.backtest.cases import slices_of
 from models.backtest.report import Learned
 from models.calls.training import train as train_calls
-from streams.offline.logs import LoggedSession
 from streams.offline.memory_pipeline import MemoryPipeline, OfflineRun, run_logs
 
 _FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "unknown": None}

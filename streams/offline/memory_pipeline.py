@@ -22,6 +22,7 @@ from fleetlore.errors import RowRefused
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.tenants import DEFAULT_TENANT
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
@@ -29,7 +30,6 @@ from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
-from streams.offline.logs import LoggedSession
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stages.pipeline import pipeline
 

@@ -14,12 +14,12 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.adapter_manifest import PROCEDURAL
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained
-from streams.offline.logs import LoggedSession
 from streams.offline.state_hash import read_knowledge
 from streams.runtime.dead_letters import count_dead_letters
 

@@ -19,8 +19,8 @@ from benchmarks.evaluate.logged.memories import Attended, Memory
 from benchmarks.evaluate.logged.world import SQL, LoggedTask, Reply
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
+from fleetlore.transcripts.session import LoggedSession
 from models.calls.training import CallTraining
-from streams.offline.logs import LoggedSession
 from streams.offline.memory_pipeline import BATCH_SESSIONS, MemoryPipeline, events_of
 
 Hears = Literal["weights", "warnings", "text", "both"]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from benchmarks.evaluate.logged.world import LoggedWorld, family
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
-from streams.offline.logs import LoggedSession
+from fleetlore.transcripts.session import LoggedSession
 
 TASKS = 0.2
 DATABASES = 0.25

@@ -17,9 +17,9 @@ from benchmarks.evaluate.arms.memory import Note, Recall
 from benchmarks.evaluate.logged.world import SQL, LoggedTask, Reply
 from fleetlore.errors import ModelUnavailable
 from fleetlore.risk.encoder import StaticEncoder, Vectors
+from fleetlore.transcripts.session import LoggedSession
 from models.backtest.advice.heard import Call, plain_text
 from streams.offline.hear import call_log
-from streams.offline.logs import LoggedSession
 
 # Chance that a call fails, told by who knows that it does: also the surest may be misread.
 SURE = 0.98

@@ -16,10 +16,10 @@ from benchmarks.evaluate.arms.reasoning_bank import KINDS, MOST_ITEMS, item_text
 from benchmarks.evaluate.logged.memories import Memory
 from benchmarks.evaluate.logged.world import LoggedTask
 from fleetlore.risk.encoder import StaticEncoder, Vectors
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.trajectory import Judgment
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
-from streams.offline.logs import LoggedSession
 from streams.offline.memory_pipeline import BATCH_SESSIONS, MemoryPipeline, events_of
 
 

@@ -21,10 +21,12 @@ import orjson
 
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.transcripts.read import read_sessions
+from fleetlore.transcripts.session import LoggedSession
+from fleetlore.transcripts.steps import TRAJECTORIES
 from fleetlore.wire import events as ev
 from models.backtest.advice.heard import Call
 from streams.offline.hear import at_places, call_log
-from streams.offline.logs import TRAJECTORIES, LoggedSession, read_sessions
 
 SQL = "sql"
 OWN = 4.0

@@ -290,8 +290,8 @@ def test_the_judge_calls_nothing_a_success_where_failures_look_like_it() -> None
 @pytest.mark.real_data
 @pytest.mark.skipif(not SMOKE.is_dir(), reason=f"the folder of real trajectories is missing: {SMOKE}")
 async def test_it_learns_from_logged_runs() -> None:
+    from fleetlore.transcripts.read import read_sessions
     from models.data.auroc import auroc
-    from streams.offline.logs import read_sessions
     from streams.offline.memory_pipeline import run_logs
 
     rehearsed = await run_logs(read_sessions(SMOKE / "mint"), seed=0, learn=False)

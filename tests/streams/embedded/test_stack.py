@@ -17,10 +17,10 @@ import pytest
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StackError
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from streams.demo.world import rollouts
 from streams.embedded.stack import Stack
-from streams.offline.logs import LoggedSession
 from streams.offline.replay import ReplayReport, replay
 
 Query = Callable[[str], list[dict[str, Any]]]

@@ -18,6 +18,7 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError, StoreUnavailable
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.risk.encoder import shared_encoder
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
@@ -30,7 +31,6 @@ from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.stack import Stack
 from streams.offline.backfill import Start, losses, run_backfill, switch
 from streams.offline.drain import wait_drained
-from streams.offline.logs import LoggedSession
 from streams.offline.replay import interleave
 from streams.offline.republish import republish
 from streams.offline.state_hash import Knowledge, read_knowledge

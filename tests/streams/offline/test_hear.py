@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from models.backtest.report import Learned
 from streams.offline.hear import advice_report, at_places, call_log, hear
-from streams.offline.logs import LoggedSession
 from streams.offline.memory_pipeline import run_logs
 
 GONE = "Table 'shop.cars' doesn't exist"

@@ -1,0 +1,92 @@
+"""The command `import`: logs that people already have become events, as if their agents had joined the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetlore.cli.options import Broker, Data, Json, connection
+from fleetlore.cli.output import moment, print_json
+from fleetlore.emit.emitter import Emitter
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.tenants import check_tenant
+from fleetlore.transcripts.read import FORMS, files_of, read_files
+from fleetlore.transcripts.send import Found, send
+from fleetlore.wire.events import checked_name
+
+FormName = StrEnum("FormName", {name.replace("-", "_"): name for name in FORMS})  # type: ignore[misc]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("import")(import_logs)
+
+
+def import_logs(
+    form: Annotated[FormName, typer.Argument(help="Form of the logs.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or folders of them.")],
+    agent: Annotated[str | None, typer.Option("--agent", help="Agent of all sessions, in place of the log's.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Task of all sessions, in place of the log's.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is found; send nothing.")] = False,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Annotated[str, typer.Option("--tenant", help="Tenant that the events are sent for.")] = "default",
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Seconds for the broker to take the rest.")
+    ] = 60.0,
+    json: Json = False,
+) -> None:
+    """Send logged sessions through the pipeline at their own times; importing them again changes nothing."""
+    if agent is not None:
+        checked_name("agent", agent)
+    check_tenant(tenant)
+    _, endings = FORMS[form.value]
+    files = files_of(paths, endings)
+    started = time.monotonic()
+    address = None if dry_run else connection(broker, data).broker
+    found = asyncio.run(_import(form.value, files, address, tenant, agent, task, timeout))
+    seconds, size = time.monotonic() - started, sum(file.stat().st_size for file in files)
+    if json:
+        counted = {name: getattr(found, name) for name in Found.__slots__}
+        print_json({**counted, "files": len(files), "bytes": size, "seconds": round(seconds, 3)})
+        return
+    _show(found, len(files), size, seconds, sent=not dry_run)
+
+
+async def _import(
+    form: str, files: list[Path], broker: str | None, tenant: str, agent: str | None, task: str | None, timeout: float
+) -> Found:
+    sessions, now = read_files(form, files), time.time()
+    if broker is None:
+        return await send(sessions, None, tenant, end_time=now, agent=agent, task=task)
+    emitter = Emitter(broker, tenant)
+    await emitter.start()
+    try:
+        found = await send(sessions, emitter, tenant, end_time=now, agent=agent, task=task)
+        taken = await emitter.flush(timeout) and not emitter.dropped
+        found.masked = emitter.masked
+        if not taken:
+            raise BrokerUnavailable(f"broker {broker} took {emitter.sent} of {found.events} events; import them again")
+        return found
+    finally:
+        await emitter.close(0.0)
+
+
+def _show(found: Found, files: int, size: int, seconds: float, *, sent: bool) -> None:
+    outcomes = ", ".join(f"{count} {name}" for name, count in sorted(found.outcomes.items()))
+    masked = ", ".join(f"{count} {name}" for name, count in found.masked.most_common())
+    typer.echo(f"{found.sessions} sessions in {files} files ({size / 1e6:.1f} MB): {outcomes or 'none'}")
+    typer.echo(f"{found.calls} calls, {found.failed} failed; {found.messages} messages")
+    if found.first:
+        typer.echo(f"from {moment(found.first)} to {moment(found.last)} (UTC)")
+    typer.echo(f"masked: {masked or 'nothing'}")
+    if found.unanswered:
+        typer.echo(f"{found.unanswered} calls have no result in the log and are left out")
+    if found.unreadable:
+        typer.echo(f"{found.unreadable} parts hold no session and are left out")
+    if sent:
+        typer.echo(f"{found.events} events sent in {seconds:.1f} s ({size / 1e6 / seconds:.0f} MB/s)")

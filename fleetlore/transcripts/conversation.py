@@ -1,0 +1,115 @@
+"""Make a session of messages and tool calls, as every form of chat log has them: a call, and later its result."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire import events as ev
+
+__all__ = ["Conversation", "says_failure", "seconds_of", "text_of_content"]
+
+_MAX_GOAL = 2_000
+_FAILED = re.compile(
+    r"\s*(?:Traceback \(most recent call last\)|Error\b|ERROR\b|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
+    r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
+)
+
+
+class Conversation:
+    """Collects one session.
+
+    Args:
+        session: what is known of it beforehand; its goal is the first that a person says, unless it has one.
+    """
+
+    def __init__(self, session: LoggedSession) -> None:
+        self.session = session
+        self._open: dict[str, tuple[str, object]] = {}
+
+    def say(self, role: str, text: str, time: float = 0.0) -> None:
+        """A message; the empty one is none."""
+        if text.strip():
+            if role == "user" and not self.session.goal:
+                self.session.goal = text[:_MAX_GOAL]
+            self._add("message", {ev.ROLE: role, ev.CONTENT: text}, time)
+
+    def call(self, id: str, tool: str, arguments: object) -> None:
+        """A call is made; arguments in JSON text are parsed."""
+        if isinstance(arguments, str):
+            with suppress(orjson.JSONDecodeError):
+                arguments = orjson.loads(arguments)
+        self._open[id] = tool, arguments
+
+    def result(self, id: str, result: object, failed: bool | None = None, time: float = 0.0) -> None:
+        """A call's result. Of a call that the log does not have it is left out.
+
+        Args:
+            failed: None where the log does not say; its text decides then.
+        """
+        called = self._open.pop(id, None)
+        if called is None:
+            return
+        tool, arguments = called
+        data: dict[str, Any] = {ev.TOOL: ev.fitting_name(tool), ev.ARGUMENTS: arguments}
+        if says_failure(result) if failed is None else failed:
+            said = result if isinstance(result, str) else orjson.dumps(result, default=str).decode()
+            data |= {ev.ERROR_TYPE: ev.OTHER_ERROR, ev.ERROR_MESSAGE: said}
+        elif result is not None:
+            data[ev.RESULT] = result
+        self._add("outcome", data, time)
+
+    def unknown(self, id: str) -> None:
+        """A call that was put off or refused by a person: how it would have ended is not known."""
+        self._open.pop(id, None)
+
+    def done(self) -> LoggedSession:
+        self.session.unanswered = len(self._open)
+        if not any(self.session.times):
+            self.session.times = []
+        return self.session
+
+    def _add(self, kind: Any, data: dict[str, Any], time: float) -> None:
+        self.session.events.append((kind, data))
+        self.session.times.append(time)
+
+
+def says_failure(result: object) -> bool:
+    """Whether a result that nobody marked as one is an error: by how it begins, so that a page about errors is none."""
+    if isinstance(result, dict):
+        return bool(result.get("error") or result.get("is_error") or result.get("isError"))
+    if not isinstance(result, str):
+        return False
+    if result[:1] == "{" and '"error"' in result[:200]:
+        try:
+            return says_failure(orjson.loads(result))
+        except orjson.JSONDecodeError:
+            return False
+    return _FAILED.match(result) is not None
+
+
+def text_of_content(content: object) -> str:
+    """The text of a message's content: a text, or a list of parts of which some are texts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | dict)]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def seconds_of(time: object) -> float:
+    """A time of a log, in seconds since the Unix epoch; 0 where it has none."""
+    if isinstance(time, int | float):
+        return float(time) / (1000 if time > 1e11 else 1)
+    if isinstance(time, str):
+        try:
+            return datetime.fromisoformat(time).timestamp()
+        except ValueError:
+            return 0.0
+    return 0.0

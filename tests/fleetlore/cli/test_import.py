@@ -1,0 +1,63 @@
+"""`fleetlore import`: what it finds, masks and sends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+from typer.testing import CliRunner
+
+from fleetlore.cli.app import build_app
+from fleetlore.kafka.read import read_to_end
+from fleetlore.wire import events as ev
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker
+from tests.fleetlore.transcripts.test_read import in_claude_code, in_messages
+
+MakeTopics = Callable[..., Awaitable[None]]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(build_app(), ["import", *arguments])
+
+
+def test_it_says_what_is_found_and_masked(tmp_path: Path) -> None:
+    in_claude_code(tmp_path)
+    secret = {"role": "user", "content": "the key is AKIAIOSFODNN7EXAMPLE"}
+    (tmp_path / "b.jsonl").write_bytes(orjson.dumps({"type": "user", "sessionId": "s2", "message": secret}))
+    done = run("claude-code", str(tmp_path), "--dry-run")
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[1] == "2 calls, 1 failed; 3 messages" and lines[2].startswith("from 2026-01-01 00:00:01 to ")
+    assert lines[3:] == ["masked: 2 aws_access_key", "1 parts hold no session and are left out"]  # goal and message
+    counted = orjson.loads(run("claude-code", str(tmp_path), "--dry-run", "--json").output)
+    assert (counted["sessions"], counted["calls"], counted["failed"], counted["unreadable"]) == (2, 2, 1, 1)
+
+
+async def test_importing_twice_sends_the_same_events(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    in_messages(tmp_path)
+    for _ in range(2):
+        options = ("--broker", broker.address, "--tenant", tenant, "--agent", "old", "--task", "files")
+        done = await asyncio.to_thread(run, "messages", str(tmp_path / "a.jsonl"), *options)
+        assert done.exit_code == 0, done.output
+        assert "6 events sent" in done.output and "2 parts hold no session" in done.output
+    sent: list[dict[str, Any]] = []
+    for record in await read_to_end(broker.address, (topic(tenant, "events"),), 10.0):
+        sent += orjson.loads(record.value)
+    assert len(sent) == 12 and len({event["id"] for event in sent}) == 6
+    assert {event["agent"] for event in sent} == {"old"}
+    assert sent[0]["data"][ev.TASK] == "files" and sent[5]["data"] == {ev.OUTCOME: "success", ev.REWARD: 1.0}
+
+
+def test_mistakes_are_told_in_one_line(tmp_path: Path, unused_address: str) -> None:
+    assert "does not exist" in run("messages", str(tmp_path / "no")).output
+    assert run("nonsense", str(tmp_path)).exit_code == 2
+    in_messages(tmp_path)
+    done = run("messages", str(tmp_path), "--broker", unused_address, "--timeout", "0.5")
+    assert done.exit_code == 1 and "took 0 of 6 events" in done.output

@@ -1,0 +1,241 @@
+"""Logs of each form, as its producer writes them, and what they become."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import zstandard
+
+from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.transcripts.conversation import says_failure
+from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
+from fleetlore.transcripts.session import LoggedSession, timed_events
+from fleetlore.wire import events as ev
+
+TEXT = "PermissionError: [Errno 13] Permission denied: '/etc/shadow'"
+CALLS: list[tuple[str, str, str, bool]] = [
+    ("c1", "/etc/shadow", TEXT, True),
+    ("c2", "/srv/a", "a page about PermissionError: what it means", False),
+]
+
+
+def in_messages(folder: Path) -> None:
+    """Two calls side by side, answered in the other order."""
+    made = [
+        {"id": id, "type": "function", "function": {"name": "read", "arguments": orjson.dumps({"path": path}).decode()}}
+        for id, path, _, _ in CALLS
+    ]
+    answers = [{"role": "tool", "tool_call_id": id, "content": text} for id, _, text, _ in reversed(CALLS)]
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "look"}]},
+        {"role": "assistant", "content": None, "tool_calls": made},
+        *answers,
+        {"role": "assistant", "content": "done"},
+    ]
+    line = {"messages": messages, "task_id": 7, "reward": 1.0, "model": "m"}
+    (folder / "a.jsonl").write_bytes(orjson.dumps(line) + b"\nno json\n{}\n")
+
+
+def in_claude_code(folder: Path) -> None:
+    def entry(number: int, role: str, content: Any) -> bytes:
+        about = {"type": role, "sessionId": "s1", "timestamp": f"2026-01-01T00:00:0{number}.500Z", "uuid": str(number)}
+        return orjson.dumps({**about, "message": {"role": role, "content": content}})
+
+    uses = [{"type": "tool_use", "id": id, "name": "read", "input": {"path": path}} for id, path, _, _ in CALLS]
+    results = [
+        {"type": "tool_result", "tool_use_id": id, "is_error": failed, "content": [{"type": "text", "text": text}]}
+        for id, _, text, failed in reversed(CALLS)
+    ]
+    stopped = {"type": "tool_result", "tool_use_id": "c3", "is_error": True, "content": "The user doesn't want to …"}
+    lines = [
+        orjson.dumps({"type": "summary", "summary": "x", "leafUuid": "1"}),
+        entry(1, "user", "look"),
+        entry(2, "assistant", [*uses, {"type": "tool_use", "id": "c3", "name": "read", "input": {}}]),
+        entry(3, "user", [*results, stopped]),
+        entry(4, "assistant", [{"type": "text", "text": "done"}]),
+        b"torn",
+    ]
+    (folder / "s1.jsonl").write_bytes(b"\n".join(lines))
+
+
+def in_inspect(folder: Path) -> None:
+    tools = [
+        {
+            "event": "tool", "function": "read", "arguments": {"path": path}, "timestamp": "2026-01-01T00:00:03+00:00",
+            **({"error": {"type": "PermissionError", "message": text.partition(": ")[2]}} if failed
+               else {"result": "attachment://h1"}),
+        }
+        for _, path, text, failed in reversed(CALLS)
+    ]  # fmt: skip
+    said = {"event": "model", "output": {"choices": [{"message": {"content": "done"}}]}}
+    sample = {
+        "id": 1, "epoch": 1, "input": [{"role": "user", "content": "look"}], "events": [*tools, said],
+        "scores": {"match": {"value": "C"}}, "attachments": {"h1": CALLS[1][2]},
+    }  # fmt: skip
+    with zipfile.ZipFile(folder / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", orjson.dumps({"eval": {"eval_id": "e1", "task": "t", "model": "m"}}))
+        archive.writestr("samples/1_epoch_1.json", orjson.dumps(sample))
+        archive.writestr("samples/2_epoch_1.json", b"{}")
+
+
+def in_atif(folder: Path) -> None:
+    calls = [{"tool_call_id": id, "function_name": "read", "arguments": {"path": path}} for id, path, _, _ in CALLS]
+    results = [{"source_call_id": id, "content": text} for id, _, text, _ in reversed(CALLS)]
+    steps = [
+        {"step_id": 1, "source": "user", "message": "look", "timestamp": "2026-01-01T00:00:01Z"},
+        {"step_id": 2, "source": "agent", "message": "", "tool_calls": calls, "observation": {"results": results}},
+        {"step_id": 3, "source": "agent", "message": "done"},
+    ]
+    document = {
+        "schema_version": "ATIF-v1.6",
+        "session_id": "s1",
+        "agent": {"name": "m", "version": "1"},
+        "steps": steps,
+    }
+    (folder / "trajectory.json").write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    (folder / "other.json").write_bytes(b'{"schema_version": "x"}')
+
+
+def in_swe_agent(folder: Path) -> None:
+    steps = [
+        {"action": f"cat {path}", "observation": text, "thought": "", "response": ""}
+        for _, path, text, _ in reversed(CALLS)
+    ]
+    document = {"trajectory": [*steps, {"action": "", "thought": "done"}], "info": {"exit_status": "submitted"}}
+    document["history"] = [{"role": "system", "content": "x"}, {"role": "user", "content": "look"}]
+    (folder / "task-1.traj").write_bytes(orjson.dumps(document))
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "messages": in_messages,
+    "claude-code": in_claude_code,
+    "inspect": in_inspect,
+    "atif": in_atif,
+    "swe-agent": in_swe_agent,
+}
+
+
+def test_every_form_is_tried() -> None:
+    assert set(WRITERS) == set(FORMS)
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_calls_and_their_results_are_joined_and_nothing_is_recorded_as_its_opposite(form: str, tmp_path: Path) -> None:
+    WRITERS[form](tmp_path)
+    found = list(read_files(form, files_of([tmp_path], FORMS[form][1])))
+    sessions = [each for each in found if each is not None]
+    [session] = sessions
+    assert session.goal == "look" and session.unanswered == 0
+    outcomes = [data for kind, data in session.events if kind == "outcome"]
+    worked, failed = outcomes
+    assert ev.ERROR_MESSAGE not in worked and worked[ev.RESULT] == CALLS[1][2]
+    assert (failed[ev.ERROR_TYPE], failed[ev.ERROR_MESSAGE]) == ("_OTHER", TEXT) and ev.RESULT not in failed
+    expected = {"command": "cat /etc/shadow"} if form == "swe-agent" else {"path": "/etc/shadow"}
+    assert failed[ev.ARGUMENTS] == expected
+    raised = failure_of(failed[ev.TOOL], expected, "PermissionError", TEXT.partition(": ")[2])
+    assert failure_of(failed[ev.TOOL], expected, failed[ev.ERROR_TYPE], failed[ev.ERROR_MESSAGE]) == raised
+    said = [data[ev.CONTENT] for kind, data in session.events if kind == "message"]
+    assert said[-1] == "done"
+    # One that cannot be read is said, and does not end the rest.
+    assert len(found) - len(sessions) == {"messages": 2, "claude-code": 1, "inspect": 1, "atif": 1}.get(form, 0)
+    rewarded = form in ("messages", "inspect")
+    assert (session.outcome, session.reward) == (("success", 1.0) if rewarded else ("unknown", None))
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_ids_are_the_same_wherever_a_log_lies_and_the_form_is_found(form: str, tmp_path: Path) -> None:
+    ids = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        WRITERS[form](tmp_path / name)
+        ids.append([session.session for session in read_sessions(tmp_path / name)])
+    assert ids[0] == ids[1] and ids[0][0].startswith(f"{form}-")
+
+
+def test_the_log_s_own_times_are_kept(tmp_path: Path) -> None:
+    in_claude_code(tmp_path)
+    [session] = read_sessions(tmp_path)
+    times = [event.time for event in timed_events(session, "default", 9e9)]
+    start = 1767225600.0
+    assert [round(time - start, 1) for time in times] == [1.5, 1.5, 3.5, 3.5, 4.5, 4.5]
+    assert times == sorted(times)
+    timeless = LoggedSession("s", "a\nb", "", "g", events=[("message", {})])
+    events = list(timed_events(timeless, "default", 1000.0))
+    assert [event.time for event in events] == sorted(event.time for event in events)
+    assert events[-1].time <= 1000.0 and events[0].agent == "a b"
+
+
+def test_a_sample_in_zstandard_is_read(tmp_path: Path) -> None:
+    in_inspect(tmp_path)
+    with zipfile.ZipFile(tmp_path / "log.eval") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    path = tmp_path / "new.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, zstandard.compress(content))
+    raw = bytearray(path.read_bytes())
+    for signature, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):  # say how they are compressed
+        start = raw.find(signature)
+        while start >= 0:
+            struct.pack_into("<H", raw, start + at, 93)
+            start = raw.find(signature, start + 4)
+    path.write_bytes(raw)
+    [session] = [each for each in read_files("inspect", [path]) if each is not None]
+    assert session.outcome == "success" and len(session.events) == 3
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        ("Traceback (most recent call last):\n  …\nKeyError: 'x'", True),
+        ("sqlite3.OperationalError: no such table: cars", True),
+        ("Error: no such user", True),
+        ('{"error": "no such user"}', True),
+        ("bash: foo: command not found", True),
+        ("/bin/sh: 1: foo: not found", False),
+        ("3 rows", False),
+        ("Errors are described on page 3", False),
+        ("The log says Error: x", False),
+        ('{"error": null, "rows": 3}', False),
+        (None, False),
+        ([1], False),
+    ],
+)
+def test_what_nobody_marked_is_an_error_by_how_it_begins(result: object, failed: bool) -> None:
+    assert says_failure(result) is failed
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_sessions(tmp_path / "no")
+    with pytest.raises(ConfigError, match="holds no file"):
+        files_of([tmp_path], (".eval",))
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(ConfigError, match="holds no logged session"):
+        read_sessions(tmp_path)
+
+
+def test_the_project_s_own_form_is_read_whole_and_compressed(tmp_path: Path) -> None:
+    session = {"source": "x", "agent": "a", "session": "s", "task": "t", "goal": "g", "outcome": 1}
+    session |= {"label_from": "env_reward", "place": "db"}
+    step = {"session": "s", "step": 0, "tool": "sql", "input": "SELECT", "output": None, "error": "no", "role": "tool"}
+    for folder, write in (("plain", lambda path, line: path.write_bytes(line)), ("packed", _write_packed)):
+        (tmp_path / folder).mkdir()
+        ending = ".jsonl" if folder == "plain" else ".jsonl.gz"
+        write(tmp_path / folder / f"trajectories{ending}", orjson.dumps(session) + b"\n")
+        write(tmp_path / folder / f"steps{ending}", orjson.dumps(step) + b"\n")
+        [found] = read_sessions(tmp_path / folder)
+        assert (found.outcome, found.reward, found.place, len(found.events)) == ("success", 1.0, "db", 1)
+
+
+def _write_packed(path: Path, line: bytes) -> None:
+    path.write_bytes(gzip.compress(line))
