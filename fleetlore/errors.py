@@ -49,6 +49,10 @@ class TopicsChanged(FleetloreError):
     """Topics were grown or made anew under a running worker, which must end and begin anew."""
 
 
+class LeaseLapsed(BrokerUnavailable):
+    """A worker has not heard of its group for so long that another one may own its partitions; it may write nothing."""
+
+
 class StoreUnavailable(FleetloreError):
     """The vector store did not answer in time; the same call may succeed later."""
 

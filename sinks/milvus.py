@@ -59,6 +59,8 @@ class MilvusStore:
 
     Args:
         version: version of the collections to use; None for the live one.
+        write_seconds: the deadline of a write.
+        check: called directly before each write; what it raises, the write raises.
 
     Every method raises `StoreUnavailable` if Milvus does not answer, or refuses for a reason that may pass.
     """
@@ -73,10 +75,14 @@ class MilvusStore:
         *,
         clock: Clock | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        write_seconds: float = TIMEOUT_SECONDS,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._uri, self._token = uri, token
         self._clock = clock or SystemClock()
         self._timeout_seconds = timeout_seconds
+        self._write_seconds = min(write_seconds, timeout_seconds)
+        self._check = check
         self._encoder = encoder
         self._metrics = metrics
         self._version = version
@@ -86,9 +92,11 @@ class MilvusStore:
         self._asked: dict[str, asyncio.Task[tuple[float, str]]] = {}
 
     @classmethod
-    def from_settings(cls, settings: Settings, metrics: Metrics, version: str | None = None) -> MilvusStore:
+    def from_settings(
+        cls, settings: Settings, metrics: Metrics, version: str | None = None, **options: Any
+    ) -> MilvusStore:
         """Make the store that the settings name, with the encoder that all of its vectors are made with."""
-        return cls(settings.milvus, settings.milvus_token, shared_encoder(), metrics, version)
+        return cls(settings.milvus, settings.milvus_token, shared_encoder(), metrics, version, **options)
 
     async def open(self) -> bool:
         """Connect, and create the missing collections; return whether any was missing.
@@ -242,10 +250,11 @@ class MilvusStore:
             }
             for name in rows[0]
         ]
+        self._check()
         client._get_connection().upsert(
             target,
             columns,
-            timeout=self._timeout_seconds,
+            timeout=self._write_seconds,
             schema=self._schemas[target],
             context=client._generate_call_context(),
         )

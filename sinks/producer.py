@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from aiokafka import AIOKafkaProducer
@@ -47,6 +47,7 @@ class BatchProducer:
 
     Args:
         delivery_seconds: longest wait for the acknowledgements of a batch.
+        check: called directly before each batch; what it raises, the call raises.
     """
 
     def __init__(
@@ -55,10 +56,12 @@ class BatchProducer:
         max_request_bytes: int = MAX_REQUEST_BYTES,
         *,
         delivery_seconds: float = DELIVERY_SECONDS,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._bootstrap = bootstrap
         self._max_request_bytes = max_request_bytes
-        self._delivery_seconds = delivery_seconds
+        self._delivery_seconds = min(delivery_seconds, DELIVERY_SECONDS)
+        self._check = check
         self._producer: AIOKafkaProducer | None = None
 
     async def start(self) -> None:
@@ -153,9 +156,11 @@ class BatchProducer:
                 if batch.append(timestamp=None, key=key, value=value, headers=headers) is not None:
                     filling[place] = batch
                     break
+                self._check()
                 acknowledgements.append(await producer.send_batch(filling.pop(place), name, partition=partition))
         for (name, partition), batch in filling.items():
             batch.close()
+            self._check()
             acknowledgements.append(await producer.send_batch(batch, name, partition=partition))
         if acknowledgements:
             await asyncio.wait_for(asyncio.gather(*acknowledgements), self._delivery_seconds)

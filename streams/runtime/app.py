@@ -24,6 +24,7 @@ from streams.runtime import faust_adapter
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import Delivery
 from streams.runtime.faust_consumer import FleetTransport, faust_credentials
+from streams.runtime.lease import SHARE, Lease
 from streams.runtime.ledger import Ledger
 from streams.runtime.topic_watch import watch_topics
 from streams.stage.base import Stage
@@ -36,6 +37,8 @@ BATCH_PLACES = 512
 COMMIT_SECONDS = 0.25
 IDLE_SECONDS = 0.25
 LAG_SECONDS = 1.0
+# Share of the session timeout after which a write is given up and tried again.
+WRITE_SHARE = 0.5
 # Share of the group's time for a rebalance that batches under way may use.
 REBALANCE_SHARE = 0.7
 OPEN_SECONDS = 60.0
@@ -68,10 +71,22 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._health = health
         self._ledger = Ledger()
         clock = SystemClock()
-        self._store = MilvusStore.from_settings(settings, metrics)
-        self._batch_producer = BatchProducer(settings.cluster)
+        self._lease = Lease(SHARE * settings.session_timeout_seconds)
+        # Shorter than the session, so that what a worker began before it lost its partitions has landed soon after.
+        write_seconds = WRITE_SHARE * settings.session_timeout_seconds
+        self._store = MilvusStore.from_settings(settings, metrics, check=self._lease.check, write_seconds=write_seconds)
+        self._batch_producer = BatchProducer(settings.cluster, check=self._lease.check, delivery_seconds=write_seconds)
         breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
-        self._delivery = Delivery(self._store, self._batch_producer, metrics, clock, self._ledger, breaker=breaker)
+        self._delivery = Delivery(
+            self._store,
+            self._batch_producer,
+            metrics,
+            clock,
+            self._ledger,
+            breaker=breaker,
+            lease=self._lease,
+            write_seconds=write_seconds,
+        )
         self._model = language_model(settings, metrics)
         self._stages = pipeline(
             self._store,
@@ -102,7 +117,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.task(health.keep_beating)
 
     def _new_transport(self) -> Any:
-        return FleetTransport(self, self._settings.fetch_wait_ms)
+        return FleetTransport(self, self._settings.fetch_wait_ms, self._lease)
 
     def _add_agent(self, stage: Stage) -> None:
         names = [topic(tenant, stage.reads) for tenant in self._settings.tenants]
@@ -161,7 +176,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         running += [
             asyncio.create_task(self._process(stage, []))
             for stage in self._stages
-            if stage.holds and not self._turns[stage.name].locked()
+            # What is held after a lapse is the next owner's, who reads the records behind it again.
+            if self._lease.holds and stage.holds and not self._turns[stage.name].locked()
         ]
         if running:
             _, late = await asyncio.wait(running, timeout=budget_seconds)
@@ -215,6 +231,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _on_assigned(self, app: faust.App, assigned: set[Any], **_: Any) -> None:
         self._metrics.rebalances().inc()
+        self._delivery.begin()
         self._open = not self.should_stop
         self._health.ready("partitions")
 
@@ -233,7 +250,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._idle = {stage.name for stage in self._stages}
             await self.sleep(IDLE_SECONDS)
             for stage in self._stages:
-                if stage.holds and stage.name in self._idle:
+                if (stage.holds or self._delivery.owes(stage)) and stage.name in self._idle:
                     async with self._turns[stage.name]:
                         if self._open:
                             await self._run(stage, [])

@@ -26,7 +26,9 @@ from fleetlore.wire.topics import tenant_of
 from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.dead_letters import record_of, records_of
+from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger
+from streams.runtime.second_writes import SecondWrites
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store
 
 T = TypeVar("T")
@@ -47,7 +49,12 @@ class Producer(Protocol):
 
 
 class Delivery:
-    """Runs stages. A worker has one; a stage's batches go through it one after the other."""
+    """Runs stages. A worker has one; a stage's batches go through it one after the other.
+
+    Args:
+        lease: without which nothing may take effect; None where there is one worker alone.
+        write_seconds: the longest that a write of a previous owner may still be under way.
+    """
 
     def __init__(
         self,
@@ -58,6 +65,8 @@ class Delivery:
         ledger: Ledger,
         budget_seconds: float = 120.0,
         breaker: Breaker | None = None,
+        lease: Lease | None = None,
+        write_seconds: float = 0.0,
     ) -> None:
         self._store = store
         self._producer = producer
@@ -66,6 +75,8 @@ class Delivery:
         self._ledger = ledger
         self._budget_seconds = budget_seconds
         self._breaker = breaker or Breaker()
+        self._lease = lease
+        self._second_writes = SecondWrites(write_seconds, clock)
         self._last: dict[tuple[str, str], Record] = {}  # the last record of each stage and tenant
         self._readers: dict[str, str] = {}  # by topic: the stage that reads it
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: the write that its next batches do not wait for
@@ -87,6 +98,7 @@ class Delivery:
         started = self._clock.monotonic()
         self._last |= {(stage.name, tenant_of(record.topic)): record for record in batch}
         effects = await self._retried(lambda: stage.process(batch), stage.name)
+        self._second_writes.take(stage.name, effects)
         self._feed_breaker(batch, effects.dead_letters)
         sinks = [self._retried(lambda: self._producer.deliver(effects.outgoing), stage.name)]
         if effects.dead_letters:
@@ -102,6 +114,14 @@ class Delivery:
             await self._written(stage)
         self._allow(stage, batch)
         self._count(stage, batch, effects, self._clock.monotonic() - started)
+
+    def begin(self) -> None:
+        """Partitions were assigned anew: a write of their previous owner may still be under way."""
+        self._second_writes.begin()
+
+    def owes(self, stage: Stage) -> bool:
+        """Whether an empty batch of the stage has something to write that a stage does not know of."""
+        return self._second_writes.owes(stage.name)
 
     def forget(self) -> None:
         """Drop all state: partitions were assigned anew. A write under way must not allow a commit any more."""
@@ -195,6 +215,8 @@ class Delivery:
         pauses: Iterator[float] | None = None
         while True:
             try:
+                if self._lease is not None:
+                    self._lease.check()
                 return await attempt()
             except (StoreUnavailable, BrokerUnavailable) as error:
                 pauses = pauses or backoff()

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import faust
+from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
@@ -21,6 +22,10 @@ from mode.services import WaitResults
 
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.client import connection_settings
+from streams.runtime.lease import Lease
+
+# What the coordinator may answer to a member: fine, or that a rebalance has begun, for which the member is waited.
+_STILL_A_MEMBER = frozenset({0, 27})
 
 # How soon to fetch again from a partition that was paused. Faust waits a second, in which a worker would stand idle.
 RECHECK_SECONDS = 0.05
@@ -34,6 +39,11 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
         # aiokafka reads it when the consumer starts and builds its fetcher.
         consumer._fetch_max_wait_ms = transport.fetch_wait_ms
         return consumer
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        if (coordinator := getattr(self._consumer, "_coordinator", None)) is not None:
+            _renew_by(coordinator, self.transport.lease)
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         # With all partitions moved away there is nothing to commit, which aiokafka takes for a mistake and Faust for a
@@ -81,9 +91,24 @@ class FleetTransport(Transport):  # type: ignore[misc,unused-ignore]
 
     Consumer = FleetConsumer
 
-    def __init__(self, app: faust.App, fetch_wait_ms: int) -> None:
+    def __init__(self, app: faust.App, fetch_wait_ms: int, lease: Lease) -> None:
         super().__init__(app.conf.broker_consumer, app, loop=app.loop)
         self.fetch_wait_ms = fetch_wait_ms
+        self.lease = lease
+
+
+def _renew_by(coordinator: Any, lease: Lease) -> None:
+    """Have the answers of the coordinator to heartbeats and joins renew the lease."""
+    send = coordinator._send_req
+
+    async def send_and_renew(request: Any) -> Any:
+        asked = lease.now()
+        answer = await send(request)
+        if isinstance(request, HeartbeatRequest | SyncGroupRequest) and answer.error_code in _STILL_A_MEMBER:
+            lease.renew(asked)
+        return answer
+
+    coordinator._send_req = send_and_renew
 
 
 def faust_credentials(bootstrap: Bootstrap) -> Any:

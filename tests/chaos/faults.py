@@ -66,6 +66,20 @@ async def freeze(world: World, rng: Random, rounds: int, seconds: float) -> None
         await asyncio.sleep(rng.uniform(2.0, 4.0))
 
 
+async def sleep(world: World, rng: Random, rounds: int, seconds: float) -> None:
+    """SIGSTOP of a worker, with what it holds, for twice its session timeout: another one takes over meanwhile."""
+    for number in range(rounds):
+        await asyncio.sleep(rng.uniform(0.6, 0.9) * seconds)
+        victim = WORKER_NAMES[number % len(WORKER_NAMES)]
+        world.signal(victim, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(2 * world.settings.session_timeout_seconds)
+        finally:
+            world.signal(victim, signal.SIGCONT)
+        # It writes what it holds within seconds, if it may.
+        await asyncio.sleep(5.0)
+
+
 async def milvus(world: World, rng: Random, rounds: int, seconds: float) -> None:
     """Milvus is slow, breaks its connections, is away."""
     try:

@@ -41,7 +41,7 @@ class Form:
         sessions: of the fleet in each scenario.
         seconds: over which it emits and in which the faults happen, where a scenario says nothing else.
         freeze_seconds: how long the broker hangs.
-        rounds, kills: how often.
+        rounds, kills, sleeps: how often.
     """
 
     sessions: int
@@ -49,11 +49,12 @@ class Form:
     freeze_seconds: float
     rounds: int
     kills: int
+    sleeps: int
 
 
 FORM = {
-    "short": Form(sessions=60, seconds=5.0, freeze_seconds=6.0, rounds=2, kills=4),
-    "long": Form(sessions=1_000, seconds=90.0, freeze_seconds=20.0, rounds=12, kills=60),
+    "short": Form(sessions=60, seconds=5.0, freeze_seconds=6.0, rounds=2, kills=4, sleeps=1),
+    "long": Form(sessions=1_000, seconds=90.0, freeze_seconds=20.0, rounds=12, kills=60, sleeps=20),
 }[os.environ.get("CHAOS_FORM", "short")]
 
 
@@ -76,6 +77,8 @@ SCENARIOS = [
     Scenario("kill -9", faults.kills, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),
     Scenario("SIGTERM", faults.sigterm, FORM.rounds),
     Scenario("workers come and go", faults.come_and_go, FORM.rounds),
+    # The emission ends while it sleeps: nothing that comes later would mend what it writes when it wakes up.
+    Scenario("a worker sleeps", faults.sleep, FORM.sleeps),
     Scenario("broker hangs", faults.freeze, 1 + FORM.rounds // 6, FORM.freeze_seconds),
     Scenario("Milvus slow and away", faults.milvus, FORM.rounds),
     Scenario("everything", faults.everything, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),

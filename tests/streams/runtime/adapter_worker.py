@@ -18,6 +18,7 @@ import faust
 
 from streams.runtime import faust_adapter
 from streams.runtime.faust_consumer import FleetTransport
+from streams.runtime.lease import Lease
 from streams.stage.base import TopicPartition
 
 SESSION_TIMEOUT_SECONDS = 6.0
@@ -40,7 +41,7 @@ class AdapterApp(faust.App):  # type: ignore[misc]
         return faust_adapter.Buffer(maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume)
 
     def _new_transport(self) -> Any:
-        return FleetTransport(self, self.fetch_wait_ms)
+        return FleetTransport(self, self.fetch_wait_ms, Lease(5.0))
 
 
 def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
