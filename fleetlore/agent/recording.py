@@ -15,11 +15,11 @@ from fleetlore.agent.attempts import AttemptOf
 from fleetlore.agent.current import OPEN_SESSION
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.model import Expected
+from fleetlore.calls.ranker import FailedCall
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.provenance import AdviceLedger, redact_fenced
 from fleetlore.recall.remedies import PreconditionTracker
-from fleetlore.recall.ways_out import FailedCall
 from fleetlore.watch.credit import blame
 from fleetlore.watch.episode import RecentStep, RecentSteps
 from fleetlore.watch.safety import SafetyWatch

@@ -20,6 +20,8 @@ SCHEMA = 1
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
+# Of a way out (`fleetlore.calls.ranker.Figures`).
+RANKED_BY = 13
 MAX_BYTES = 200 * 1024
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
@@ -84,11 +86,49 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
     calls: int
 
 
+class Ranking(msgspec.Struct, frozen=True, array_like=True):
+    """How ways out of a tool's failures are ranked, and when one is said.
+
+    Attributes:
+        bias, weights: of the figures (`fleetlore.calls.ranker.Figures`), in their order.
+        least: chance from which a way out is said; above 1 where none was worth it.
+        right, said: of the failures of held-out sessions at or above it, and in how many what was said held all that
+            the session lacked.
+    """
+
+    tool: str
+    bias: float
+    weights: tuple[float, ...]
+    least: float
+    right: int = 0
+    said: int = 0
+
+
+class LookUp(msgspec.Struct, frozen=True, array_like=True):
+    """A call by which sessions found names that work, after a kind of failure for names.
+
+    Attributes:
+        tool, kind: of the failure.
+        text: of the call, names and literals as placeholders; `by`: its tool.
+        used, met: sessions that made it next, of those that met such a failure and made another call that worked.
+        agents: that made it.
+    """
+
+    tool: str
+    kind: str
+    by: str
+    text: str
+    used: int
+    met: int
+    agents: int
+
+
 class Document(msgspec.Struct, frozen=True):
     """One version.
 
     Attributes:
         tools: calls learned of each; of any other the model knows nothing.
+        rankings: of ways out, by tool; look_ups: the most used of each kind of failure.
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 
@@ -101,6 +141,8 @@ class Document(msgspec.Struct, frozen=True):
     named: tuple[Named, ...] = ()
     places: dict[str, Place] = {}
     thresholds: tuple[Threshold, ...] = ()
+    rankings: tuple[Ranking, ...] = ()
+    look_ups: tuple[LookUp, ...] = ()
     until: float = 0.0
     features: int = FEATURES
     schema: int = SCHEMA
@@ -123,6 +165,8 @@ class Document(msgspec.Struct, frozen=True):
             raise ValueError(f"schema {document.schema} with features {document.features} is of another release")
         if len(document.kind_texts) > MAX_KINDS or len(document.kind_counts) != len(document.kind_texts):
             raise ValueError(f"{len(document.kind_texts)} kinds with {len(document.kind_counts)} counts")
+        if any(len(each.weights) != RANKED_BY for each in document.rankings):
+            raise ValueError(f"ways out are ranked by other figures than the {RANKED_BY} of this release")
         return document
 
 

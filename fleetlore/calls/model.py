@@ -68,6 +68,8 @@ class CallModel:
     Attributes:
         places: by name.
         until: end of the newest session that it has learned, in seconds since the Unix epoch.
+        rankings: of ways out, by tool.
+        look_ups: by tool and kind of failure.
     """
 
     def __init__(self, document: Document) -> None:
@@ -82,6 +84,8 @@ class CallModel:
         for named in document.named:
             if named.names:
                 self._named[named.tool, named.names[0]].append(named)
+        self.rankings = {each.tool: each for each in document.rankings}
+        self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
         self.places = Places(
             {
                 place: PlaceNames(known.sessions, {n: Ended(*ended) for n, ended in known.names.items()}, known.words)

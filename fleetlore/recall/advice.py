@@ -21,6 +21,7 @@ from typing import NamedTuple
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
+from fleetlore.calls.ranker import FailedCall
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, is_free_text, tool_id
 from fleetlore.fingerprint.loops import Loop
 from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, lasting
@@ -29,7 +30,7 @@ from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker, cause_of_id, remedied_causes, remedies_before
 from fleetlore.recall.render import advice_text
-from fleetlore.recall.ways_out import FailedCall, WayOut, is_own, way_out
+from fleetlore.recall.ways_out import WayOut, is_own, way_out
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -188,8 +189,7 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
         remedies += out[:1]
     found = None
     if failed is not None:
-        known = at.model.places.get(at.place) if at.model is not None and at.place is not None else None
-        found = way_out(index, failed, known, at.told)
+        found = way_out(index, failed, at.model, at.place, at.told)
     if at.tool is None:
         transient = [each for tool in at.tools for each in index.transient_of_tool(tool)]
         advice = Advice(transient=_lasting_still(transient, at), now=at.now)

@@ -20,8 +20,10 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.linear import CallWeights, KindWeights
+from models.calls.look_ups import LookUps, failures_met
 from models.calls.records import Key, NamedFailures, PlaceRecords, shown_names
 from models.calls.thresholds import Foreseen, Trial, thresholds
+from models.calls.ways_out import WaysOutTraining, said_by
 
 # Calls that may be learned again beside a new one.
 REPLAYED = 10_000
@@ -81,6 +83,8 @@ class CallTraining:
         self._kinds = KindWeights()
         self._named = NamedFailures()
         self._places = PlaceRecords()
+        self._ways_out = WaysOutTraining()
+        self.look_ups = LookUps()
         self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
         self._pairs: defaultdict[tuple[str, State, bool], deque[Features]] = defaultdict(lambda: deque(maxlen=_PAIRED))
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
@@ -100,9 +104,11 @@ class CallTraining:
         named: list[tuple[str, frozenset[str], Key | None]] = []
         worked: set[str] = set()
         failed: set[str] = set()
+        kinds: list[tuple[str, tuple[str, ...]] | None] = []
         for position, step in enumerate(session.calls):
             call = Call.of(step.tool, text_of(step.arguments))
             kind = kind_of(step, call) if step.failed else None
+            kinds.append(kind[1:] if kind is not None else None)
             if not step.transient:  # what passes by itself says nothing of the call
                 found = features(call, context, known)
                 example = _Example(found, step.failed, step.tool, context.state)
@@ -121,6 +127,8 @@ class CallTraining:
         for example in examples:
             self._learn(example)
         self._named.learn(session.agent, named)
+        self._ways_out.learn(session)
+        self.look_ups.learn(failures_met(session, kinds))
         if session.place:
             self._places.learn(session.place, session.agent, worked, failed, context.goal_words)
         self._sessions += 1
@@ -144,6 +152,7 @@ class CallTraining:
     def _document(self) -> bytes:
         """As many names as fit."""
         kinds, most = self._kinds, MOST_NAMES
+        rankings, look_ups = self._ways_out.rankings(), self.look_ups.said()
         while True:
             document = Document(
                 calls=quantised(self._weights.weights),
@@ -155,6 +164,8 @@ class CallTraining:
                 named=self._named.said(most // NAMES_A_FAILURE),
                 places=self._places.said(most),
                 thresholds=thresholds(self._foreseen, self._trials),
+                rankings=rankings,
+                look_ups=look_ups,
                 until=self._until,
             )
             encoded = document.to_bytes()
@@ -198,8 +209,3 @@ def kind_of(step: Step, call: Call) -> Key:
     failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
     found = failure_kind(failure.error_class, failure.template, step.error_message or "", call.text)
     return step.tool, found.kind, found.names
-
-
-def said_by(step: Step) -> str:
-    """What the environment said to a call."""
-    return step.error_message or step.error_type or "" if step.failed else step.result

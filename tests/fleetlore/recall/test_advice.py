@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.calls.ranker import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.advice import MAX_ITEMS, Advice, Situation, advise, told_by
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.render import fitting
-from fleetlore.recall.ways_out import FailedCall
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import Pattern
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fleetlore.calls.ranker import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, tool_id
 from fleetlore.recall.advice import Situation, advise
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker
-from fleetlore.recall.ways_out import FailedCall
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 

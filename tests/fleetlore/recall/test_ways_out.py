@@ -3,15 +3,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, LookUp, Place, Ranking, quantised
 from fleetlore.calls.likeness import FailureWords
-from fleetlore.calls.places import Ended, PlaceNames
+from fleetlore.calls.model import CallModel
+from fleetlore.calls.ranker import PRIOR, FailedCall
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.recall import ways_out
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.ways_out import MAX_TEXT, PLACE_ID, FailedCall, masked, ranked, way_out
+from fleetlore.recall.ways_out import MAX_TEXT, PLACE_ID, masked, ranked, way_out
 from fleetlore.wire.lore import MemoryItem
 
 _SQRT = "NameError: name 'sqrt' is not defined"
@@ -60,7 +62,7 @@ def test_it_says_what_got_others_past_the_same_failure() -> None:
     assert found.id == "itemfix"
     assert "from math import sqrt" in found.text and "3 agents" in found.text
     assert "math" in found.names
-    assert found.chance >= ways_out.LEAST_CHANCE
+    assert found.chance >= PRIOR.least
 
 
 def test_it_is_silent_where_nothing_is_likely_enough_to_help() -> None:
@@ -92,15 +94,57 @@ def test_of_one_that_one_agent_taught_it_says_so() -> None:
     assert found is not None and "seen once" in found.text
 
 
+def model(**known: object) -> CallModel:
+    calls, kinds = (quantised(np.zeros(2**bits, np.float32)) for bits in (CALL_BITS, KIND_BITS))
+    return CallModel(Document(calls, kinds, 0.0, {"sql": 99}, **known))  # type: ignore[arg-type]
+
+
+def no_table(name: str, **known: object) -> FailedCall:
+    return failed(f"select 1 from {name}", f"Table 'shop.{name}' doesn't exist", "sql", **known)
+
+
+SHOW = LookUp("sql", "table <name> doesn't exist", "sql", "SHOW TABLES", 41, 60, 9)
+
+
 def test_in_a_known_place_it_says_the_names_there() -> None:
-    known = PlaceNames(9, {"car_makers": Ended(9, 0), "stadium": Ended(2, 0), "cars": Ended(0, 8)})
-    asked = failed("select 1 from cars", "Table 'shop.cars' doesn't exist", "sql", goal="How many makers?")
-    found = way_out(LoreIndex(), asked, known)
+    names = {"car_makers": (9, 0), "stadium": (2, 0), "cars": (0, 8)}
+    at = model(places={"shop": Place(9, names), "new": Place(2, names)})
+    asked = no_table("cars", goal="How many makers?")
+    found = way_out(LoreIndex(), asked, at, "shop")
     assert found is not None
     assert found.id == PLACE_ID and found.names == ("car_makers", "stadium")
-    assert way_out(LoreIndex(), asked, PlaceNames(2, known.names)) is None  # too little is known of it
+    assert way_out(LoreIndex(), asked, at, "new") is None  # too little is known of it
+    assert way_out(LoreIndex(), asked, at, "elsewhere") is None
     works = failed("select 1 from stadium", "Table 'shop.stadium' is locked", "sql")
-    assert way_out(LoreIndex(), works, known) is None
+    assert way_out(LoreIndex(), works, at, "shop") is None
+
+
+def test_at_an_unknown_place_it_says_where_others_looked_the_names_up() -> None:
+    learned = model(look_ups=(SHOW,))
+    found = way_out(LoreIndex(), no_table("cars"), learned)
+    assert found is not None
+    assert found.text == "Names that work can be looked up: `SHOW TABLES` (41 of 60 sessions did so next)"
+    assert found.names == ("show", "tables")
+    assert way_out(LoreIndex(), no_table("cars"), learned, told=(found.id,)) is None
+    assert way_out(LoreIndex(), no_table("cars", seen={"show", "tables"}), learned) is None  # it was made already
+    locked = failed("select 1 from cars", "database is locked", "sql")
+    assert way_out(LoreIndex(), locked, learned) is None
+
+
+def test_a_look_up_by_another_tool_names_it() -> None:
+    by_other = LookUp("sql", SHOW.kind, "schema", "tables <name>", 5, 9, 3)
+    found = way_out(LoreIndex(), no_table("cars"), model(look_ups=(by_other,)))
+    assert found is not None and "`schema tables <name>`" in found.text
+
+
+def test_what_the_fleet_learned_of_the_tool_ranks_and_is_the_bar() -> None:
+    index = lore(FIX, OTHER, *REST)
+    silent = Ranking("python", PRIOR.bias, PRIOR.weights, least=1.1)
+    assert way_out(index, failed(), model(rankings=(silent,))) is None
+    blind = Ranking("python", 3.0, (0.0,) * len(PRIOR.weights), least=0.9)
+    assert way_out(index, failed("open(x)", "OSError: no"), model(rankings=(blind,))) is not None
+    other = Ranking("bash", PRIOR.bias, PRIOR.weights, least=1.1)
+    assert way_out(index, failed(), model(rankings=(other,))) == way_out(index, failed())
 
 
 @given(st.text(alphabet="ab'\"12 `.=_x", max_size=80), st.text(alphabet="ab12'\" ", max_size=30))

@@ -1,0 +1,169 @@
+"""Learn by which calls sessions look up the names that they lack, after a call failed for a name.
+
+A look-up is a call that worked and whose result held names, unseen so far, that the next working call used. Which words
+of it belong to the call and which to the session is told by how many look-ups of the tool hold them: `SHOW`, `COLUMNS`
+and `FROM` do, a table does not. No tool and no command is known beforehand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of, words_of
+from fleetlore.calls.document import LookUp
+from fleetlore.calls.features import Call
+from fleetlore.stats.intervals import wilson
+from fleetlore.wire.trajectory import Step, Trajectory
+
+# Of look-ups and of failures for names, the newest.
+KEPT = 4_000
+# Words of this share of a tool's look-ups, by at least so many agents, are the call's own.
+SHARED = 0.05
+LEAST_AGENTS = 2
+# Of the sessions that met the kind of failure, so many surely made the look-up next.
+LEAST_RATE = 0.1
+MAX_TEXT = 80
+MOST = 200
+_NAME, _VALUE = "<name>", "<value>"
+_WORD = re.compile(r"[A-Za-z_][\w.]*")
+_LITERAL = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*")
+# What may follow the last word: `DESC singer`, `cat /etc/hosts`.
+_TAKES = re.compile(r" (?:<value>|[\w./-]+)")
+_REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
+
+
+class Met(NamedTuple):
+    """A failure for a name, and the next call that worked, of whatever tool. `is_look_up`: as defined above."""
+
+    tool: str
+    kind: str
+    agent: str
+    by: str
+    text: str
+    is_look_up: bool
+
+
+def failures_met(session: Trajectory, kinds: Sequence[tuple[str, tuple[str, ...]] | None]) -> Iterator[Met]:
+    """Failures for names with what worked next; of each kind the first of a session.
+
+    Args:
+        kinds: by call, the kind of failure and its names; None of one that worked.
+    """
+    calls, told = session.calls, set[tuple[str, str]]()
+    seen = words_of(session.goal, CALL_CHARACTERS)
+    for place, step in enumerate(calls):
+        kind = kinds[place]
+        if kind is not None and kind[1] and not step.transient and (step.tool, kind[0]) not in told:
+            found = _next_working(calls, place)
+            if found is not None:
+                told.add((step.tool, kind[0]))
+                before = seen.union(*(_words(each) for each in calls[place:found]))
+                worked = calls[found]
+                is_look_up = _is_look_up(calls, found, before)
+                yield Met(step.tool, kind[0], session.agent, worked.tool, text_of(worked.arguments), is_look_up)
+        seen |= _words(step)
+
+
+def _words(step: Step) -> set[str]:
+    said = step.error_message or "" if step.failed else step.result
+    return words_of(text_of(step.arguments), CALL_CHARACTERS) | words_of(said, RESULT_CHARACTERS)
+
+
+def _next_working(calls: Sequence[Step], place: int) -> int | None:
+    return next((other for other in range(place + 1, len(calls)) if not calls[other].failed), None)
+
+
+def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:
+    """Whether the next working call used names that this one's result was the first to show."""
+    after = _next_working(calls, place)
+    if after is None:
+        return False
+    shown = words_of(calls[place].result, RESULT_CHARACTERS) - seen - KEYWORDS
+    used = Call.of(calls[after].tool, text_of(calls[after].arguments)).names
+    return not shown.isdisjoint(used)
+
+
+class LookUps:
+    """What sessions did after failures for names."""
+
+    def __init__(self) -> None:
+        self._met: deque[Met] = deque(maxlen=KEPT)
+
+    def learn(self, met: Iterator[Met]) -> None:
+        """Take in the failures of a session."""
+        self._met.extend(met)
+
+    def said(self) -> tuple[LookUp, ...]:
+        """Of each kind of failure the look-up that most sessions made, where that is surely often enough."""
+        own = self.own_words()
+        met: defaultdict[tuple[str, str], list[Met]] = defaultdict(list)
+        for each in self._met:
+            met[each.tool, each.kind].append(each)
+        found = [best for kind, some in sorted(met.items()) if (best := _best(*kind, some, own)) is not None]
+        found.sort(key=lambda each: (-each.used, each.tool, each.kind))
+        return tuple(found[:MOST])
+
+    def own_words(self) -> defaultdict[str, frozenset[str]]:
+        """By tool, words that belong to its look-ups and not to one session."""
+        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        agents: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        of_tool: Counter[str] = Counter()
+        for each in self._met:
+            if each.is_look_up:
+                of_tool[each.by] += 1
+                for word in {word.lower() for word in _WORD.findall(_LITERAL.sub(_VALUE, each.text))}:
+                    counts[each.by][word] += 1
+                    agents[each.by, word].add(each.agent)
+        own: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+        for tool, words in counts.items():
+            own[tool] = frozenset(
+                word
+                for word, count in words.items()
+                if count >= SHARED * of_tool[tool] and len(agents[tool, word]) >= LEAST_AGENTS
+            )
+        return own
+
+
+def _best(tool: str, kind: str, met: Sequence[Met], own: Mapping[str, frozenset[str]]) -> LookUp | None:
+    made: defaultdict[tuple[str, ...], list[Met]] = defaultdict(list)
+    for each in met:
+        words = key(each.text, own.get(each.by, frozenset()))
+        if words:
+            made[each.by, *words].append(each)
+    look_ups = {each: some for each, some in made.items() if 2 * sum(one.is_look_up for one in some) >= len(some)}
+    if not look_ups:
+        return None
+    (by, *_), best = min(look_ups.items(), key=lambda each: (-len(each[1]), each[0]))
+    agents = len({each.agent for each in best})
+    texts = Counter(form(each.text, own[by]) for each in best)
+    text = min(texts, key=lambda each: (-texts[each], each))
+    if agents < LEAST_AGENTS or len(text) > MAX_TEXT or wilson(len(best), len(met))[0] < LEAST_RATE:
+        return None
+    return LookUp(tool, kind, by, text, len(best), len(met), agents)
+
+
+def key(text: str, own: frozenset[str]) -> tuple[str, ...]:
+    """By which two look-ups are the same, whatever stands around them: its own words, in their order."""
+    words = (word.lower() for word in _WORD.findall(_LITERAL.sub(_VALUE, text)))
+    return tuple(dict.fromkeys(word for word in words if word in own))
+
+
+def form(text: str, own: frozenset[str]) -> str:
+    """The call from the first of its own words to the last and what that takes; other words and literals as
+    placeholders.
+    """
+    masked = _LITERAL.sub(_VALUE, " ".join(text.split()))
+    words = [word for word in _WORD.finditer(masked) if word[0].lower() in own]
+    if not words:
+        return ""
+    takes = _TAKES.match(masked, words[-1].end())
+    shown = masked[words[0].start() : takes.end() if takes is not None else words[-1].end()]
+    parts = re.split(r"(<value>)", shown)
+    named = [
+        part if part == _VALUE else _WORD.sub(lambda word: word[0] if word[0].lower() in own else _NAME, part)
+        for part in parts
+    ]
+    return _REPEATED.sub(r"\1", "".join(named))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from fleetlore.calls.document import LookUp
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.names import failure_kind
+from fleetlore.testing.sessions import call, trajectory
+from fleetlore.wire.trajectory import Trajectory
+from models.calls.look_ups import LookUps, failures_met, form
+
+_TABLES = ("singer", "concert", "stadium", "airport", "pets", "courses", "flights", "makers", "stores", "dogs")
+
+
+def session(number: int, wrap: str = "{}", look: str = "SHOW TABLES", used: bool = True) -> Trajectory:
+    table = _TABLES[number % len(_TABLES)] + str(number // len(_TABLES)) * (number // len(_TABLES) > 0)
+    return trajectory(
+        call("sql", f"SELECT count(*) FROM {table}s", error=f"Table 'db.{table}s' doesn't exist"),
+        call("sql", wrap.format(look), f"Tables_in_db: {table}_data"),
+        call("sql", f"SELECT count(*) FROM {table}_data" if used else "SELECT 1", "7"),
+        session=f"s{number}",
+        agent=f"a{number % 5}",
+        goal="how many are there",
+    )
+
+
+def learned(*sessions: Trajectory) -> tuple[LookUp, ...]:
+    look_ups = LookUps()
+    for each in sessions:
+        kinds = []
+        for step in each.calls:
+            failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
+            kind = failure_kind(failure.error_class, failure.template, step.error_message or "", step.arguments)
+            kinds.append((kind.kind, kind.names) if step.failed else None)
+        look_ups.learn(failures_met(each, kinds))
+    return look_ups.said()
+
+
+def test_the_call_whose_result_gave_the_names_is_learned() -> None:
+    (found,) = learned(*(session(number) for number in range(20)))
+    assert (found.tool, found.by, found.text) == ("sql", "sql", "SHOW TABLES")
+    assert (found.used, found.met, found.agents) == (20, 20, 5)
+
+
+def test_what_stands_around_it_does_not_count() -> None:
+    (found,) = learned(*(session(number, f"step_{number}" + "[{}]") for number in range(30)))
+    assert found.text == "SHOW TABLES" and found.used == 30
+
+
+def test_a_call_whose_result_nobody_used_is_no_look_up() -> None:
+    assert learned(*(session(number, used=False) for number in range(20))) == ()
+
+
+def test_one_agents_habit_is_not_the_fleets() -> None:
+    assert learned(*(session(5 * number) for number in range(20))) == ()
+
+
+def test_names_of_the_session_are_placeholders() -> None:
+    look = [session(number, look=f"DESC {_TABLES[number % 10]}_{number}") for number in range(30)]
+    (found,) = learned(*look)
+    assert found.text == "DESC <name>"
+    assert form("cat '/home/me/x' | GREP 12 secret", frozenset({"cat", "grep"})) == "cat <value> | GREP <value>"
+
+
+def test_it_is_said_only_where_enough_sessions_did_it() -> None:
+    seldom = [session(number) for number in range(3)]
+    others = [session(number, look=f"guess_{number}", used=False) for number in range(3, 60)]
+    assert learned(*seldom, *others) == ()
