@@ -124,7 +124,7 @@ class TopicAdmin:
                     await asyncio.sleep(delay)
         except TimeoutError:
             raise BrokerUnavailable(
-                f"the broker at {self._settings.broker} does not show the topics that it created"
+                f"the broker at {self._settings.broker} does not show the topics that it created; may this user see it?"
             ) from None
 
     async def read(self) -> dict[str, Found]:

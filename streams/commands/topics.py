@@ -1,8 +1,9 @@
-"""Run `fleetlore topics apply`: bring a broker's topics in line with the table in `fleetlore.wire.topics`."""
+"""Run `fleetlore topics apply` and `acls`: make a broker's topics, and its access lists, what they are stated to be."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,22 +19,25 @@ if TYPE_CHECKING:
 # 1 is an error and 2 wrong usage, in every command.
 DIFFERENCES_REMAIN = 3
 
+Tenants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tenant", help="Tenant whose topics these are; repeat for several.", show_default="FLEETLORE_TENANTS"
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group `topics` (entry point `topics.apply`)."""
+    """Add the commands to the group `topics` (entry point `topics.apply`)."""
     topics = group(app, "topics")
-    topics.info.help = "Create and update the topics of a broker."
+    topics.info.help = "Create and update the topics of a broker; print who may use them."
     topics.command("apply")(apply)
+    topics.command("acls")(acls)
 
 
 def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the differences and change nothing.")] = False,
-    tenant: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tenant", help="Tenant whose topics to create; repeat for several.", show_default="FLEETLORE_TENANTS"
-        ),
-    ] = None,
+    tenant: Tenants = None,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -86,6 +90,31 @@ def apply(
         _show(differences, dry_run, remain)
     if remain:
         raise typer.Exit(DIFFERENCES_REMAIN)
+
+
+class Format(StrEnum):
+    """Who takes the access lists."""
+
+    kafka = "kafka"
+    strimzi = "strimzi"
+
+
+def acls(
+    format: Annotated[
+        Format, typer.Option(help="`kafka`: lines for Kafka's own tool; `strimzi`: KafkaUser resources.")
+    ] = Format.kafka,
+    tenant: Tenants = None,
+) -> None:
+    """Print what each role needs on a secured cluster: agents of each tenant, workers, trainer, operators.
+
+    Users are called fleetlore-agent-TENANT, fleetlore-worker, fleetlore-trainer and fleetlore-operator. Every topic is
+    named in full, so no tenant's list covers another's topics.
+    """
+    from fleetlore.kafka.acls import accesses, as_commands, as_strimzi
+
+    settings = Settings.from_env(tenants=tuple(tenant) if tenant else None)
+    needed = accesses(settings.tenants, settings.group)
+    typer.echo(as_commands(needed, settings.broker) if format is Format.kafka else as_strimzi(needed))
 
 
 def _show(differences: list[Difference], dry_run: bool, remain: int) -> None:

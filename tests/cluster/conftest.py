@@ -15,7 +15,10 @@ from tests.streams.conftest import start_worker
 __all__ = ["start_worker"]
 
 HERE = Path(__file__).parent
-USERS = ("agent", "worker", "trainer", "operator")
+USERS = (
+    *(f"fleetlore-{each}" for each in ("agent-a", "agent-ab", "agent-b", "worker", "trainer", "operator")),
+    "nobody",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
