@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from fleetlore.cli import adapters as cli_adapters
 from fleetlore.cli import dead_letters as cli_dead_letters
+from fleetlore.cli import ingest as cli_ingest
 from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
 from fleetlore.cli import transcripts as cli_transcripts
@@ -22,7 +23,7 @@ GROUP = "fleetlore.commands"
 PANELS = {
     "Start": ("demo", "up"),
     "Read": ("health", "patterns", "items", "adapters", "facts", "judges", "dead-letters", "console"),
-    "Join": ("mcp", "mcp-proxy", "import"),
+    "Join": ("mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill"),
     "Check": ("replay", "backtest", "critic", "pretrain"),
 }
@@ -59,6 +60,7 @@ def build_app() -> typer.Typer:
     cli_dead_letters.register(app)
     cli_mcp.register(app)
     cli_transcripts.register(app)
+    cli_ingest.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
     panel_of = {name: panel for panel, names in PANELS.items() for name in names}

@@ -47,7 +47,7 @@ def mcp(
                 if port is None:
                     await server.run_stdio_async()
                 else:
-                    await _serve_http(server.streamable_http_app(), port)
+                    await serve_http(server.streamable_http_app(), port)
 
     asyncio.run(serve())
 
@@ -93,12 +93,12 @@ def mcp_proxy(
     async def forward() -> None:
         assert url is not None and port is not None
         async with Fleet(agent, broker=broker, data=data, tenant=tenant) as fleet:
-            await _serve_http(forwarding_app(fleet, url, goal=goal, task=task), port)
+            await serve_http(forwarding_app(fleet, url, goal=goal, task=task), port)
 
     asyncio.run(forward())
 
 
-async def _serve_http(app: object, port: int) -> None:
+async def serve_http(app: object, port: int) -> None:
     import uvicorn
 
     config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning")  # type: ignore[arg-type]

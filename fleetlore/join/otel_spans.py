@@ -1,0 +1,123 @@
+"""Map OpenTelemetry spans of agents and tools to the events of a session.
+
+The names of `gen_ai.*` are in development and differ between emitters, so each fact has a list of names of which the
+first that is there counts. `MAPPING` changes when the list does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from fleetlore.transcripts.conversation import Conversation
+from fleetlore.transcripts.session import LoggedSession, repeatable_id
+
+__all__ = ["MAPPING", "Span", "session_of"]
+
+MAPPING = "1"
+FORM = "otel"
+
+_TOOL_KINDS = {("gen_ai.operation.name", "execute_tool"), ("openinference.span.kind", "TOOL"),
+               ("traceloop.span.kind", "tool")}  # fmt: skip
+_AGENT_KINDS = {("gen_ai.operation.name", "invoke_agent"), ("openinference.span.kind", "AGENT"),
+                ("traceloop.span.kind", "workflow"), ("traceloop.span.kind", "agent")}  # fmt: skip
+_TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
+_ARGUMENTS = ("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args", "input.value", "traceloop.entity.input")
+_RESULT = ("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response", "output.value", "traceloop.entity.output")
+_GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
+_CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
+_AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")
+_EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
+
+
+class Span(NamedTuple):
+    """A span that ended.
+
+    Attributes:
+        trace, id, parent: in hex; the parent is empty for a root.
+        start, end: in seconds since the Unix epoch.
+        attributes: with those of its resource.
+        failed: its status is ERROR.
+        events: names and attributes.
+    """
+
+    name: str
+    trace: str
+    id: str
+    parent: str
+    start: float
+    end: float
+    attributes: Mapping[str, Any]
+    failed: bool = False
+    status: str = ""
+    events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+
+
+def session_of(spans: Sequence[Span]) -> LoggedSession | None:
+    """The session that the spans of a trace tell of; None where no tool was called."""
+    tools = sorted((span for span in spans if _is(span, _TOOL_KINDS)), key=lambda span: (span.end, span.start, span.id))
+    if not tools:
+        return None
+    agents = sorted((span for span in spans if _is(span, _AGENT_KINDS)), key=lambda span: span.start)
+    known: dict[str, Any] = {}
+    for span in (*tools, *agents[::-1]):  # what the outermost agent says counts most
+        known.update({name: value for name, value in span.attributes.items() if value})
+    conversation = str(_first(known, _CONVERSATION) or "")
+    session = LoggedSession(
+        repeatable_id(FORM, conversation, spans[0].trace), str(_first(known, _AGENT) or FORM), "", "", source=FORM
+    )
+    talk = Conversation(session)
+    asked = [_first(span.attributes, _GOAL) for span in agents]
+    # Some emitters give the messages to the spans of the model's calls alone.
+    asked += [span.attributes.get(_GOAL[0]) for span in sorted(spans, key=lambda span: span.start)]
+    talk.say("user", next(filter(None, map(_said, asked)), ""), min(span.start for span in spans))
+    if agents and agents[0].failed:
+        session.end(None, False)
+    for span in tools:
+        name = _first(span.attributes, _TOOL_NAME) or span.name.removeprefix("execute_tool ").removeprefix(
+            "tools/call "
+        )
+        talk.call(span.id, str(name), _parsed(_first(span.attributes, _ARGUMENTS)))
+        error = _error(span)
+        result = error if error is not None else _parsed(_first(span.attributes, _RESULT))
+        talk.result(span.id, result, error is not None, span.end)
+    return talk.done()
+
+
+def _error(span: Span) -> str | None:
+    """What went wrong, class and text; None where nothing did."""
+    for name, attributes in span.events:
+        if name in _EXCEPTIONS:
+            kind, text = str(attributes.get("exception.type", "")), str(attributes.get("exception.message", ""))
+            return f"{kind.rpartition('.')[2]}: {text}" if kind else text
+    kind = str(span.attributes.get("error.type") or "")
+    if not kind and not span.failed:
+        return None
+    return f"{kind.rpartition('.')[2]}: {span.status}" if kind else span.status
+
+
+def _is(span: Span, kinds: set[tuple[str, str]]) -> bool:
+    return any(span.attributes.get(name) == value for name, value in kinds)
+
+
+def _first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
+
+
+def _parsed(value: Any) -> Any:
+    try:
+        return orjson.loads(value) if isinstance(value, str) else value
+    except orjson.JSONDecodeError:
+        return value
+
+
+def _said(value: Any) -> str:
+    """The first text of a person in a span's input."""
+    given = _parsed(value)
+    for message in given if isinstance(given, list) else ():
+        if isinstance(message, dict) and message.get("role") == "user":
+            parts = message.get("parts") or [{"content": message.get("content")}]
+            return next((str(part["content"]) for part in parts if part.get("content")), "")
+    return given if isinstance(given, str) else orjson.dumps(given, default=str).decode() if given else ""

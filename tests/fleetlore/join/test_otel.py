@@ -1,0 +1,248 @@
+"""Traces become sessions, whoever emits them: in the agent's process and over OTLP."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import orjson
+import pytest
+from google.protobuf.json_format import MessageToDict
+from openinference.instrumentation import TracerProvider as OpenInferenceProvider
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Status, StatusCode
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import Instrumentation
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.instrumented import InstrumentationSettings
+
+from fleetlore import Fleet
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.join.otel import FleetSpanProcessor
+from fleetlore.join.otel_spans import session_of
+from fleetlore.join.otlp import receiving_app, spans_of
+from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire import events
+from tests.doubles.recorder import Recorder
+from tests.fleetlore.join.conftest import DENIED, read_file
+
+PATHS = ("/srv/a", "/etc/shadow")
+Emit = Callable[[TracerProvider], None]
+
+
+def pydantic_ai(provider: TracerProvider) -> None:
+    """The real package, with a scripted model."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if len(messages) > 1:
+            return ModelResponse([TextPart("done")])
+        return ModelResponse([ToolCallPart("read_file", {"path": path}) for path in PATHS])
+
+    traced = Instrumentation(InstrumentationSettings(tracer_provider=provider))
+    agent = Agent(FunctionModel(answer), tools=[read_file], name="reader", capabilities=[traced])
+    with pytest.raises(PermissionError):
+        asyncio.run(agent.run("look"))
+
+
+def open_inference(provider: TracerProvider) -> None:
+    """The real package's decorators."""
+    made = OpenInferenceProvider()
+    for processor in provider._active_span_processor._span_processors:
+        made.add_span_processor(processor)
+    tracer = made.get_tracer("test")
+    tool = tracer.tool(read_file)
+
+    @tracer.agent
+    def run(question: str) -> str:
+        tool(PATHS[0])
+        return str(tool(PATHS[1]))
+
+    with pytest.raises(PermissionError):
+        run("look")
+
+
+def by_conventions(kind: tuple[str, str], agent: tuple[str, str], names: tuple[str, str, str], goal: str) -> Emit:
+    """As the conventions of an emitter say, whose package is not installed."""
+
+    def emit(provider: TracerProvider) -> None:
+        tracer = provider.get_tracer("test")
+        with tracer.start_as_current_span("agent", attributes={agent[0]: agent[1], goal: "look"}):
+            for path in PATHS:
+                attributes = {kind[0]: kind[1], names[0]: "read_file", names[1]: orjson.dumps({"path": path}).decode()}
+                with tracer.start_as_current_span("tool", attributes=attributes) as span:
+                    try:
+                        span.set_attribute(names[2], read_file(path))
+                    except PermissionError as error:
+                        span.record_exception(error)
+                        span.set_status(Status(StatusCode.ERROR, str(error)))
+
+    return emit
+
+
+semantic_conventions = by_conventions(
+    ("gen_ai.operation.name", "execute_tool"),
+    ("gen_ai.operation.name", "invoke_agent"),
+    ("gen_ai.tool.name", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"),
+    "input.value",
+)
+open_llmetry = by_conventions(
+    ("traceloop.span.kind", "tool"),
+    ("traceloop.span.kind", "workflow"),
+    ("traceloop.entity.name", "traceloop.entity.input", "traceloop.entity.output"),
+    "traceloop.entity.input",
+)
+EMITTERS: dict[str, Emit] = {
+    "pydantic-ai": pydantic_ai,
+    "openinference": open_inference,
+    "semantic conventions": semantic_conventions,
+    "openllmetry": open_llmetry,
+}
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def provider(exporter: InMemorySpanExporter) -> Iterator[TracerProvider]:
+    made = TracerProvider()
+    made.add_span_processor(SimpleSpanProcessor(exporter))
+    yield made
+    made.shutdown()
+
+
+def check(outcomes: list[dict[str, Any]]) -> None:
+    """What everybody's trace tells: one call that worked and one that failed, as the same pattern."""
+    assert [each[events.TOOL] for each in outcomes] == ["read_file"] * 2
+    by_path = {each[events.ARGUMENTS]["path"]: each for each in outcomes}
+    worked, failed = (by_path[path] for path in PATHS)
+    assert events.ERROR_MESSAGE not in worked and worked[events.RESULT] == "text of /srv/a"
+    arguments = {"path": PATHS[1]}
+    expected = failure_of("read_file", arguments, *DENIED)
+    assert failure_of("read_file", arguments, failed[events.ERROR_TYPE], failed[events.ERROR_MESSAGE]) == expected
+
+
+def told(spans: Any) -> LoggedSession:
+    session = session_of(list(spans))
+    assert session is not None
+    return session
+
+
+def as_json(spans: tuple[ReadableSpan, ...]) -> bytes:
+    """OTLP in JSON: ids in hex, where protobuf's own JSON has base64."""
+    export = MessageToDict(encode_spans(spans))
+    ids = iter([(s.context, s.parent) for s in spans])
+    for resource in export["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            for span in scope["spans"]:
+                context, parent = next(ids)
+                assert context is not None
+                span["traceId"], span["spanId"] = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+                span["parentSpanId"] = "" if parent is None else f"{parent.span_id:016x}"
+    return orjson.dumps(export)
+
+
+@pytest.mark.parametrize("emitter", EMITTERS)
+def test_every_emitter_s_bytes_tell_the_same(
+    emitter: str, provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    EMITTERS[emitter](provider)
+    spans = exporter.get_finished_spans()
+    session = told(spans_of(encode_spans(spans).SerializeToString(), "application/x-protobuf"))
+    check([data for kind, data in session.events if kind == "outcome"])
+    assert session.goal == "look", "the goal"
+    assert session.outcome == ("failure" if emitter in ("pydantic-ai", "openinference") else "unknown")
+    if len({span.instrumentation_scope for span in spans}) == 1:
+        assert told(spans_of(as_json(spans), "application/json")) == session
+
+
+@pytest.mark.parametrize("emitter", EMITTERS)
+def test_in_the_agent_s_process(emitter: str, fleet: Fleet, recorder: Recorder) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(FleetSpanProcessor(fleet))
+    EMITTERS[emitter](provider)
+    provider.shutdown()
+    check(recorder.outcomes)
+    assert recorder.kinds[0] == "session.started" and recorder.kinds[-1] == "session.ended"
+    assert [event.sequence for event in recorder.events] == list(range(len(recorder.events)))
+
+
+async def test_a_call_without_a_text_of_its_error_has_failed_all_the_same() -> None:
+    """MCP's own spans have `error.type` and no text, no arguments and no result."""
+    from fleetlore.join.otel_spans import Span
+
+    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "error.type": "tool_error"}
+    session = told([Span("tools/call x", "t", "s", "", 1.0, 2.0, attributes)])
+    [(_, data)] = session.events
+    assert data[events.ERROR_TYPE] == "_OTHER" and data[events.TOOL] == "x"
+
+
+def test_the_order_of_spans_does_not_count(provider: TracerProvider, exporter: InMemorySpanExporter) -> None:
+    semantic_conventions(provider)
+    raw = encode_spans(exporter.get_finished_spans()).SerializeToString()
+    spans = list(spans_of(raw, "application/x-protobuf"))
+    assert told(spans) == told(reversed(spans))
+
+
+# --- over HTTP ---
+
+
+async def post(fleet: Fleet, *bodies: tuple[bytes, dict[str, str]], **options: Any) -> list[httpx2.Response]:
+    app = receiving_app(fleet, **options)
+    async with app.router.lifespan_context(app):
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
+            return [await client.post("/v1/traces", content=body, headers=headers) for body, headers in bodies]
+
+
+PROTOBUF = {"content-type": "application/x-protobuf"}
+
+
+async def test_a_trace_in_pieces_is_one_session(
+    fleet: Fleet, recorder: Recorder, provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    semantic_conventions(provider)
+    spans = exporter.get_finished_spans()
+    first = encode_spans(spans[:1]).SerializeToString(), PROTOBUF
+    second = gzip.compress(as_json(spans[1:])), {"content-type": "application/json", "content-encoding": "gzip"}
+    answers = await post(fleet, first, second)
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[1].json() == {}
+    check(recorder.outcomes)
+    assert len({event.session for event in recorder.events}) == 1
+
+
+async def test_what_cannot_be_held_is_to_be_sent_again(
+    fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    semantic_conventions(provider)
+    body = encode_spans(exporter.get_finished_spans()).SerializeToString(), PROTOBUF
+    taken, refused = await post(fleet, body, body, max_spans=2)
+    assert taken.status_code == 200
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"{", {"content-type": "application/json"}),
+        (b"[]", {"content-type": "application/json"}),
+        (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}]}', {"content-type": "application/json"}),
+        (b"\xff\xff", PROTOBUF),
+        (b"x", {**PROTOBUF, "content-encoding": "gzip"}),
+    ],
+)
+async def test_what_is_no_otlp_is_refused(
+    fleet: Fleet, recorder: Recorder, body: bytes, headers: dict[str, str]
+) -> None:
+    [answer] = await post(fleet, (body, headers))
+    assert answer.status_code == 400
+    assert not recorder.events
