@@ -73,6 +73,20 @@ class RowRefused(FleetloreError):
         self.detail = detail
 
 
+class RecordsRefused(FleetloreError):
+    """Records that the broker will never take, however often they are sent; all others of the call are written.
+
+    Attributes:
+        values: (topic, value) of the records that were refused.
+        detail: what the broker said of the first of them, for a person.
+    """
+
+    def __init__(self, values: tuple[tuple[str, bytes], ...], detail: str) -> None:
+        super().__init__(f"the broker refused {len(values)} records, the first for {values[0][0]}: {detail}")
+        self.values = values
+        self.detail = detail
+
+
 class BreakerTripped(FleetloreError):
     """A whole stream is refused; the worker stops before it drains into the dead letters. The text says what to do."""
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    InvalidTimestampError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from fleetlore.cluster import Bootstrap
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, ConfigError, RecordsRefused
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import TOPICS, partition_for, topic
@@ -24,6 +31,9 @@ DELIVERY_SECONDS = 30.0
 # Kafka's number of the codec. Only arrays are compressed, because only the pipeline reads them: agents read the
 # compacted topics and need no package for zstd. It saves the embedded broker two thirds of its CPU for a batch.
 ZSTD = 4
+
+# What a broker says of a record that it will never take.
+REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, RecordListTooLargeError)
 
 # Topic, partition, key, value, headers.
 Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
@@ -40,6 +50,15 @@ class Value(Protocol):
     def key(self) -> str: ...
     @property
     def value(self) -> bytes | None: ...
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records of one partition that travel together. `acknowledged`: resolves when the broker has answered."""
+
+    builder: BatchBuilder
+    records: list[Prepared] = field(default_factory=list)
+    acknowledged: Any = None
 
 
 class BatchProducer:
@@ -96,6 +115,8 @@ class BatchProducer:
 
         Raises:
             BrokerUnavailable: at least one was not acknowledged; send all of them again.
+            RecordsRefused: the broker will never take some of them; all others are written.
+            ConfigError: this process may not write to a topic.
         """
         records: list[Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}
@@ -143,27 +164,64 @@ class BatchProducer:
 
         Args:
             compressed: partitions whose batches are compressed.
+
+        Raises:
+            RecordsRefused: the broker will never take some of them; all others are written.
+            ConfigError: this process may not write to a topic.
         """
         producer = self._started()
-        filling: dict[tuple[str, int], BatchBuilder] = {}
-        acknowledgements = []
-        for name, partition, key, value, headers in records:
+        filling: dict[tuple[str, int], _Batch] = {}
+        sent: list[_Batch] = []
+
+        async def send(batch: _Batch) -> None:
+            batch.builder.close()
+            self._check()
+            name, partition = batch.records[0][:2]
+            batch.acknowledged = await producer.send_batch(batch.builder, name, partition=partition)
+            sent.append(batch)
+
+        for record in records:
+            name, partition, key, value, headers = record
             place = name, partition
             while True:
-                batch = filling.get(place) or (
+                batch = filling.get(place) or _Batch(
                     BatchBuilder(MAX_REQUEST_BYTES, ZSTD) if place in compressed else producer.create_batch()
                 )
-                if batch.append(timestamp=None, key=key, value=value, headers=headers) is not None:
+                if batch.builder.append(timestamp=None, key=key, value=value, headers=headers) is not None:
+                    batch.records.append(record)
                     filling[place] = batch
                     break
-                self._check()
-                acknowledgements.append(await producer.send_batch(filling.pop(place), name, partition=partition))
-        for (name, partition), batch in filling.items():
-            batch.close()
-            self._check()
-            acknowledgements.append(await producer.send_batch(batch, name, partition=partition))
-        if acknowledgements:
-            await asyncio.wait_for(asyncio.gather(*acknowledgements), self._delivery_seconds)
+                await send(filling.pop(place))
+        for batch in filling.values():
+            await send(batch)
+        if sent:
+            waiting = asyncio.gather(*(each.acknowledged for each in sent), return_exceptions=True)
+            await self._settle(sent, await asyncio.wait_for(waiting, self._delivery_seconds), compressed)
+
+    async def _settle(
+        self, sent: Sequence[_Batch], answers: Sequence[Any], compressed: Collection[tuple[str, int]]
+    ) -> None:
+        """Send what was refused together one by one, so that one record stops no other."""
+        refused: list[Prepared] = []
+        errors = [each for each in answers if isinstance(each, BaseException)]
+        for batch, answer in zip(sent, answers, strict=True):
+            if isinstance(answer, TopicAuthorizationFailedError):
+                name = batch.records[0][0]
+                raise ConfigError(f"this process may not write to {name}; `fleetlore topics acls` prints what it needs")
+            if isinstance(answer, REFUSALS):
+                refused += batch.records
+            elif isinstance(answer, BaseException):
+                raise answer
+        if len(refused) == 1:
+            raise RecordsRefused(((refused[0][0], refused[0][3] or b""),), repr(errors[0]))
+        lost: list[tuple[str, bytes]] = []
+        for record in refused:
+            try:
+                await self._send([record], compressed)
+            except RecordsRefused as error:
+                lost += error.values
+        if lost:
+            raise RecordsRefused(tuple(lost), repr(errors[0]))
 
     async def _partitions(self, name: str) -> int:
         producer = self._started()

@@ -24,6 +24,8 @@ MARK = "dlq.mark"
 
 # The one reason whose letter is no record but a row for the store; the others are those of `InvalidEvent`.
 ROW_REFUSED = "row_refused"
+# As that one, but the broker would not take what a stage made of the record.
+RECORD_REFUSED = "record_refused"
 
 # The original still lies in the log at the place the headers name; a copy of megabytes would only break the producer.
 MAX_VALUE_BYTES = 256 * 1024

@@ -176,6 +176,16 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def to_json(self) -> bytes:
         return encode(self)
 
+    def to_bounded_json(self, most_bytes: int) -> bytes:
+        """JSON of at most so many bytes: where it is too long, with all steps and their texts cut shorter."""
+        encoded, text, short = self.to_json(), MAX_TEXT, self
+        while len(encoded) > most_bytes and text > 1:
+            text //= 2
+            steps = tuple([step.clipped(text) for step in self.steps])
+            short = replace(self, goal=clip(self.goal, text), steps=steps)
+            encoded = short.to_json()
+        return encoded
+
     def digest(self) -> Trajectory:
         """The same session, short enough to keep: long texts are cut, and the first and last of many steps stay."""
         return self.digested()[0]

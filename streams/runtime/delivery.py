@@ -19,9 +19,16 @@ from typing import Any, Protocol, TypeVar
 import orjson
 
 from fleetlore.clock import Clock
-from fleetlore.errors import BreakerTripped, BrokerUnavailable, ConfigError, RowRefused, StoreUnavailable
+from fleetlore.errors import (
+    BreakerTripped,
+    BrokerUnavailable,
+    ConfigError,
+    RecordsRefused,
+    RowRefused,
+    StoreUnavailable,
+)
 from fleetlore.kafka.client import backoff
-from fleetlore.wire.dead_letter import ROW_REFUSED, RawRecord
+from fleetlore.wire.dead_letter import RECORD_REFUSED, ROW_REFUSED, RawRecord
 from fleetlore.wire.topics import tenant_of
 from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
@@ -100,7 +107,7 @@ class Delivery:
         effects = await self._retried(lambda: stage.process(batch), stage.name)
         self._second_writes.take(stage.name, effects)
         self._feed_breaker(batch, effects.dead_letters)
-        sinks = [self._retried(lambda: self._producer.deliver(effects.outgoing), stage.name)]
+        sinks = [self._deliver(stage, effects.outgoing)]
         if effects.dead_letters:
             sinks.append(self._send_to_dlq(stage, records_of(stage, effects.dead_letters)))
         if effects.acknowledged is None:
@@ -204,6 +211,19 @@ class Delivery:
             )
             for row in bad
         ]
+
+    async def _deliver(self, stage: Stage, values: Sequence[Outgoing]) -> None:
+        """Send values; those that the broker will never take become dead letters."""
+        try:
+            await self._retried(lambda: self._producer.deliver(values), stage.name)
+        except RecordsRefused as error:
+            # A value comes of many records, so its dead letter names the last of its tenant.
+            self._metrics.dead_letters(RECORD_REFUSED).inc(len(error.values))
+            letters = [
+                DeadLetter(self._last[stage.name, tenant_of(name)], value, RECORD_REFUSED, error.detail)
+                for name, value in error.values
+            ]
+            await self._send_to_dlq(stage, [record_of(stage, letter) for letter in letters])
 
     async def _send_to_dlq(self, stage: Stage, records: Sequence[RawRecord]) -> None:
         if records:

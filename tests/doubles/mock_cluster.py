@@ -35,10 +35,11 @@ class Request(IntEnum):
 
 
 class Failure(IntEnum):
-    """What a request is answered with (Kafka's error codes); all of them may pass."""
+    """What a request is answered with (Kafka's error codes); all of them may pass but `MESSAGE_TOO_LARGE`."""
 
     NOT_LEADER = 6
     REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
     COORDINATOR_LOADING = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16

@@ -13,12 +13,13 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, RecordsRefused
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import partition_for, topic
 from sinks.producer import MAX_RECORD_BYTES, BatchProducer, json_arrays
 from streams.embedded.broker import EmbeddedBroker, free_port
+from tests.doubles.mock_cluster import Failure, MockCluster, Request
 
 PARTITIONS = 3
 
@@ -164,3 +165,18 @@ def test_arrays_hold_all_values_in_order(parts: list[bytes]) -> None:
 def test_arrays_are_bounded_and_a_value_that_is_larger_has_one_of_its_own() -> None:
     large, small = orjson.dumps("x" * (MAX_RECORD_BYTES + 1)), orjson.dumps("y")
     assert [len(orjson.loads(array)) for array in json_arrays([small, large, small, small])] == [1, 1, 2]
+
+
+async def test_a_record_that_the_broker_never_takes_stops_no_other() -> None:
+    with MockCluster() as cluster:
+        name = topic("acme", "items")
+        cluster.create_topic(name, 1)
+        producer = BatchProducer(cluster.address)
+        await producer.start()
+        # The three travel together; sent one by one, the first is refused again.
+        cluster.fail_next(Request.PRODUCE, [Failure.MESSAGE_TOO_LARGE] * 2)
+        with pytest.raises(RecordsRefused) as refused:
+            await producer.deliver([Value("acme", "items", key, key.encode()) for key in "abc"])
+        await producer.stop()
+        assert refused.value.values == ((name, b"a"),)
+        assert [record.value for record in await read(cluster.address, name)] == [b"b", b"c"]

@@ -34,6 +34,8 @@ from streams.stages.s1_sessions.sanitize import clean
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
+# Kafka's default limit of a batch is 1 MiB, and a long session of texts that do not compress may have six times that.
+MAX_TRAJECTORY_BYTES = 900_000
 # How long a session that has ended waits for a missing event. Clients keep a session in order, so an event is late by a
 # moment; one that is still missing then was lost or refused.
 GAP_SECONDS = 2.0
@@ -250,7 +252,9 @@ class SessionsStage(Stage):
             partition.closed.popitem(last=False)
         trajectory, left_out = session.close()
         effects.dead_letters.extend(left_out)
-        effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, trajectory.to_json()))
+        effects.outgoing.append(
+            Outgoing(session.tenant, "trajectories", session.session, trajectory.to_bounded_json(MAX_TRAJECTORY_BYTES))
+        )
         self._metrics.sessions_closed(trajectory.ending).inc()
 
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:

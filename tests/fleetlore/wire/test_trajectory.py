@@ -180,3 +180,13 @@ def test_calls_are_the_steps_of_tools_and_a_call_with_a_pattern_failed() -> None
     trajectory = sessions.trajectory(good, bad, said)
     assert trajectory.calls == (good, bad)
     assert [step.failed for step in trajectory.calls] == [False, True]
+
+
+def test_a_trajectory_fits_a_batch_of_kafka_with_all_of_its_steps_and_otherwise_stays_as_it_is() -> None:
+    # Characters of three bytes, which do not compress where they are drawn at random.
+    long = long_session(512, "馬")
+    encoded = long.to_bounded_json(900_000)
+    assert len(long.to_json()) > 900_000 >= len(encoded)
+    assert [step.sequence for step in Trajectory.from_json(encoded).steps] == [step.sequence for step in long.steps]
+    short = long_session(5, "x")
+    assert short.to_bounded_json(900_000) == short.to_json()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetlore.errors import BrokerUnavailable, ConfigError, StoreUnavailable
+from fleetlore.errors import BrokerUnavailable, ConfigError, RecordsRefused, StoreUnavailable
 from fleetlore.kafka.client import backoff
 from fleetlore.testing.clock import FakeClock
 from sinks.metrics import Metrics
@@ -223,3 +223,14 @@ async def test_what_was_done_is_counted(world: World, delivery: Delivery, metric
     assert value("fleetlore_dead_letters_total", reason="not_json") == 1
     assert value("fleetlore_sink_retries_total", collection="items") == 2
     assert value("fleetlore_stage_duration_seconds_count", stage="sessions") == 1
+
+
+async def test_a_value_that_the_broker_never_takes_is_a_dead_letter_and_no_outage(
+    world: World, delivery: Delivery, ledger: Ledger, metrics: Metrics
+) -> None:
+    world.outages["deliver"] = [RecordsRefused((("fleetlore.acme.items", b"too long"),), "MessageSizeTooLarge")]
+    await delivery.run(world, [record(3), record(4)])
+    (letter,) = world.dead_letters
+    said = dict(letter.headers)
+    assert (letter.value, said["dlq.reason"], said["dlq.offset"]) == (b"too long", b"record_refused", b"4")
+    assert ledger.take() == {PARTITION: 5}
