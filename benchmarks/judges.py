@@ -3,10 +3,13 @@
     python -m benchmarks.judges FOLDER [--critic FILE | --fit-critic] [--llm N [--seed 0]]
 
 Every judge of the chain is asked about every session by itself, whether or not one before it would have decided: the
-rules; the learned critic in a file, or with `--fit-critic` one that is fitted here on half of the agents and half of
-the tasks and asked about sessions of the other agents on the other tasks only; and with `--llm` the model that
-FLEETLORE_LLM_URL and its settings name, about N sessions of each source, drawn at random. What is true is the
-environment's reward.
+rules; the learned critic in a file, or with `--fit-critic` one that is fitted here on half of the model families and
+half of the tasks (of the databases, where the log tells them) and asked about sessions of the others only; and with
+`--llm` the model that FLEETLORE_LLM_URL and its settings name, about N sessions of each source, drawn at random. What
+is true is the environment's reward. Sources whose agents end a session themselves come first.
+
+Beside a fitted critic stands a judge of the shape alone (`benchmarks.judge_structure`), fitted on the same sessions,
+and both once more with the last call cut off: where the environment stops who is right, the end tells the verdict.
 """
 
 from __future__ import annotations
@@ -22,13 +25,18 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from benchmarks.judge_and_distiller import read_trajectories
+from benchmarks.judge_structure import structure, without_last_call
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict
+from models.backtest.advice.places import places_of
+from models.backtest.scores import kappa_with_silence
 from models.judge.chain import RulesJudge
 from models.judge.record import tool_family
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE
+from streams.offline.hear import call_log
+from streams.offline.logs import read_sessions
 
 FAMILIES_SHOWN = 4
 Judged = tuple[Trajectory, Verdict | None]
@@ -79,6 +87,13 @@ class Matrix(NamedTuple):
         return "  ".join(parts)
 
 
+def kappa_all(judged: Sequence[Judged]) -> float:
+    """Cohen's kappa over all sessions, where no verdict is an answer that is never right; nan without one."""
+    said = [None if verdict is None else verdict.label == "failure" for _, verdict in judged]
+    found = kappa_with_silence(said, [trajectory.ending == "failure" for trajectory, _ in judged])
+    return float("nan") if found is None else found
+
+
 def ask(judge: Callable[[Trajectory], Verdict | None], trajectories: Iterable[Trajectory]) -> list[Judged]:
     """Each session with what the judge says of it without its reward."""
     return [(each, judge(_hidden(each))) for each in trajectories]
@@ -104,14 +119,13 @@ async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> l
 
 
 def critic(path: Path | None, trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verdict | None]:
-    """The critic in a file, or one that is fitted on the first half of the agents and of the tasks."""
+    """The critic in a file, or one that is fitted on these sessions."""
     from models.judge.critic import Critic, CriticJudge
     from models.judge.critic_fit import fit
 
     if path is not None:
         return CriticJudge(Critic.from_bytes(path.read_bytes())).judge
-    known = [each for each in trajectories if not _half(each.agent) and not _half(each.task)]
-    fitted, _ = fit([_hidden(each) for each in known], [each.ending == "failure" for each in known])
+    fitted, _ = fit([_hidden(each) for each in trajectories], [each.ending == "failure" for each in trajectories])
     return CriticJudge(fitted).judge
 
 
@@ -125,13 +139,13 @@ def show(source: str, name: str, judged: list[Judged]) -> None:
     families: dict[str, list[Judged]] = defaultdict(list)
     for trajectory, verdict in judged:
         families[tool_family(trajectory)].append((trajectory, verdict))
-    print(f"{source:<12} {name:<8} {'(all)':<24} {Matrix.of(judged).line()}")
+    print(f"{source:<12} {name:<13} {'(all)':<24} {Matrix.of(judged).line()}  {kappa_all(judged):>6.2f}")
     sure = [(each, verdict) for each, verdict in judged if verdict and _teaches(verdict)]
     if sure and len(sure) < sum(verdict is not None for _, verdict in judged):
-        print(f"{'':<12} {'':<8} {'(sure enough to teach)':<24} {Matrix.of(sure).line()}")
+        print(f"{'':<12} {'':<13} {'(sure enough to teach)':<24} {Matrix.of(sure).line()}")
     if len(families) > 1:
         for family in sorted(families, key=lambda each: (-len(families[each]), each))[:FAMILIES_SHOWN]:
-            print(f"{'':<12} {'':<8} {family[:24] or '(no tool)':<24} {Matrix.of(families[family]).line()}")
+            print(f"{'':<12} {'':<13} {family[:24] or '(no tool)':<24} {Matrix.of(families[family]).line()}")
 
 
 def main() -> None:
@@ -143,21 +157,30 @@ def main() -> None:
     parser.add_argument("--llm", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    sources = {
-        path.parent.name: list(read_trajectories(path.parent))
-        for path in sorted(options.data.glob("**/trajectories.jsonl.gz"))
-    }
-    everything = [each for trajectories in sources.values() for each in trajectories]
-    learned = critic(options.critic, everything) if options.critic or options.fit_critic else None
+    path_of = {path.parent.name: path.parent for path in sorted(options.data.glob("**/trajectories.jsonl.gz"))}
+    sources = {name: list(read_trajectories(path)) for name, path in path_of.items()}
+    sources = dict(sorted(sources.items(), key=lambda each: not _agents_end(each[1])))
+    held = {source: _held(path_of[source], trajectories) for source, trajectories in sources.items()}
+    known = [
+        each for source in sources for each, out in zip(sources[source], held[source], strict=True) if out is False
+    ]
+    learned = critic(options.critic, known) if options.critic or options.fit_critic else None
+    shape = structure(known) if options.fit_critic else None
     print(
-        f"{'source':<12} {'judge':<8} {'tools':<24} {'asked':>7} {'abst.':>6}  "
-        f"{'failure':>7} {'wrong':>6} {'precision':>9}  {'success':>7} {'wrong':>6} {'precision':>9}  {'kappa':>6}"
+        f"{'source':<12} {'judge':<13} {'tools':<24} {'asked':>7} {'abst.':>6}  "
+        f"{'failure':>7} {'wrong':>6} {'precision':>9}  {'success':>7} {'wrong':>6} {'precision':>9}  "
+        f"{'kappa':>6}  {'of all':>6}"
     )
     for source, trajectories in sources.items():
         show(source, "rules", ask(RulesJudge().judge, trajectories))
         if learned is not None:
-            new = [each for each in trajectories if options.critic or (_half(each.agent) and _half(each.task))]
+            new = [each for each, out in zip(trajectories, held[source], strict=True) if options.critic or out]
             show(source, "critic", ask(learned, new))
+            if shape is not None:
+                cut = [without_last_call(each) for each in new]
+                show(source, "shape", ask(shape, new))
+                show(source, "critic, cut", ask(learned, cut))
+                show(source, "shape, cut", ask(shape, cut))
         if options.llm:
             drawn = random.Random(options.seed).sample(trajectories, min(options.llm, len(trajectories)))
             show(source, "llm", asyncio.run(ask_model(Settings.from_env(), drawn)))
@@ -165,6 +188,24 @@ def main() -> None:
 
 def _teaches(verdict: Verdict) -> bool:
     return not FAILURE_BELOW <= verdict.probability <= SUCCESS_ABOVE
+
+
+def _held(folder: Path, trajectories: Sequence[Trajectory]) -> list[bool | None]:
+    """Of each session whether its family and its task (or database) are held out both (True) or neither (False)."""
+    logged = read_sessions(folder)
+    places = places_of(map(call_log, logged))
+    source = {each.session: each.source for each in logged}
+    found: list[bool | None] = []
+    for each in trajectories:
+        place = places.get((source.get(each.session, ""), each.task), each.task)
+        out = {_half(each.agent.partition("/")[0]), _half(place)}
+        found.append(out.pop() if len(out) == 1 else None)
+    return found
+
+
+def _agents_end(trajectories: Sequence[Trajectory]) -> bool:
+    """Whether agents talk with a person there, so that no environment stops them when they are right."""
+    return any(step.role == "user" for each in trajectories for step in each.steps)
 
 
 def _half(name: str) -> bool:

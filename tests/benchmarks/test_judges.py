@@ -7,8 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from benchmarks.judges import Matrix, ask, main
-from fleetlore.testing.sessions import trajectory, verdict
+from benchmarks.judge_structure import structure, without_last_call
+from benchmarks.judges import Matrix, ask, kappa_all, main
+from fleetlore.testing.sessions import call, trajectory, verdict
 from fleetlore.wire.trajectory import Trajectory
 
 
@@ -21,6 +22,29 @@ def test_a_matrix_counts_what_was_said_against_what_was_true() -> None:
     assert matrix.kappa == pytest.approx((7 / 8 - 0.5) / 0.5)
     assert math.isnan(Matrix(3, 0, 0, 0, 1).kappa)
     assert math.isnan(Matrix(0, 0, 0, 0, 5).kappa)
+
+
+def test_over_all_sessions_silence_is_never_right() -> None:
+    judged = [(trajectory(ending=truth, reward=1.0), verdict(truth)) for truth in ("failure", "success")]
+    assert kappa_all(judged) == 1
+    assert kappa_all([*judged, (trajectory(ending="failure", reward=0.0), None)]) < 1
+
+
+def test_the_shape_alone_tells_where_the_environment_stops_who_is_right() -> None:
+    def session(number: int, calls: int) -> Trajectory:
+        steps = tuple(call("t", f"{place}") for place in range(calls))
+        ending = "success" if calls == 1 else "failure"
+        return trajectory(*steps, session=f"s{number}", ending=ending, reward=None)
+
+    judge = structure([session(number, 1 + 9 * (number % 2)) for number in range(80)])
+    said = [judge(session(99, calls)) for calls in (1, 10)]
+    assert [each and each.label for each in said] == ["success", "failure"]
+
+
+def test_a_view_without_the_last_call_ends_before_it() -> None:
+    whole = trajectory(call("a"), call("b"), call("c"))
+    assert without_last_call(whole).steps == whole.steps[:2]
+    assert without_last_call(trajectory()).steps == ()
 
 
 def test_no_judge_sees_the_reward() -> None:
