@@ -29,6 +29,7 @@ from benchmarks.judge_structure import structure, without_last_call
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.intervals import wilson
+from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.trajectory import Trajectory, Verdict
 from models.backtest.advice.places import places_of
 from models.backtest.scores import kappa_with_silence
@@ -36,7 +37,6 @@ from models.judge.chain import RulesJudge
 from models.judge.record import tool_family
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE
 from streams.offline.hear import call_log
-from streams.offline.logs import read_sessions
 
 FAMILIES_SHOWN = 4
 Judged = tuple[Trajectory, Verdict | None]
