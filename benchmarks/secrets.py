@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-__all__ = ["WINDOW", "Planted", "planted_secrets"]
+__all__ = ["WINDOW", "Planted", "filled", "planted_secrets"]
 
 WINDOW = 12
 
@@ -168,22 +168,22 @@ def planted_secrets(rng: Random, each: int) -> Iterator[Planted]:
     """`each` texts of every kind."""
     for kind, forms in _TOKENS.items():
         for number in range(each):
-            secret = _filled(forms[number % len(forms)], rng)
+            secret = filled(forms[number % len(forms)], rng)
             yield Planted(kind, rng.choice(_PLACES).format(secret), secret)
     for kind, texts in _WORDS.items():
         for number in range(each):
-            before, _, rest = _filled(texts[number % len(texts)], rng).partition("{")
+            before, _, rest = filled(texts[number % len(texts)], rng).partition("{")
             secret, _, after = rest.partition("}")
             yield Planted(kind, f"{before}{secret}{after}", secret)
     for _ in range(each):
-        secret = b64encode(_filled("svc:<14a>", rng).encode()).decode()
+        secret = b64encode(filled("svc:<14a>", rng).encode()).decode()
         yield Planted("basic credentials", f"Authorization: Basic {secret}", secret)
-        body = "\n".join(_filled("<64b>", rng) for _ in range(rng.randint(4, 12)))
+        body = "\n".join(filled("<64b>", rng) for _ in range(rng.randint(4, 12)))
         name = rng.choice(("RSA ", "EC ", "OPENSSH ", ""))
         # In two parts, so that a scanner of repositories finds no key in this file.
         pem = f"-----BEGIN {name}PRIVATE " + f"KEY-----\n{body}\n-----END {name}PRIVATE " + "KEY-----"
         yield Planted("private key", f"error in key file:\n{pem}\n", body)
 
 
-def _filled(form: str, rng: Random) -> str:
+def filled(form: str, rng: Random) -> str:
     return _PART.sub(lambda part: "".join(rng.choices(_ALPHABETS[part[2]], k=int(part[1]))), form)

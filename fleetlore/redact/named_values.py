@@ -44,15 +44,21 @@ def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) ->
     return Rule(kind, tuple(needles.split("|")), compiled, replace)
 
 
-PASSWORDS = r"passwords?|passwd|passphrase|passcode|pwd"
+_AGAIN = r"(?:[_-]?(?:[0-9]{1,2}|again|confirm(?:ation)?|repeat|new|old|value|string|str|raw|text|b64|base64))?"
+PASSWORDS = (
+    r"(?:passwords?|passwd|passphrase|passcode|passwort|kennwort|pwd|contrase\u00f1a|senha|mot_?de_?passe|wachtwoord"
+    rf"|(?<![a-z])(?:pass|pw)(?![a-z])){_AGAIN}"
+)
 _AUTH = "(?<![a-z])_?auth"
 KEYS = (
-    r"secret|token|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key|encryption[_-]?key|signing[_-]?key"
-    rf"|auth[_-]?key|license[_-]?key|x-amz-signature|credentials?|creds|{_AUTH}"
+    r"(?:secrets?|tokens?|x-[a-z-]{1,40}key|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key"
+    r"|encryption[_-]?key|signing[_-]?key"
+    rf"|auth[_-]?key|license[_-]?key|master[_-]?key|app[_-]?key|service[_-]?key"
+    rf"|client[_-]?key|consumer[_-]?key|account[_-]?key|x-amz-signature|credentials?|creds|{_AUTH}){_AGAIN}"
 )
 _VALUE = (
-    r"""(?:"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
-    r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&]))+))"""
+    r"""(?:(?:(?<![a-z0-9_])[rbf@$]{0,2}(?=["'`]))?(?:(?P<triple>\"{3}|'{3})(?P<long>(?s:.){3,400}?)(?P=triple)|`(?P<tick>[^`\n]*)`|"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
+    r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&]))+)))"""
 )
 # What stands in a secret's place in documentation, code and error texts.
 _FILLERS = (
@@ -95,7 +101,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
 
     def replace(match: re.Match[str]) -> str:
         form = "bare"
-        for form in ("double", "single", "escaped", "bare"):
+        for form in ("long", "tick", "double", "single", "escaped", "bare"):
             if match[form] is not None:
                 break
         value = match[form]
@@ -109,9 +115,13 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         return match[0][: start - match.start()] + mask + match[0][end - match.start() :]
 
     # Not after a slash or dot: `/etc/passwd: Permission denied` is the commonest error text of all.
-    sign = r"""\\*["']?(?:\s{1,4}value)?\s{0,4}(?P<sign>=>|[:=])\s{0,4}"""
-    assignment = re.compile(rf"(?<![/\\.])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
-    option = re.compile(rf"--(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign> +)(?!-){_VALUE}", re.IGNORECASE)
+    sign = (
+        r"""\\*["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}value|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
+        r"""|\\*["']\s{0,4},\s{0,4}\\*["'](?:value|val|content|default)\\*["']"""
+        r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?\s{0,4}(?P<sign>===?|:=|=>|<-|[:=])\s{0,4}(?:!!?\w{1,12}\s{1,4})?"""
+    )
+    assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
+    option = re.compile(rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+)(?!-){_VALUE}", re.IGNORECASE)
     # With a letter at the start of each name a search skips, more than twice as fast, what none of them begins with.
     named = re.compile(rf"(?:{names.replace(_AUTH, 'auth')}){sign}")
     words = tuple(needles.split("|"))
@@ -134,6 +144,87 @@ def _basic_credentials(rule: Rule) -> Rule:
     return rule._replace(replace=replace)
 
 
+# Words between the name of a secret and the secret.
+BETWEEN = "is|was|are|for|of|to|with|id|value|set|the|your|my|new|this|here|found|using|use|named|called|as|string|env"
+_WORDS = "password|passwd|pwd|passphrase|secret|token|api_?-?key"
+_PARTS = re.compile(r"[._/=+~:-]+")
+_WORD_AND_NUMBER = re.compile(r"[A-Za-z]+\d{1,4}|\d+[A-Za-z]{1,3}|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*\d{0,4}")
+_HASH = re.compile(r"[0-9a-fA-F-]+")
+
+
+def _is_random(value: str, named: bool) -> bool:
+    """Whether no person made up the value: letters and digits in turn, within one part of it.
+
+    Args:
+        named: by a word for nothing but secrets; a hash or UUID is taken for one then.
+    """
+    if _PLACEHOLDER.match(value) or (not named and _HASH.fullmatch(value)) or value.startswith(("/", "./", "~")):
+        return False
+    for part in _PARTS.split(value):
+        if len(part) >= 8 and not part.isalpha() and not part.isdigit() and not _WORD_AND_NUMBER.fullmatch(part):
+            return True
+    return False
+
+
+def _said() -> Rule:
+    """A secret that a sentence or a log line names: "token is …", "401 for key …", `secret - '…'`."""
+    mask = mask_of("secret")
+
+    def replace(match: re.Match[str]) -> str:
+        value = match["secret"].rstrip(".:=-")
+        if not _is_random(value, match["name"].lower() != "key"):
+            return match[0]
+        start, _ = match.span("secret")
+        return match[0][: start - match.start()] + mask + match["secret"][len(value) :]
+
+    pattern = (
+        r"(?P<name>secret|token|password|passwd|passphrase|credential|api[_ -]?key|access[_-]key|(?<![a-z])key)s?(?!\])"
+        r"(?:[\s:=>,\"'`(\[{<|*\u2013\u2014\u2192-]|\\[nrt\"']"
+        rf"|(?:{BETWEEN})(?![a-z]))"
+        r"{1,16}+(?P<secret>(?=[\w.+/~-]{0,512}\d)[\w.+/~-][\w.+/=~:-]{15,512})"
+    )
+    named = re.compile(r"secret|token|pass(?:word|wd|phrase)|credential|api[_ -]?key|access[_-]key|(?<![a-z])key")
+    return Rule(
+        "secret", ("secret", "token", "pass", "cred", "key"), re.compile(pattern, re.IGNORECASE), replace, named
+    )
+
+
+def _element() -> Rule:
+    """`<password>…</password>`, in HTML's escapes too."""
+    rule = form_rule(
+        "password",
+        "pass|pwd|secret|token|key",
+        rf"(?:{_WORDS})[\w-]{{0,20}}\s{{0,4}}(?:>|&gt;)\s{{0,8}}"
+        r"(?P<secret>(?!\[redacted:|[$%{<*])[^<>\s&]{3,512})\s{0,8}(?:</|&lt;/)",
+        folded=True,
+    )
+    return rule._replace(named=re.compile(rf"(?:{_WORDS})[\w-]{{0,20}}\s{{0,4}}(?:>|&gt;)"))
+
+
+def _encoded() -> Rule:
+    """`password%3Dhunter2`, `%22password%22%3A%22hunter2%22`."""
+    rule = form_rule(
+        "password",
+        "pass|pwd|secret|token|key",
+        rf"(?:{_WORDS})(?:%22|%27|%20|\+){{0,4}}%3[ad](?:%22|%27|%20|\+){{0,4}}"
+        r"(?P<secret>(?!%|\[redacted:)(?:[\w.~!*-]|%(?!22|26|27|2C|7D|0A|0D)[0-9a-f]{2}){3,512})",
+        folded=True,
+    )
+    return rule._replace(named=re.compile(rf"(?:{_WORDS})(?:%2|\+|%3)"))
+
+
+def _quoted_password() -> Rule:
+    """`IDENTIFIED BY '…'` is a form; this is `PASSWORD '…'`, as SQL has it."""
+    rule = form_rule(
+        "password",
+        "pass",
+        r"(?<![\w-])(?:password|passwd|passphrase)\s{1,4}\\*[\"']"
+        r"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})\\*[\"']",
+        folded=True,
+    )
+    return rule._replace(named=re.compile(r"pass(?:word|wd|phrase)\s"))
+
+
 # Secrets known by a word before them, in any case. They come last: a token with a form of its own is named by its
 # vendor.
 NAMED: tuple[Rule, ...] = (
@@ -154,6 +245,10 @@ NAMED: tuple[Rule, ...] = (
     ),
     *_named("aws_secret_key", "key", r"secret[_-]?access[_-]?key"),
     *_named("azure_key", "key", r"account[_-]?key|shared[_-]?access[_-]?key"),
-    *_named("password", "pass|pwd", PASSWORDS, password=True),
+    *_named("password", "pass|pwd|pw|kennwort|senha|contrase|wachtwoo", PASSWORDS, password=True),
     *_named("secret", "secret|token|key|signat|cred|auth", KEYS),
+    _element(),
+    _encoded(),
+    _quoted_password(),
+    _said(),
 )

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["Needles"]
 
@@ -26,6 +27,8 @@ _BLOCK_BYTES = (
 # first three.
 _WITHOUT_CASE, _THREE = 0xDFDFDFDF, 0xDFDFDF
 _SECOND = np.uint16(_BUCKETS)
+# Multiplicative hashing (Knuth), to 16 bits.
+_FACTOR, _SHIFT = np.uint32(0x9E3779B1), np.uint32(16)
 
 
 class Needles:
@@ -62,6 +65,9 @@ class Needles:
                 gram = int.from_bytes(ending, "little") & _WITHOUT_CASE
                 self._ending.setdefault(gram, []).extend((needle, folds) for needle in needles)
 
+        self._hashed = np.zeros(1 << 16, np.bool_)
+        self._hashed[_hash(np.array(list(self._ending), np.uint32))] = True
+
     def find(self, texts: Sequence[bytes]) -> dict[int, set[bytes]]:
         """Needles of each text by its index, ascending; folded ones in lower case. Texts without are left out."""
         joined = b"\n".join(texts) + b"\n"  # a needle of three bytes is looked for with the one behind it
@@ -93,12 +99,17 @@ class Needles:
             both &= halves[:-2]
             places = (both != 0).nonzero()[0]
             grams = np.ndarray((pairs - 2,), "<u4", joined, start, (1,))[places] & _WITHOUT_CASE
-            # Three of four are pairs of another needle of the same bucket.
-            for position, gram in zip(places.tolist(), grams.tolist(), strict=True):
+            # Most are pairs of two needles of one bucket, which a hash of all four bytes, or of three, tells.
+            likely = self._hashed[_hash(grams)] | self._hashed[_hash(grams & _THREE)]
+            for position, gram in zip(places[likely].tolist(), grams[likely].tolist(), strict=True):
                 if gram in self._ending:
                     yield start + position, gram
                 if gram & _THREE in self._ending:
                     yield start + position, gram & _THREE
+
+
+def _hash(grams: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    return (grams * _FACTOR) >> _SHIFT
 
 
 def _by_ending(needles: Iterable[bytes]) -> dict[bytes, list[bytes]]:

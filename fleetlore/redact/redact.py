@@ -22,7 +22,18 @@ from itertools import islice, product
 from typing import Any
 
 from fleetlore.redact.detectors import FORMS
-from fleetlore.redact.named_values import FOLDER, KEYS, NAMED, PASSWORDS, Replace, Rule, form_rule, is_secret, mask_of
+from fleetlore.redact.named_values import (
+    BETWEEN,
+    FOLDER,
+    KEYS,
+    NAMED,
+    PASSWORDS,
+    Replace,
+    Rule,
+    form_rule,
+    is_secret,
+    mask_of,
+)
 from fleetlore.redact.prefilter import Needles
 from fleetlore.redact.weight import UNCUT, cut_text
 
@@ -43,23 +54,39 @@ _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = tuple
 
 # Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do
 # not. The second pattern is for a text with `--`: there a blank behind the word is enough (`--token x`).
-_SIGN = r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*(?:value)?(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'\s])*[:=]"""
+_BESIDE = (
+    r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'`\s\])(,&*0-9_-]|value|val|content|default|secret|string|str|any|text|varchar|char|bytes"""
+    r"""|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|s){0,24}"""
+)
+# What is said of a secret goes on with what looks like one.
+_SAID = (
+    rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
+    r"(?=[\w.+/~-]{0,512}\d)[\w.+/~-][\w.+/=~:-]{15}"
+)
+_QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|\s+\\*[\"'])"
+_SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID})"
 # Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` opened an event: 1 in 700 did, for
 # 0.2 µs an event. (An i may be one without a dot, or what is left of a capital one with it.)
-_KEY = "(?:api[_ -]?|(?:access|secret|private|encryption|signing|auth|license|account)[_-]?)".replace(
-    "i", "[i\u0131]\u0307?"
-)
+_KEY = (
+    "(?:api[_ -]?|x-[a-z-]{1,40}|(?:access|secret|private|encryption|signing|auth|license|account|master|app|service|"
+    "client|consumer)[_-]?)"
+).replace("i", "[i\u0131]\u0307?")
 # Behind `basic` only what can be base64 by its length: "basic authentication" opened 1 event in 500.
 _BLANK = r"(?:\\u00[0-9a-f]{2}|\\[bfnrt]|\s)+"
 _BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]))"
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     word: (re.compile(name + sign), re.compile(f"{name}(?:{sign}| )"))
     for word, name, sign in (
-        ("key", f"{_KEY}key", _SIGN),
+        ("key", f"(?:{_KEY}key(?={_SIGN})|(?<![a-z])key(?={_SAID}))", ""),
         ("token", "token", _SIGN),
         ("secret", "secret", _SIGN),
-        ("pass", "pass(?:words?|wd|phrase|code)", _SIGN),
+        ("pass", "pass(?:words?|wd|phrase|code|wort|e)?", _QUOTED_TOO),
         ("pwd", "pwd", _SIGN),
+        ("pw", "pw", _SIGN),
+        ("kennwort", "kennwort", _SIGN),
+        ("senha", "senha", _SIGN),
+        ("contrase", "contrase\u00f1a", _SIGN),
+        ("wachtwoo", "wachtwoord", _SIGN),
         ("signat", "signature", _SIGN),
         ("cookie", "cookie", _SIGN),
         ("cred", "cred(?:ential)?s?", _SIGN),
@@ -72,11 +99,17 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
 # What the patterns above find contains one of these, and which word that is; the short ones with what can follow,
 # because a `key` is in a `keyboard`, and "initial" ends as `credential` does. White space beyond ASCII begins with one
 # of the last four bytes.
-_AFTER_NAME = b"\\\"':= \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
+_AFTER_NAME = b"\\\"'`:=<>%,&()[]_-0123456789s \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
+_AFTER_PASS = [bytes([each]) for each in b"\\\"'`:=>%_-]0123456789"] + [b" =", b" :", b"  =", b"  :"]
 _MENTIONS: dict[bytes, str] = {
     **{word.encode(): word for word in ("token", "secret", "signat", "cookie", "authoriza", "bearer", "basic")},
     **dict.fromkeys((b"passw", b"passp", b"passc"), "pass"),
     **{word.encode() + bytes([after]): word for word in ("key", "pwd", "auth") for after in _AFTER_NAME},
+    **{word.encode(): word for word in ("kennwort", "senha", "contrase", "wachtwoo")},
+    # Of the short ones not with a blank alone: that is in every "class ".
+    **{b"pass" + after: "pass" for after in _AFTER_PASS},
+    **{b"pw" + after: "pw" for after in _AFTER_PASS},
+    **dict.fromkeys((b"motdepas", b"mot_de_pas"), "pass"),
     **dict.fromkeys((b"credentia", *(b"creds" + bytes([after]) for after in _AFTER_NAME)), "cred"),
 }
 # A pattern that ignores case takes a long s for an s and a Kelvin sign for a k.
@@ -140,7 +173,8 @@ def _redact(text: str) -> str:
         within = {needle.decode() for needle in found[0] if needle in _LOOKS}
         words = {_WORDS[needle] for needle in found[0] if needle in _WORDS}
     for character, shape, rules in _FORMS:
-        if character in text and (shape is None or shape.search(text)):
+        # Of a single form the pattern is the shape.
+        if character in text and (shape is None or len(rules) == 1 or shape.search(text)):
             for rule in rules:
                 for needle in rule.needles:
                     if needle in within:
@@ -261,13 +295,15 @@ class _Copy:
         if isinstance(value, Mapping):
             copy = {}
             for key, member in self._kept(value.items()):
-                name = cut_text(key if type(key) is str else _text(key), min(self.longest, _LONG_KEY))
+                name = cut_text(key if type(key) is str else _text(key), self.longest)
                 name, secret = _key(name) if self.masks else (name, None)
                 masked = self.of(member, depth + 1)
                 copy[name] = masked if secret is None else _under_secret_name(name, secret, masked)
-            return copy
+            return self._named_beside(copy) if self.masks else copy
         if isinstance(value, (list, tuple, set, frozenset)):
             kept = [self.of(member, depth + 1) for member in self._kept(value)]
+            if self.masks and any(type(member) is str for member in kept[:-1]):
+                kept = _after_options(kept)
             return kept if len(kept) == len(value) else [*kept, f"… [{len(value) - len(kept)} elements cut]"]
         return self._masked(_text(value))
 
@@ -278,14 +314,39 @@ class _Copy:
             self.left -= 1
             yield member
 
+    def _named_beside(self, copy: dict[str, Any]) -> dict[str, Any]:
+        """`{"name": "DB_PASSWORD", "value": …}`"""
+        value = copy.get("value")
+        if type(value) is str:
+            for beside in ("name", "key", "header"):
+                name = copy.get(beside)
+                if type(name) is str and len(name) <= _LONG_KEY and (secret := _key(name)[1]) is not None:
+                    copy["value"] = _under_secret_name(name, secret, value)
+        return copy
+
     def _masked(self, text: str) -> str:
         text = cut_text(text, self.longest)
         return redact(text) if self.masks else text
 
 
+def _after_options(members: list[Any]) -> list[Any]:
+    """`["--password", …]`, and `["X-Api-Key", …]` where there are just these two."""
+    for place, name in enumerate(members[:-1]):
+        if type(name) is str and len(name) <= _LONG_KEY and (name.startswith("-") or len(members) == 2):
+            secret = _key(name)[1]
+            value = members[place + 1]
+            if secret is not None and type(value) is str and not value.startswith("-"):
+                members[place + 1] = _under_secret_name(name, secret, value)
+    return members
+
+
 def _under_secret_name(name: str, kind: str, value: Any) -> Any:
     if kind == "password" and type(value) is int:
         return mask_of(kind)
+    if type(value) is list:
+        return [_under_secret_name(name, kind, each) if type(each) is str else each for each in value]
+    if type(value) is dict and type(value.get("value")) is str:
+        return value | {"value": _under_secret_name(name, kind, value["value"])}
     if type(value) is not str or "[redacted:" in value or (name.lower() == "pwd" and FOLDER.match(value)):
         return value
     return mask_of(kind) if is_secret(value, password=kind == "password") else value

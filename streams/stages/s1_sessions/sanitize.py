@@ -7,6 +7,7 @@ back in an event is never taken for evidence (`fleetlore.recall.provenance`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.provenance import OPENING, redact_fenced
@@ -17,6 +18,8 @@ from streams.stages.s1_sessions.parse import OUTCOME, STARTED, Incoming
 MAX_READ = 8192
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
+_NAMES = ("tool", "error_type", "adapter", "group", "role", "guard", "place")
+_LISTS = ("advice", "withheld")
 _OF_OTHERS = ("content", "goal", "task")
 
 
@@ -32,6 +35,7 @@ def clean(events: Sequence[Incoming]) -> None:
         else:
             content = data.place if event.type == STARTED else data.content
             texts += (content or "", data.goal or "", data.task or "")
+    _clean_names(events)
     rests: dict[int, str] = {}
     for place, text in enumerate(texts):
         if len(text) > MAX_READ:
@@ -42,6 +46,26 @@ def clean(events: Sequence[Incoming]) -> None:
             _put(events, place, texts[place] + rests.get(place, ""))
     for place in suspects(texts):
         _put(events, place, redact(texts[place]) + rests.get(place, ""))
+
+
+def _clean_names(events: Sequence[Incoming]) -> None:
+    """Mask what is short and mostly repeats: names, kinds, ids. What a name may hold is in every row it stands in."""
+    for event in events:
+        data = event.data
+        event.agent, event.session = _masked(event.agent), _masked(event.session)
+        for field in _NAMES:
+            value = getattr(data, field)
+            if type(value) is str:
+                setattr(data, field, _masked(value))
+        for field in _LISTS:
+            value = getattr(data, field)
+            if type(value) is list:
+                setattr(data, field, [_masked(each) if type(each) is str else each for each in value])
+
+
+@lru_cache(maxsize=16_384)
+def _masked(name: str) -> str:
+    return redact(name[:MAX_READ])
 
 
 def _put(events: Sequence[Incoming], place: int, text: str) -> None:

@@ -13,9 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.secrets import planted_secrets
+from benchmarks.security.corpora import matching
 from fleetlore.redact import named_values
 from fleetlore.redact import redact as redaction
 from fleetlore.redact.redact import KINDS, may_hold_secret, redact, redact_value, suspects
+from fleetlore.redact.vendor_forms import VENDOR_FORMS
 
 # Written in two parts, so that a scanner of the repository finds no secret in it.
 A = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"  # 40 letters and digits
@@ -184,8 +186,12 @@ def test_planted_secrets_are_masked(kind: str) -> None:
 
 
 def test_every_kind_has_an_example() -> None:
+    rng = Random(1)
+    vendors = [form for rows in VENDOR_FORMS.values() for form in rows]
+    examples = [matching(pattern, rng) for _, _, pattern in vendors]
+    known = {kind for kind, *_ in SECRETS} | {kind for (kind, *_), text in zip(vendors, examples, strict=True) if text}
     masked = "".join(redact(each.text) for each in PLANTED)
-    assert {kind for kind, *_ in SECRETS} | set(re.findall(r"\[redacted:(\w+)\]", masked)) == KINDS
+    assert known | set(re.findall(r"\[redacted:(\w+)\]", masked)) == KINDS
     assert len(KINDS) >= 20
 
 
