@@ -41,13 +41,13 @@ class Example(NamedTuple):
 
     Attributes:
         change: what was changed in the call, on one line.
-        came: words of what came with the change; `added`: those that were not in the call before.
+        came: hashes of the words that came with the change; `added`: the words that were not in the call before.
     """
 
     item: MemoryItem
     words: FailureWords
     change: str
-    came: frozenset[str]
+    came: frozenset[int]
     added: frozenset[str]
 
 
@@ -57,9 +57,10 @@ def examples(item: MemoryItem) -> list[Example]:
     change = next((line.removeprefix(_CHANGE) for line in lines if line.startswith(_CHANGE)), "")
     if not change:
         return []
-    came = frozenset(words(new_part(change)))
+    hashed = {word: hash_of(word) for word in words(new_part(change))}
+    came = frozenset(hashed.values())
     return [
-        Example(item, found, change, came, frozenset(word for word in came if hash_of(word) not in found.call))
+        Example(item, found, change, came, frozenset(word for word in hashed if hashed[word] not in found.call))
         for text in item.near
         if (found := FailureWords.from_text(text)) is not None
     ]
@@ -102,6 +103,8 @@ class NearestRecoveries:
         self._words = np.zeros((64, len(TEXTS), MAX_WORDS), np.int32)
         self._scales = np.ones((len(TEXTS), 64))
         self._ties = np.zeros(64)
+        # One failure is asked about after it and before the next call.
+        self._last: tuple[FailureWords, int, Near] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -113,6 +116,7 @@ class NearestRecoveries:
         if [each.words for each in new] == [each.words for row in rows if (each := self._at[row]) is not None]:
             for row, each in zip(rows, new, strict=True):
                 self._at[row] = each
+            self._last = None
             return
         self.drop(item.id)
         if new:
@@ -120,6 +124,7 @@ class NearestRecoveries:
 
     def drop(self, id: str) -> None:
         """Drop an item; unknown ids are fine."""
+        self._last = None
         for row in self._rows.pop(id, ()):
             self._at[row], self._kinds[row] = None, _NONE
             self._free.append(row)
@@ -132,6 +137,8 @@ class NearestRecoveries:
         count = len(self._at) - len(self._free)
         if not count:
             return Near.none()
+        if self._last is not None and self._last[:2] == (asked, most):
+            return self._last[2]
         parts = [self._known(asked, part, count) for part in range(len(TEXTS))]
         is_same = SAME_KIND * (self._kinds[: len(self._at)] == asked.kind)
         rough = is_same + self._rough(parts, count)
@@ -140,7 +147,9 @@ class NearestRecoveries:
         score = np.round(is_same[rows] + TEXTS @ cosines + self._ties[rows], 12)
         order = np.argsort(-score, kind="stable")[:most]
         chosen = [example for row in rows[order].tolist() if (example := self._at[row]) is not None]
-        return Near(chosen, *cosines[:, order])
+        near = Near(chosen, *cosines[:, order])
+        self._last = asked, most, near
+        return near
 
     def _add(self, example: Example, number: int) -> int:
         if self._free:
@@ -225,6 +234,8 @@ class _Known(NamedTuple):
 
 def _best(score: Figures, most: int) -> npt.NDArray[np.int64]:
     """Rows of the highest positive scores."""
-    rows = np.argpartition(score, -most)[-most:] if len(score) > most else np.arange(len(score))
-    best: npt.NDArray[np.int64] = rows[score[rows] > 0.0]
-    return best
+    rows = np.flatnonzero(score > 0.5 * score.max(initial=0.0))  # mostly enough, and few to choose from
+    if len(rows) < most:
+        rows = np.flatnonzero(score > 0.0)
+    best: npt.NDArray[np.int64] = rows
+    return best[np.argpartition(score[rows], -most)[-most:]] if len(rows) > most else best

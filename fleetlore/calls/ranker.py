@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetlore.calls.context import hash_of
 from fleetlore.calls.document import Ranking
 from fleetlore.calls.likeness import FailureWords, read_parts, words
 from fleetlore.calls.nearest import Near
@@ -121,7 +120,7 @@ def figures(near: Near, asked: FailureWords, failed: FailedCall) -> list[Figures
     found = []
     for place, example in enumerate(near.examples):
         added = example.added
-        new = [word for word in added if word not in texts and word not in failed.seen]
+        new = added.difference(texts, failed.seen)
         of_new = [votes[word] / votes[_ALL] for word in new] or [0.0]
         found.append(
             Figures(
@@ -130,7 +129,7 @@ def figures(near: Near, asked: FailureWords, failed: FailedCall) -> list[Figures
                 error=error[place],
                 same_kind=float(example.words.kind == asked.kind),
                 same_names=len(names.intersection(example.words.names)) / (1 + len(names)),
-                brings_names=float(bool(names) and names <= {hash_of(word) for word in example.came}),
+                brings_names=float(bool(names) and names <= example.came),
                 vote=max(of_new),
                 least_vote=min(of_new),
                 new=log1p(len(new)),

@@ -2,9 +2,9 @@
 
 A case is a call that failed and the next call of the tool that worked, with words that the session had not seen. Before
 the session is learned, the ways out of the sessions before it are ranked for it: one that brings all these words is
-right, the others are wrong. So no session judges its own, and no call that an agent might have made is made up. The
-weights are a logistic regression over all cases of a tool; the least chance is set on folds of sessions that the
-weights were not fitted to.
+right, the others are wrong. The weights are a logistic regression over all cases of a tool. The least chance is set by
+the newest cases, ranked as an agent would rank them now: with all that is known but the session's own, by weights that
+were fitted to other sessions.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of, words_of
 from fleetlore.calls.document import Ranking
-from fleetlore.calls.nearest import NearestRecoveries
+from fleetlore.calls.likeness import FailureWords
+from fleetlore.calls.nearest import Example, NearestRecoveries
 from fleetlore.calls.ranker import PRIOR, FailedCall, figures
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.recall.ways_out import CANDIDATES, masked
+from fleetlore.recall.ways_out import CANDIDATES, is_own, masked
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
@@ -42,7 +43,7 @@ FOLDS = 4
 # they are surely right as often as not.
 LIFT = 0.2
 LIKELY = 0.5
-# The newest cases, which were ranked when most was known.
+# The newest cases of a tool, by which the least chance is set.
 JUDGED = 300
 _ROUNDS = 30
 
@@ -110,11 +111,13 @@ class WaysOutTraining:
         self._states: defaultdict[str, ItemState] = defaultdict(ItemState)
         self._nearest: defaultdict[str, NearestRecoveries] = defaultdict(NearestRecoveries)
         self._ranked: defaultdict[str, deque[Ranked]] = defaultdict(lambda: deque(maxlen=KEPT_CASES))
+        self._newest: defaultdict[str, deque[Case]] = defaultdict(lambda: deque(maxlen=JUDGED))
 
     def learn(self, session: Trajectory) -> None:
         """Take in a session that ended after those before."""
         for case in cases(session):
             self._ranked[case.failed.failure.tool].append(self._rank(case))
+            self._newest[case.failed.failure.tool].append(case)
         if any(call.failed for call in session.calls):
             judged = Judgment(trajectory=session.digest(), verdict=self._judges.judge(session))
             for candidate in distil(judged):
@@ -128,7 +131,9 @@ class WaysOutTraining:
     def rankings(self) -> tuple[Ranking, ...]:
         """Of each tool that had enough cases."""
         return tuple(
-            ranking_of(tool, ranked) for tool, ranked in sorted(self._ranked.items()) if len(ranked) >= LEAST_CASES
+            ranking_of(tool, ranked, map(self._rank, self._newest[tool]))
+            for tool, ranked in sorted(self._ranked.items())
+            if len(ranked) >= LEAST_CASES
         )
 
     def _rank(self, case: Case) -> Ranked:
@@ -136,17 +141,28 @@ class WaysOutTraining:
         asked = failed.words
         near = self._nearest[failed.failure.tool].near(asked, CANDIDATES)
         found = np.array(figures(near, asked, failed), np.float64).reshape(-1, len(PRIOR.weights))
-        right = [case.lacks <= words_of(masked(each.change, failed), CALL_CHARACTERS) for each in near.examples]
-        return Ranked(failed.session, found, np.array(right, np.bool_))
+        others = [place for place, each in enumerate(near.examples) if not _is_own(each, asked, failed.session)]
+        right = [
+            case.lacks <= words_of(masked(near.examples[place].change, failed), CALL_CHARACTERS) for place in others
+        ]
+        return Ranked(failed.session, found[others], np.array(right, np.bool_))
 
 
-def ranking_of(tool: str, ranked: Iterable[Ranked]) -> Ranking:
-    """Weights of all cases, and the least chance on sessions held out."""
-    cases = list(ranked)
+def _is_own(example: Example, asked: FailureWords, session: str) -> bool:
+    """Whether the session itself taught it: the whole item, or this failure of an item that others back too."""
+    item = example.item
+    return is_own(item, session) or (
+        example.words == asked and any(each.partition("#")[0] == session for each in item.sessions)
+    )
+
+
+def ranking_of(tool: str, learned: Iterable[Ranked], judged: Iterable[Ranked]) -> Ranking:
+    """Weights of cases as they were learned, and the least chance of cases as they are ranked now."""
+    cases = list(learned)
     by_fold = [fitted([each for each in cases if _fold(each) != fold]) for fold in range(FOLDS)]
     said: list[tuple[float, bool]] = []
     nearest = 0
-    for each in cases[-JUDGED:]:
+    for each in judged:
         if len(each.figures):
             bias, weights = by_fold[_fold(each)]
             scores = np.round(bias + each.figures @ weights, 9)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.calls.context import hash_of
 from fleetlore.calls.likeness import FailureWords
 from fleetlore.calls.nearest import NearestRecoveries, examples, new_part
 from fleetlore.fingerprint.fingerprint import failure_of
@@ -94,6 +95,6 @@ def test_it_is_a_function_of_the_set_of_items(pairs, shuffled, asked) -> None:  
 def test_what_came_with_a_change() -> None:
     assert new_part("`cars` → `cars_data`, add `limit`, drop `where x`") == "`cars_data` `limit`"
     (example,) = examples(item("i", SQRT, change="`sqrt(4)` → `math.sqrt(4)`"))
-    assert example.came == example.added == {"math.sqrt"}
+    assert (example.came, example.added) == ({hash_of("math.sqrt")}, {"math.sqrt"})
     (example,) = examples(item("i", SQRT, change="add `from math import sqrt`"))
-    assert (example.came, example.added) == ({"math", "sqrt"}, {"math"})
+    assert (example.came, example.added) == ({hash_of("math"), hash_of("sqrt")}, {"math"})
