@@ -15,7 +15,7 @@ from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
 from fleetlore.cli import transcripts as cli_transcripts
 from fleetlore.cli.output import safe
-from fleetlore.errors import FleetloreError, ModelUnavailable
+from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
 
 GROUP = "fleetlore.commands"
 
@@ -30,6 +30,9 @@ PANELS = {
 _ORDER = [name for names in PANELS.values() for name in names]
 
 
+_NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up --data DIR` and give --data DIR"
+
+
 class _Commands(TyperGroup):
     """Commands by purpose. An expected error takes one line and exits with 1; any other keeps its traceback."""
 
@@ -40,7 +43,8 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except FleetloreError as error:
-            typer.echo(f"fleetlore: {safe(str(error))}", err=True)
+            advised = _NO_BROKER if isinstance(error, BrokerUnavailable) else ""
+            typer.echo(f"fleetlore: {safe(str(error))}{advised}", err=True)
             raise typer.Exit(1) from error
 
 

@@ -45,6 +45,7 @@ class KindName(StrEnum):
     recovery = "recovery"
     lesson = "lesson"
     strategy = "strategy"
+    fact = "fact"
 
 
 T = TypeVar("T", MemoryItem, Pattern)

@@ -70,12 +70,14 @@ Timeout = Annotated[
 
 
 def connection(broker: str | None, data: Path | None, milvus: str | None = None) -> Settings:
-    """Settings for the world that the options name: `--broker`, `--milvus` over the stack in `--data` over the
-    environment.
+    """Settings for the world that the options name: the stack in `--data`, or `--broker`, or the environment.
 
     Raises:
+        BadParameter: both are given.
         ConfigError: no stack has run on the folder, or a variable is malformed.
     """
+    if data is not None and broker is not None:
+        raise typer.BadParameter("give --data or --broker, not both: a stack's folder names its own broker")
     if data is None:
         return Settings.from_env(broker=broker, milvus=milvus)
     return Settings.from_data_dir(data, broker=broker, milvus=milvus)

@@ -12,6 +12,7 @@ import typer
 
 from fleetlore.cli.options import Broker, Data, Json, connection
 from fleetlore.cli.output import moment, print_json
+from fleetlore.cluster import Cluster
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.tenants import check_tenant
@@ -47,7 +48,7 @@ def import_logs(
     _, endings = FORMS[form.value]
     files = files_of(paths, endings)
     started = time.monotonic()
-    address = None if dry_run else connection(broker, data).broker
+    address = None if dry_run else connection(broker, data).cluster
     found = asyncio.run(_import(form.value, files, address, tenant, agent, task, timeout))
     seconds, size = time.monotonic() - started, sum(file.stat().st_size for file in files)
     if json:
@@ -58,7 +59,13 @@ def import_logs(
 
 
 async def _import(
-    form: str, files: list[Path], broker: str | None, tenant: str, agent: str | None, task: str | None, timeout: float
+    form: str,
+    files: list[Path],
+    broker: Cluster | None,
+    tenant: str,
+    agent: str | None,
+    task: str | None,
+    timeout: float,
 ) -> Found:
     sessions, now = read_files(form, files), time.time()
     if broker is None:

@@ -24,6 +24,7 @@ from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus
 from fleetlore.cli.output import print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.kafka.read import observer
 from fleetlore.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ def _settings(broker: str | None, milvus: str | None, tenants: list[str] | None,
     )
 
 
+async def _reach(settings: Settings) -> None:
+    """Raises BrokerUnavailable, before Faust is there to explain it with a traceback."""
+    async with observer(settings.cluster):
+        pass
+
+
 def register_worker(app: typer.Typer) -> None:
     """Add `fleetlore worker`."""
 
@@ -53,9 +60,11 @@ def register_worker(app: typer.Typer) -> None:
         broker: Broker = None, milvus: Milvus = None, tenant: Tenants = None, metrics_port: MetricsPort = None
     ) -> None:
         """Run one worker with all stages of the pipeline until SIGTERM."""
+        settings = _settings(broker, milvus, tenant, metrics_port)
+        asyncio.run(_reach(settings))
         from streams.runtime.worker import run_worker
 
-        run_worker(_settings(broker, milvus, tenant, metrics_port))
+        run_worker(settings)
 
 
 def register_trainer(app: typer.Typer) -> None:

@@ -60,7 +60,9 @@ def test_the_connection_is_that_of_the_stack_unless_a_broker_is_named(
     (tmp_path / "stack.json").write_text('{"broker": "stack:2", "milvus": "http://x:3", "public_key": ""}')
     assert connection(None, None).broker == "env:1"
     assert connection(None, tmp_path).broker == "stack:2"
-    assert connection("mine:3", tmp_path).broker == connection("mine:3", None).broker == "mine:3"
+    assert connection("mine:3", None).broker == "mine:3"
+    with pytest.raises(typer.BadParameter, match="--data or --broker, not both"):
+        connection("mine:3", tmp_path)
     with pytest.raises(ConfigError, match=r"stack\.json is missing"):
         connection(None, tmp_path / "nowhere")
 
