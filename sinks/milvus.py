@@ -10,6 +10,7 @@ Each name is an alias, so that a backfill can fill collections of its own and ta
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from math import inf
@@ -45,6 +46,9 @@ DETAIL_CHARACTERS = 500
 # field name, invalid data; 6 is Milvus Lite's code for all of them. Every other code may pass: no collection, no quota,
 # no leader.
 REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
+
+# Of a collection that is not in memory, as after a restart of the store: a request does not bring it back.
+NOT_LOADED = 101
 
 _COLLECTIONS = {each.name: each for each in COLLECTIONS}
 
@@ -280,7 +284,14 @@ class MilvusStore:
         try:
             return await asyncio.to_thread(work)
         except (MilvusException, RpcError) as error:
+            if getattr(error, "code", None) == NOT_LOADED:
+                with contextlib.suppress(MilvusException, RpcError):
+                    await asyncio.to_thread(self._load)
             raise StoreUnavailable(f"Milvus at {self._uri}: {message_of(error)}") from error
+
+    def _load(self) -> None:
+        for collection in COLLECTIONS:
+            self._open_client().load_collection(self._target(collection.name))
 
 
 def _is_refusal(error: MilvusException | RpcError) -> bool:

@@ -18,9 +18,8 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError
@@ -91,18 +90,25 @@ async def run_trainer(
                 train_calls(settings, calls_publisher, metrics, SystemClock()),
             ]
             beside = [asyncio.create_task(each) for each in work]
-            try:
-                # On a thread: the call model need not wait for torch.
-                learners = await asyncio.to_thread(_learners, settings, config, cadence)
-            except ModelUnavailable as error:
-                log.warning("only the call model is trained: %s", error)
-                health.ready("broker")
-                beside.append(asyncio.create_task(health.keep_beating()))
-                main: Coroutine[Any, Any, object] = stop.wait()
-            else:
-                main = TrainerRole(settings, learners, publisher, metrics, health).run(stop)
-            running: asyncio.Task[object] = asyncio.create_task(main)
             stopping = asyncio.create_task(stop.wait())
+
+            async def train() -> None:
+                # On a thread: neither the call model nor SIGTERM need wait for torch, which takes seconds to import.
+                making = asyncio.create_task(asyncio.to_thread(_learners, settings, config, cadence))
+                await asyncio.wait([making, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if not making.done():
+                    return
+                try:
+                    learners = making.result()
+                except ModelUnavailable as error:
+                    log.warning("only the call model is trained: %s", error)
+                    health.ready("broker")
+                    beside.append(asyncio.create_task(health.keep_beating()))
+                    await stop.wait()
+                else:
+                    await TrainerRole(settings, learners, publisher, metrics, health).run(stop)
+
+            running = asyncio.create_task(train())
             await asyncio.wait([running, stopping, *beside], return_when=asyncio.FIRST_COMPLETED)
             health.unready("broker", "stopping")
             for each in beside:

@@ -196,3 +196,16 @@ async def test_a_collection_that_is_missing_is_an_outage(milvus: str, encoder: S
     with pytest.raises(StoreUnavailable, match="does not exist"):
         await nowhere.upsert("items", [item(tenant, "1")])
     await nowhere.close()
+
+
+async def test_a_collection_that_a_restart_released_is_loaded_for_the_next_attempt(
+    milvus: str, encoder: StaticEncoder, tenant: str
+) -> None:
+    store = MilvusStore(milvus, "", encoder, Metrics("test"), version="released")
+    await store.open()
+    await store.upsert("items", [item(tenant, "1")])
+    await store.on_client(lambda client: client.release_collection("items_released"))
+    with pytest.raises(StoreUnavailable):
+        await store.get("items", [row_id(tenant, "1")], "body")
+    assert await store.get("items", [row_id(tenant, "1")], "body")
+    await store.close()

@@ -364,6 +364,38 @@ async def listing_while(
     await passed
 
 
+# What `fleetlore trainer` does, with an import of torch that takes for ever.
+IMPORTING = (
+    "import asyncio, time; import streams.training.trainer as trainer; from fleetlore.config import Settings;"
+    "from streams.runtime.lifecycle import leave; trainer._learners = lambda *_: time.sleep(600);\n"
+    "async def train(): await trainer.run_trainer(Settings.from_env(), niceness=0); leave(0)\n"
+    "asyncio.run(train())"
+)
+
+
+@pytest.mark.timeout(120)
+async def test_sigterm_is_heard_while_it_still_imports(settings: Settings) -> None:
+    port = free_port()
+
+    def alive() -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=2) as page:
+            return bool(page.status == 200)
+        return False
+
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", IMPORTING, env=started(settings, port))
+    try:
+        async with asyncio.timeout(60):
+            while not await asyncio.to_thread(alive):
+                await asyncio.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(15):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(420)
 async def test_sigterm_ends_it_with_exit_code_0(settings: Settings) -> None:
