@@ -75,15 +75,32 @@ def create_collections(client: MilvusClient, encoder: Encoder, version: str | No
                 created = True
             if version is None:
                 _create_alias(client, real, name)
-        made_with = client.describe_collection(name)["properties"].get(MADE_BY, "an earlier schema")
-        if made_with != made_by:
-            raise ConfigError(
-                f"collection {name!r} was filled with {made_with}, this process has {made_by}; stop the workers, then "
-                "`fleetlore backfill run NAME` and `fleetlore backfill switch NAME` fill a new one from the events"
-            )
+        _check_made_by(client, name, made_by)
         # A restarted Milvus Lite has its collections on disk only and answers no query from there.
         client.load_collection(name)
     return created
+
+
+def check_collections(client: MilvusClient, encoder: Encoder) -> str:
+    """Say what made the live collections; nothing is created.
+
+    Raises:
+        ConfigError: a collection is missing, or has another schema, or vectors of another encoder.
+    """
+    for collection in COLLECTIONS:
+        if not client.has_collection(collection.name):
+            raise ConfigError(f"there is no collection {collection.name!r}")
+        _check_made_by(client, collection.name, _made_by(collection, encoder))
+    return f"{len(COLLECTIONS)} collections of schema {SCHEMA}, encoder {encoder.name} {encoder.sha256[:12]}"
+
+
+def _check_made_by(client: MilvusClient, name: str, made_by: str) -> None:
+    made_with = client.describe_collection(name)["properties"].get(MADE_BY, "an earlier schema")
+    if made_with != made_by:
+        raise ConfigError(
+            f"collection {name!r} was filled with {made_with}, this process has {made_by}; stop the workers, then "
+            "`fleetlore backfill run NAME` and `fleetlore backfill switch NAME` fill a new one from the events"
+        )
 
 
 def _made_by(collection: Collection, encoder: Encoder) -> str:

@@ -1,4 +1,6 @@
-"""The commands that run things: `up`, `worker`, `trainer`, `replay`. Each is an entry point (see `fleetlore.cli.main`).
+"""The commands that run things, `up`, `worker`, `trainer`, `replay`, and `doctor`, which examines what they run on.
+
+Each is an entry point (see `fleetlore.cli.main`).
 
 What is heavy is imported inside a command, because this module is loaded at every start of `fleetlore`.
 """
@@ -12,6 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +23,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus
-from fleetlore.cli.output import print_json
+from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus, connection
+from fleetlore.cli.output import Column, ask, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import observer
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from fleetlore.transcripts.session import LoggedSession
     from streams.offline.replay import ReplayReport
 
+TO_BE_SEEN_TO = 3
 # How long a replay waits for a first adapter version.
 ADAPTER_SECONDS = 30.0
 
@@ -81,6 +85,27 @@ def register_trainer(app: typer.Typer) -> None:
             leave(0)  # from within, because the end of the loop would wait for an update that was given up
 
         asyncio.run(train())
+
+
+def register_doctor(app: typer.Typer) -> None:
+    """Add `fleetlore doctor`."""
+
+    @app.command()
+    def doctor(broker: Broker = None, milvus: Milvus = None, data: Data = None, json: Json = False) -> None:
+        """Examine broker, topics, replicas, clock, lag, Milvus and keys: one line each, and what to do.
+
+        Exit code: 0 if all is well, 3 if something should be seen to, 1 if something is broken.
+        """
+        from streams.offline.doctor import examine
+
+        found = ask(examine(connection(broker, data, milvus)))
+        if json:
+            print_json([asdict(each) for each in found])
+        else:
+            columns = [Column("CHECK"), Column("STATE"), Column("FOUND", fold=True), Column("TO DO", fold=True)]
+            print_table(columns, [(each.check, each.state, each.said, each.todo or "-") for each in found])
+        states = {each.state for each in found}
+        raise typer.Exit(1 if "broken" in states else TO_BE_SEEN_TO if "look" in states else 0)
 
 
 def register_up(app: typer.Typer) -> None:

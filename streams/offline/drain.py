@@ -26,21 +26,21 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float) 
         BrokerUnavailable: the broker does not answer.
         StackError: the time is up; the text names the topic and its records that are left.
     """
-    name, remaining = "", 0
+    name, left = "", 0
     async with observer(settings.cluster, settings.group) as consumer:
         try:
             async with asyncio.timeout(timeout_seconds):
                 for name in FLOW:
-                    while remaining := await _remaining(consumer, topic(tenant, name)):
+                    while left := await remaining(consumer, topic(tenant, name)):
                         await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise StackError(
-                f"not drained within {timeout_seconds:.0f} s: "
-                f"{remaining} records of {topic(tenant, name)} are not committed"
+                f"not drained within {timeout_seconds:.0f} s: {left} records of {topic(tenant, name)} are not committed"
             ) from None
 
 
-async def _remaining(consumer: Any, name: str) -> int:
+async def remaining(consumer: Any, name: str) -> int:
+    """How many records of a topic the consumer's group has not committed."""
     partitions = await partitions_of(consumer, name)
     ends = await end_offsets(consumer, partitions)
     return sum([end - (await consumer.committed(partition) or 0) for partition, end in ends.items()])

@@ -1,0 +1,188 @@
+"""Examine what a fleet runs on: broker, topics, replicas, clock, Milvus, keys, lag. Nothing is written or created."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from aiokafka.errors import KafkaError
+
+from fleetlore.adapters.signatures import public_keys
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
+from fleetlore.kafka.client import connected, make_admin
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
+from fleetlore.risk.encoder import shared_encoder
+from fleetlore.wire.topics import TOPICS, topic
+from sinks.collections import check_collections
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.signing_key import load_signing_key
+from sinks.topic_diff import Allowed
+from sinks.topics import TopicAdmin
+from streams.offline.drain import FLOW, remaining
+
+State = Literal["ok", "look", "broken"]
+CHECK_SECONDS = 20.0
+TRIES = 4
+# A broker that far ahead of this host has stamped a record that it cannot have yet.
+SKEW_SECONDS = 5.0
+LAG_RECORDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        state: `look`: the fleet works and something should be seen to; `broken`: it does not work.
+        todo: what to do; empty where it is `ok`.
+    """
+
+    check: str
+    state: State
+    said: str
+    todo: str = ""
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """Run all checks, one after the other; a check that fails is a finding too."""
+    found = [await _safely("broker", _broker, settings)]
+    if found[0].state != "broken":
+        for name, check in (("topics", _topics), ("replicas", _replicas), ("clock", _clock), ("lag", _lag)):
+            found.append(await _safely(name, check, settings))
+    found.append(await _safely("milvus", _milvus, settings))
+    found.append(await _safely("keys", _keys, settings))
+    return found
+
+
+async def _safely(name: str, check: Callable[[Settings], Awaitable[Finding]], settings: Settings) -> Finding:
+    for left in reversed(range(TRIES)):
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                return await check(settings)
+        except TimeoutError:
+            return Finding(name, "broken", f"no answer within {CHECK_SECONDS:.0f} s", "see whether it is reachable")
+        except ConfigError as error:
+            return Finding(name, "broken", str(error), "correct what it names")
+        except (FleetloreError, KafkaError, OSError) as error:
+            # Of three brokers with one away every third question goes to that one.
+            if not left:
+                return Finding(name, "broken", str(error) or repr(error), _cure(f"{error} {error!r}"))
+    raise AssertionError("the last try returns")
+
+
+def _cure(error: str) -> str:
+    if "uthentication" in error or "Sasl" in error:
+        return "compare FLEETLORE_KAFKA_SASL_* with the user that the cluster knows"
+    if "ertificate" in error or "SSL" in error:
+        return "compare FLEETLORE_KAFKA_SSL_* and the names in the brokers' certificates"
+    if "uthoriz" in error:
+        return "give this user the list that `fleetlore topics acls` prints"
+    return "see whether it is up, and the address in FLEETLORE_BROKER or FLEETLORE_MILVUS"
+
+
+async def _broker(settings: Settings) -> Finding:
+    try:
+        async with connected(make_admin(settings.cluster)) as admin:
+            brokers = len((await admin.describe_cluster())["brokers"])
+    except KafkaError as error:
+        raise BrokerUnavailable(str(error)) from error
+    how = " ".join(each for each in (settings.kafka_security_protocol, settings.kafka_sasl_mechanism) if each)
+    said = f"{settings.broker}: {brokers} brokers, {how}"
+    if brokers >= 3 and settings.replication == 1:
+        return Finding("broker", "look", f"{said}; topics are created with one replica", "set FLEETLORE_REPLICATION=3")
+    return Finding("broker", "ok", said)
+
+
+async def _topics(settings: Settings) -> Finding:
+    async with TopicAdmin(settings).connected() as admin:
+        differences = await admin.compare(Allowed())
+    stated = len(settings.tenants) * len(TOPICS)
+    missing = sum(each.kind == "create" for each in differences)
+    if missing:
+        said = f"{missing} of {stated} are missing, or this user may not see them"
+        return Finding("topics", "broken", said, "run `fleetlore topics apply`; compare `fleetlore topics acls`")
+    wrong = Counter(each.setting or each.kind for each in differences if each.state != "unsupported")
+    if wrong:
+        said = ", ".join(f"{name} of {count} topics" for name, count in wrong.most_common(3))
+        return Finding("topics", "look", f"not as stated: {said}", "see `fleetlore topics apply --dry-run`")
+    return Finding("topics", "ok", f"{stated} as stated")
+
+
+async def _replicas(settings: Settings) -> Finding:
+    ours = {topic(tenant, spec.name) for tenant in settings.tenants for spec in TOPICS}
+    async with connected(make_admin(settings.cluster)) as admin:
+        partitions = [
+            (each["topic"], partition)
+            for each in await admin.describe_topics()
+            if each["topic"] in ours
+            for partition in each["partitions"]
+        ]
+    headless = [name for name, partition in partitions if partition["leader"] < 0]
+    behind = [name for name, partition in partitions if len(partition["isr"]) < len(partition["replicas"])]
+    if headless:
+        said = f"{len(headless)} partitions have no leader, of {min(headless)} first"
+        return Finding("replicas", "broken", said, "bring the brokers back that hold them")
+    if behind:
+        said = f"{len(behind)} partitions lack replicas in sync, of {min(behind)} first"
+        return Finding("replicas", "look", said, "see which broker is away or too slow")
+    return Finding("replicas", "ok", f"{len(partitions)} partitions in sync")
+
+
+async def _clock(settings: Settings) -> Finding:
+    """Only one side can be seen without writing: the broker's time of the newest events, if it is in our future."""
+    newest = 0.0
+    async with observer(settings.cluster) as consumer:
+        ends = await end_offsets(
+            consumer, await partitions_of(consumer, *(topic(tenant, "events") for tenant in settings.tenants))
+        )
+        filled = {part: end for part, end in ends.items() if end}
+        for part, end in filled.items():
+            consumer.seek(part, end - 1)
+        async for records in read_until(consumer, filled, stall_seconds=CHECK_SECONDS):
+            newest = max(newest, *(record.timestamp / 1000 for record in records))
+    ahead = newest - time.time()
+    if ahead > SKEW_SECONDS:
+        return Finding("clock", "look", f"the broker is {ahead:.0f} s ahead of this host", "set both by NTP")
+    return Finding("clock", "ok", "no event is from this host's future" if newest else "no event yet")
+
+
+async def _lag(settings: Settings) -> Finding:
+    async with observer(settings.cluster, settings.group) as consumer:
+        lags = {
+            name: await remaining(consumer, name)
+            for tenant in settings.tenants
+            for name in (topic(tenant, each) for each in FLOW)
+        }
+    name, records = max(lags.items(), key=lambda each: each[1])
+    said = f"{sum(lags.values())} records are not committed by the group {settings.group!r}"
+    if records > LAG_RECORDS:
+        return Finding("lag", "look", f"{said}, {records} of {name}", "start workers, or see why theirs is not ready")
+    return Finding("lag", "ok", said)
+
+
+async def _milvus(settings: Settings) -> Finding:
+    store = MilvusStore.from_settings(settings, Metrics("doctor"))
+    try:
+        said = await store.on_client(lambda client: check_collections(client, shared_encoder()))
+    except ConfigError as error:
+        return Finding("milvus", "broken", str(error), "do as it says; a worker creates what is missing")
+    finally:
+        await store.close()
+    return Finding("milvus", "ok", said)
+
+
+async def _keys(settings: Settings) -> Finding:
+    if not settings.public_key:
+        todo = "set FLEETLORE_PUBLIC_KEY for agents and trainer"
+        return Finding("keys", "look", "no public key: agents run without the call model", todo)
+    trusted = public_keys(settings.public_key)
+    if settings.signing_key and (own := load_signing_key(settings.signing_key).key_id) not in trusted:
+        todo = "add its public half to FLEETLORE_PUBLIC_KEY"
+        return Finding("keys", "broken", f"the trainer signs with {own}, which nobody trusts", todo)
+    return Finding("keys", "ok", f"{len(trusted)} trusted")

@@ -1,0 +1,82 @@
+"""What the doctor finds: nothing where all is well, and what to do where it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fleetlore.cli.app import build_app
+from fleetlore.config import Settings
+from fleetlore.kafka.client import connected, make_producer
+from fleetlore.wire.topics import topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.signing_key import create_signing_key
+from sinks.topics import ensure_topics
+from streams.commands.run import TO_BE_SEEN_TO, register_doctor
+from streams.embedded.broker import EmbeddedBroker
+from streams.offline import doctor
+from streams.offline.doctor import examine
+
+
+async def states(settings: Settings) -> dict[str, str]:
+    found = await examine(settings)
+    assert all(each.said for each in found)
+    assert all(bool(each.todo) is (each.state != "ok") for each in found)
+    return {each.check: each.state for each in found}
+
+
+@pytest.fixture
+def settings(broker: EmbeddedBroker, own_milvus: str, tenant: str, tmp_path: Path) -> Settings:
+    key = create_signing_key(tmp_path / "signing.pem")
+    return Settings(
+        broker=broker.address,
+        milvus=own_milvus,
+        tenants=(tenant,),
+        group=tenant,
+        public_key=key.public_base64,
+        signing_key=str(tmp_path / "signing.pem"),
+    )
+
+
+async def test_what_is_missing_is_broken_and_what_is_there_is_well(
+    settings: Settings, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = await states(settings)
+    assert (before["broker"], before["topics"], before["milvus"], before["keys"]) == ("ok", "broken", "broken", "ok")
+    await ensure_topics(settings)
+    store = MilvusStore.from_settings(settings, Metrics("test"))
+    await store.open()
+    await store.close()
+    checks = ("broker", "topics", "replicas", "clock", "lag", "milvus", "keys")
+    assert await states(settings) == dict.fromkeys(checks, "ok")
+    other = create_signing_key(tmp_path / "other.pem").public_base64
+    assert (await states(settings.with_(public_key=other)))["keys"] == "broken"
+    assert (await states(settings.with_(public_key="", signing_key="")))["keys"] == "look"
+    async with connected(make_producer(settings.broker)) as producer:
+        await producer.send_and_wait(topic(tenant, "events"), b"{}")
+    monkeypatch.setattr(doctor, "LAG_RECORDS", 0)
+    monkeypatch.setattr(doctor, "SKEW_SECONDS", -3600.0)
+    found = await states(settings)
+    assert (found["lag"], found["clock"]) == ("look", "look")
+
+
+def test_the_exit_code_is_for_scripts(unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = build_app()
+    register_doctor(app)
+    asked = ["doctor", "--broker", unused_address, "--milvus", f"http://{unused_address}", "--json"]
+    monkeypatch.setattr(doctor, "CHECK_SECONDS", 3.0)
+    done = CliRunner().invoke(app, asked)
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    assert done.exit_code == 1
+    assert found["broker"]["state"] == "broken" and "FLEETLORE_BROKER" in found["broker"]["todo"]
+    assert "topics" not in found, "without a broker nothing of it is asked"
+
+    async def one(settings: Settings) -> list[doctor.Finding]:
+        return [doctor.Finding("keys", "look", "none", "make one")]
+
+    monkeypatch.setattr(doctor, "examine", one)
+    assert CliRunner().invoke(app, ["doctor"]).exit_code == TO_BE_SEEN_TO
