@@ -130,8 +130,10 @@ async def test_three_hundred_tenants_are_made_at_once_and_served_by_two_groups(
             workers.append(await asyncio.to_thread(start_worker, half))
             print(f"a worker of 150 tenants ready after {time.monotonic() - started:.0f} s")
         for tenant in (tenants[0], tenants[-1]):
-            async with Fleet("agent", broker=cluster.address, tenant=tenant) as fleet, fleet.session("task") as session:
-                await session.action("ls", {}, error=RuntimeError("no such folder"))
+            async with Fleet("agent", broker=cluster.address, tenant=tenant) as fleet:
+                async with fleet.session("find a folder") as session, session.action("ls", {"path": "/x"}) as action:
+                    action.fail("FileNotFoundError", "no such folder")
+                assert await fleet.flush(20)
         for tenant in (tenants[0], tenants[-1]):
             group = tenants[0] if tenant == tenants[0] else tenants[150]
             await wait_drained(settings.with_(group=group), tenant, 60.0)
