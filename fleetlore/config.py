@@ -153,8 +153,13 @@ class Settings:
     )
     public_key: str = _setting(
         "",
-        "Ed25519 public keys, in base64 and comma-separated, whose adapters agents and trainer accept; empty: an agent "
-        "runs without the call model",
+        "Ed25519 public keys, in base64 and comma-separated, whose adapters agents and trainer accept; a key may "
+        "revoke those after it; empty: an agent runs without the call model",
+    )
+    state_dir: str = _setting(
+        "~/.local/state/fleetlore",
+        "folder where an agent's host keeps the newest adapter epochs it has seen, so that a restart cannot be led "
+        "back to an older version; empty: not kept",
     )
 
     def __post_init__(self) -> None:

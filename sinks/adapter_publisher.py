@@ -1,4 +1,6 @@
-"""Publish adapter versions: weights, then manifest, then pointer, each acknowledged before the next.
+"""Publish adapter versions: manifest, then weights, then pointer, each acknowledged before the next.
+
+Readers keep no weights that no manifest names, so the manifest comes first.
 
 So an agent that sees a pointer finds the version, and a publisher that dies in between leaves a version that no agent
 runs. Publishing the same version again changes nothing.
@@ -65,6 +67,8 @@ class AdapterPublisher(Generic[Manifest]):
         self._bootstrap = bootstrap
         self._key = key
         self._trusted = public_keys(key.public_base64, trusted)
+        stated = list(public_keys(trusted)) if trusted else []
+        self._outranked_by = set(stated[: stated.index(key.key_id)] if key.key_id in stated else ())
         self._store = store
         self._blob_store = blob_store or BlobStore("")
         self._clock = clock or SystemClock()
@@ -117,8 +121,8 @@ class AdapterPublisher(Generic[Manifest]):
         if self._store is not None:
             name = self.kind.name
             for version, (weights, manifest) in self._store.versions(tenant, name).items():
-                _take(registry, "adapters.weights", version.encode(), weights)
                 _take(registry, "adapters.manifests", f"{name}/{version}".encode(), manifest)
+                _take(registry, "adapters.weights", version.encode(), weights)
             _take(registry, "adapters.pointers", f"{name}/{CHANNEL}".encode(), self._store.pointer(tenant, name))
             for revocation in self._store.revocations(tenant):
                 _take(registry, "adapters.pointers", REVOKED.encode(), revocation)
@@ -148,8 +152,8 @@ class AdapterPublisher(Generic[Manifest]):
             weights = reference.to_json()
         if self._store is not None:
             self._store.save(manifest.tenant, manifest.name, manifest.version, weights, signed)
-        await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
         await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
+        await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
         channel, share = (CANARY, canary_share) if canary_share > 0 else (CHANNEL, 1.0)
         pointer = await self.move(known, manifest.version, reason, channel=channel, share=share)
         await self._forget_old(known, manifest)
@@ -201,9 +205,17 @@ class AdapterPublisher(Generic[Manifest]):
         return None if target is None else await self._move_stable(tenant, lambda _: (target, reason, False))
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
-        """Revoke a signing key and all that it signed. Raises ConfigError for the publisher's own key."""
+        """Revoke a signing key and all that it signed. Raises ConfigError for a key that the own one does not outrank.
+
+        A key outranks those that stand after it in FLEETLORE_PUBLIC_KEY; one that is not there stands before all.
+        """
         if key_id == self._key.key_id:
             raise ConfigError("a key cannot revoke itself: sign with the one that takes its place")
+        if key_id in self._outranked_by:
+            raise ConfigError(
+                f"the key {key_id} stands before {self._key.key_id} in FLEETLORE_PUBLIC_KEY, and agents let a key "
+                "revoke only those after it: put the new key first there, for the agents as well"
+            )
         await self._revoke(tenant, "key", key_id, reason)
 
     async def _revoke(self, tenant: str, kind: str, what: str, reason: str) -> None:
@@ -224,8 +236,8 @@ class AdapterPublisher(Generic[Manifest]):
         kept = self._store.versions(tenant, self.kind.name)
         missing = {version: files for version, files in kept.items() if version not in there.versions}
         for version, (weights, manifest) in missing.items():
-            await self._send(tenant, "adapters.weights", version.encode(), weights)
             await self._send(tenant, "adapters.manifests", f"{self.kind.name}/{version}".encode(), manifest)
+            await self._send(tenant, "adapters.weights", version.encode(), weights)
         signed = self._store.pointer(tenant, self.kind.name)
         if signed is not None:
             pointer = verify_pointer(signed, self._trusted)
@@ -237,7 +249,8 @@ class AdapterPublisher(Generic[Manifest]):
     async def _read_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView[Manifest]:
         registry = RegistryView(self.kind, tenant, self._trusted)
         names = {topic(tenant, name): name for name in kinds}
-        for record in await read_to_end(self._bootstrap, names, self._timeout_seconds):
+        records = await read_to_end(self._bootstrap, names, self._timeout_seconds)
+        for record in sorted(records, key=lambda record: names[record.topic] == "adapters.weights"):
             _take(registry, names[record.topic], record.key or b"", record.value)
         return registry
 

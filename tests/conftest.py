@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -33,6 +34,10 @@ from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
 # How long an input takes to make says how busy the machine is, and nothing of the code.
 settings.register_profile("patient", parent=settings.default, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+# Epochs that one test has seen must not refuse the versions of the next.
+os.environ["FLEETLORE_STATE_DIR"] = ""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
+import stat
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -103,7 +105,7 @@ class BlobStore:
         """The weights, verified.
 
         Raises AdapterRefused:
-            not_allowed: not under the root, or there is none.
+            not_allowed: not under the root, or there is none; behind a link, or no regular file.
             oversized, truncated, tampered: it is not what it should be.
             missing: nothing is there; unreachable: the storage does not answer. Either may pass.
         """
@@ -112,8 +114,11 @@ class BlobStore:
             raise AdapterRefused("not_allowed", f"{reference.uri[:200]!r} is not under {self._root!r}")
         if reference.size_bytes > MAX_WEIGHTS_BYTES:
             raise AdapterRefused("oversized", f"{reference.size_bytes} bytes of weights")
+        read = self._read_file if self._root.startswith("file:") else self._files.cat_file
         try:
-            weights: bytes = self._files.cat_file(f"{self._folder}/{name}", start=0, end=reference.size_bytes + 1)
+            weights: bytes = read(f"{self._folder}/{name}", start=0, end=reference.size_bytes + 1)
+        except AdapterRefused:
+            raise
         except FileNotFoundError as error:
             raise AdapterRefused("missing", f"{reference.uri[:200]} is not there") from error
         except Exception as error:  # each kind of storage has errors of its own
@@ -124,6 +129,16 @@ class BlobStore:
         if sha256_of(weights) != reference.sha256:
             raise AdapterRefused("tampered", f"{reference.uri[:200]} is not what its hash says")
         return weights
+
+    def _read_file(self, path: str, start: int, end: int) -> bytes:
+        """Part of a regular file. A link would lead out of the root, and a pipe would keep its reader waiting."""
+        if os.path.realpath(path) != os.path.realpath(self._folder) + path.removeprefix(self._folder):
+            raise AdapterRefused("not_allowed", f"{path[-200:]!r} is behind a link")
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise AdapterRefused("not_allowed", f"{path[-200:]!r} is no regular file")
+            file.seek(start)
+            return file.read(end - start)
 
     def drop(self, tenant: str, version: str) -> None:
         """Delete weights, if they are there and the storage answers; what is left behind only costs room."""

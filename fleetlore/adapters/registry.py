@@ -1,12 +1,14 @@
 """Keep what has arrived of one adapter on the three adapter topics, and say which version is to be run.
 
-The topics are read without any order between them: a pointer may come before its manifest, a manifest before its
-weights. So records are only kept here, each checked on its own, and `complete()` says when a complete set is there.
+Only what was verified is kept: documents by their signature, weights by the hash that a signed manifest names. A
+tombstone carries no signature, so it forgets nothing that a channel points to. `complete()` says when a complete set is
+there.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from collections.abc import Iterator
+from typing import Generic
 
 import orjson
 
@@ -22,8 +24,6 @@ from fleetlore.adapters.signatures import (
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, in_cohort
 
-# Of all adapters together: a record of weights does not say whose they are.
-KEPT_WEIGHTS = 128
 KEPT_VERSIONS = 64
 
 
@@ -40,8 +40,11 @@ class RegistryView(Generic[Manifest]):
         self.agent = agent
         self._mine = f"{kind.name}/".encode()
         self._trusted = dict(trusted)
+        self._rank = {key_id: place for place, key_id in enumerate(trusted)}
         self._pointers: dict[str, AdapterPointer] = {}
-        self._signers: dict[str, str] = {}  # of manifests by version and of pointers by channel
+        # Key id and document, of manifests by version and of pointers by channel.
+        self._signed: dict[str, tuple[str, bytes]] = {}
+        self._revocations: dict[bytes, bytes] = {}
         self._revoked: set[str] = set()
         self._disowned: set[str] = set()  # signed by a key that was revoked, and by no other yet
         self._weights: dict[str, bytes | WeightsReference] = {}
@@ -94,93 +97,125 @@ class RegistryView(Generic[Manifest]):
         """Keep what a reference led to, verified, until another one is fetched."""
         self._fetched = reference.sha256, weights
 
-    def take(self, name: str, key: bytes, value: bytes | None) -> None:
-        """One record of the topic `name` (`adapters.weights`, …). Raises AdapterRefused; nothing is kept then."""
+    def announces(self, key: bytes) -> bool:
+        """Whether a manifest names the weights with this key."""
+        return key.decode(errors="replace") in self._manifests
+
+    def records(self, *names: str) -> Iterator[tuple[str, bytes, bytes]]:
+        """What was verified (topic, key, value), of these topics or of all, as another view takes it."""
+        if not names or "adapters.pointers" in names:
+            yield from (("adapters.pointers", key, value) for key, value in self._revocations.items())
+            for channel, pointer in self._pointers.items():
+                yield "adapters.pointers", pointer.key, self._signed[channel][1]
+        if not names or "adapters.manifests" in names:
+            for version, manifest in self._manifests.items():
+                yield "adapters.manifests", manifest.key, self._signed[version][1]
+        if not names or "adapters.weights" in names:
+            for version, weights in self._weights.items():
+                value = weights.to_json() if isinstance(weights, WeightsReference) else weights
+                yield "adapters.weights", version.encode(), value
+
+    def take(self, name: str, key: bytes, value: bytes | None) -> bool:
+        """One record of the topic `name` (`adapters.weights`, …); whether it changed anything.
+
+        Raises AdapterRefused; nothing is kept then.
+        """
         if name == "adapters.weights":
-            self.take_weights(key, value)
-        elif name == "adapters.manifests":
-            if key.startswith(self._mine):
-                self.take_manifest(key, value)
-        elif key.startswith(REVOKED.encode()):
-            self.take_revocation(value)
-        elif key.startswith(self._mine):
-            self.take_pointer(value)
+            return self.take_weights(key, value)
+        if name == "adapters.manifests":
+            return key.startswith(self._mine) and self.take_manifest(key, value)
+        if key.startswith(REVOKED.encode()):
+            return self.take_revocation(value)
+        return key.startswith(self._mine) and self.take_pointer(value)
 
-    def take_weights(self, key: bytes, value: bytes | None) -> None:
-        """Keep weights whose key is their hash, or the reference to them; a reference never takes the place of weights.
+    def take_weights(self, key: bytes, value: bytes | None) -> bool:
+        """Keep weights that a manifest names, or the reference to them; a reference never takes the place of weights.
 
+        Others are passed over: whoever reads the topics reads the weights again once their manifest is there.
         Raises AdapterRefused (`oversized`, `truncated`, `tampered`, `malformed`).
         """
         version = key.decode(errors="replace")
+        if version not in self._manifests or self._weights.get(version) == value:
+            return False
         if value is None:
-            self._weights.pop(version, None)
-            return
+            return not self._is_pointed(version) and self._weights.pop(version, None) is not None
         if len(value) > MAX_INLINE_BYTES:
             raise AdapterRefused("oversized", f"{len(value)} bytes of weights")
         reference = parse_reference(value)
         if reference is not None:
             if reference.sha256 != version:
                 raise AdapterRefused("tampered", f"a reference to {reference.sha256[:12]} as {version[:12]}")
-            if not isinstance(self._weights.get(version), bytes):
-                self._weights[version] = reference
-                self._forget_oldest(self._weights, KEPT_WEIGHTS)
-            return
+            if version in self._weights and self._weights[version] in (reference, self.weights(version)):
+                return False
+            self._weights[version] = reference
+            return True
         if sha256_of(value) != version:
             # Refused here, before they could take the place of the good weights under the same key.
             raise AdapterRefused("truncated" if _is_cut(value) else "tampered", f"weights of {version[:12]}")
         self._weights[version] = value
-        self._forget_oldest(self._weights, KEPT_WEIGHTS)
+        return True
 
-    def take_manifest(self, key: bytes, value: bytes | None) -> None:
+    def take_manifest(self, key: bytes, value: bytes | None) -> bool:
         """Keep a signed manifest of this tenant. Raises AdapterRefused."""
         if value is None:
-            self._manifests.pop(key.decode(errors="replace").rpartition("/")[2], None)
-            return
+            version = key.decode(errors="replace").rpartition("/")[2]
+            return not self._is_pointed(version) and self._forget(version)
         manifest = verify_manifest(value, self._trusted, self.kind)
         if manifest.tenant != self.tenant:
             raise AdapterRefused("foreign", f"manifest of tenant {manifest.tenant[:63]!r}")
         if manifest.key != key:
             raise AdapterRefused("tampered", "a manifest under the key of another")
+        if self._signed.get(manifest.version, ("", b""))[1] == value:
+            return False
         self._manifests[manifest.version] = manifest
-        self._signers[manifest.version] = signed_by(value)
+        self._signed[manifest.version] = signed_by(value, self._trusted), value
         self._disowned.discard(manifest.version)
-        self._forget_oldest(self._manifests, KEPT_VERSIONS)
+        if len(self._manifests) > KEPT_VERSIONS:
+            self._forget(next(version for version in self._manifests if not self._is_pointed(version)))
+        return True
 
-    def take_pointer(self, value: bytes | None) -> None:
+    def take_pointer(self, value: bytes | None) -> bool:
         """Follow a signed pointer of this channel if its epoch is newer. Raises AdapterRefused."""
         if value is None:
-            return  # a channel is never emptied: a rollback is a newer pointer, so this can only be a mistake
+            return False  # a channel is never emptied: a rollback is a newer pointer, so this can only be a mistake
         pointer = verify_pointer(value, self._trusted)
         if pointer.tenant != self.tenant:
             raise AdapterRefused("foreign", f"pointer of tenant {pointer.tenant[:63]!r}")
         if pointer.name != self.kind.name or pointer.channel not in (CHANNEL, CANARY):
-            return
+            return False
         mark = (pointer.epoch, pointer.version)
         if mark in self._seen:
-            return  # read again after a reconnect
+            return False  # read again after a reconnect
         self._seen.add(mark)
         newest = self._pointers.get(pointer.channel)
         if newest is not None and pointer.epoch <= newest.epoch:
             raise AdapterRefused("stale", f"epoch {pointer.epoch} after {newest.epoch}")
         self._pointers[pointer.channel] = pointer
-        self._signers[pointer.channel] = signed_by(value)
+        self._signed[pointer.channel] = signed_by(value, self._trusted), value
+        return True
 
-    def take_revocation(self, value: bytes | None) -> None:
+    def take_revocation(self, value: bytes | None) -> bool:
         """Never run a version again, or never believe a key again and whatever it signed. Raises AdapterRefused."""
         if value is None:
-            return  # what was revoked stays so
+            return False  # what was revoked stays so
         revocation = verify_revocation(value, self._trusted)
         if revocation.tenant != self.tenant:
             raise AdapterRefused("foreign", f"revocation of tenant {revocation.tenant[:63]!r}")
+        if revocation.kind == "key" and not self._outranks(signed_by(value, self._trusted), revocation.what):
+            raise AdapterRefused("outranked", f"the key {revocation.what[:64]} stands before the one that revokes it")
+        if revocation.key in self._revocations:
+            return False
+        self._revocations[revocation.key] = value
         if revocation.kind == "version":
             self._revoked.add(revocation.what)
-            return
+            return True
         self._trusted.pop(revocation.what, None)
-        for what in [what for what, signer in self._signers.items() if signer == revocation.what]:
+        for what in [what for what, (signer, _) in self._signed.items() if signer == revocation.what]:
             if self._pointers.pop(what, None) is None:
-                self._manifests.pop(what, None)
+                self._forget(what)
                 self._disowned.add(what)
-            del self._signers[what]
+            self._signed.pop(what, None)
+        return True
 
     def complete(self) -> tuple[bytes, Manifest] | None:
         """Weights and manifest of the version the channel points to, once both are there; None if it was rejected."""
@@ -203,10 +238,16 @@ class RegistryView(Generic[Manifest]):
         """Do not offer this version again: what it consists of cannot change."""
         self._rejected.add(version)
 
-    def _forget_oldest(self, kept: dict[str, Any], most: int) -> None:
-        pointed = {pointer.version for pointer in self._pointers.values()}
-        while len(kept) > most:
-            kept.pop(next(version for version in kept if version not in pointed))
+    def _outranks(self, signer: str, other: str) -> bool:
+        return other not in self._rank or self._rank[signer] < self._rank[other]
+
+    def _is_pointed(self, version: str) -> bool:
+        return any(pointer.version == version for pointer in self._pointers.values())
+
+    def _forget(self, version: str) -> bool:
+        self._weights.pop(version, None)
+        self._signed.pop(version, None)
+        return self._manifests.pop(version, None) is not None
 
 
 def _is_cut(value: bytes) -> bool:

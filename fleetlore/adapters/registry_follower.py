@@ -2,12 +2,14 @@
 
 A connection for each agent would cost each two wake-ups a second for a version that comes a few times a day, and a
 version would be sent, parsed and kept once an agent: a thousand agents on two cores did nothing else. An agent that
-joins late is given what was read.
+joins late is given what was verified. A manifest comes before its weights: weights that no manifest names are passed
+over, and read again when one does. So nobody without the key fills an agent's memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -18,19 +20,21 @@ import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from fleetlore.adapters.epochs import EpochFile
+from fleetlore.adapters.registry import RegistryView
+from fleetlore.adapters.signatures import PublicKeys
 from fleetlore.cluster import Bootstrap
+from fleetlore.errors import AdapterRefused
 from fleetlore.kafka.client import backoff, connected, make_producer
 from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
 from fleetlore.wire.topics import topic
 
 log = logging.getLogger(__name__)
 
 # At least: the embedded broker, which answers a waiting fetch late, would have a rollback there within a second.
-# At least: the embedded broker, which answers a waiting fetch late, would have a rollback there within a second.
 FETCH_WAIT_MS = 200
 STOP_SECONDS = 5.0
-# Weights, and manifests: the publisher keeps 32 versions of each adapter.
-KEPT_VERSIONS = 128
 # Agents that take a record before the loop may do something else: ~2 ms.
 GIVEN_AT_ONCE = 16
 TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
@@ -40,33 +44,44 @@ class Subscriber(Protocol):
     """Is given the records."""
 
     async def take(self, name: str, key: bytes, value: bytes | None) -> None:
-        """One record of the topic `name`."""
+        """One record of the topic `name`, verified."""
+
+    def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
+        """A record with this key was refused."""
 
     async def turn(self) -> None:
         """All records that were there have been given; comes again at least every second."""
 
 
 class RegistryFollower:
-    """The topics of one tenant; use `shared_follower`. Survives broker outages."""
+    """The topics of one tenant; use `shared_follower`. Survives broker outages.
+
+    state_dir: folder where the newest pointers and the revocations outlive the process; empty: nowhere.
+    """
 
     def __init__(
         self,
         bootstrap: Bootstrap,
         tenant: str,
+        trusted: PublicKeys,
+        state_dir: str = "",
         make_producer: Callable[[Bootstrap], AIOKafkaProducer] = make_producer,
         fetch_wait_ms: int = FETCH_WAIT_MS,
     ) -> None:
         self._bootstrap = bootstrap
         self._fetch_wait_ms = fetch_wait_ms
         self._tenant = tenant
+        self._trusted = trusted
+        self._epochs = EpochFile(state_dir, tenant) if state_dir else None
         self._make_producer = make_producer
         self._topics = {topic(tenant, name): name for name in TOPICS}
         self._follower = self._new_follower()
         self._members: list[Subscriber] = []
         # Those of them that were given what was read before.
         self._subscribers: list[Subscriber] = []
-        # Each in the order in which it came.
-        self._kept: dict[str, dict[bytes, bytes]] = {name: {} for name in TOPICS}
+        self._verified = self._remembered()
+        self._saved: dict[bytes, bytes] = {}
+        self._passed_over = False
         self._giving = asyncio.Lock()
         self._acks: deque[tuple[bytes, bytes]] = deque(maxlen=10_000)
         self._ack_delays = backoff()
@@ -86,15 +101,22 @@ class RegistryFollower:
             resumes=False,
         )
 
+    def _remembered(self) -> list[RegistryView[AdapterManifest]]:
+        """Views of all adapters with what this host had verified when it ran last."""
+        views = [RegistryView(kind, self._tenant, self._trusted) for kind in ADAPTERS]
+        for key, value in self._epochs.load() if self._epochs is not None else ():
+            _take_pointer(views, key, value)
+        return views
+
     async def join(self, subscriber: Subscriber) -> None:
         """Give a subscriber what was read so far, and from now on what comes."""
         self._members.append(subscriber)
         if self._task is None:
             self._task = asyncio.create_task(self._follower.run(), name="fleetlore-adapters")
         async with self._giving:
-            for name, records in self._kept.items():
-                for key, value in records.items():
-                    await subscriber.take(name, key, value)
+            for view in self._verified:
+                for record in list(view.records()):
+                    await subscriber.take(*record)
             self._subscribers.append(subscriber)
 
     async def leave(self, subscriber: Subscriber) -> None:
@@ -106,7 +128,7 @@ class RegistryFollower:
             tasks = [task for task in (self._task, self._sending, self._catching_up) if task is not None]
             self._task = self._sending = self._catching_up = None
             self._follower = self._new_follower()
-            self._kept = {name: {} for name in TOPICS}
+            self._verified = self._remembered()
             for task in tasks:
                 task.cancel()
             # A consumer on a broker that hangs may take its time to stop; an agent's exit must not wait for that.
@@ -127,6 +149,7 @@ class RegistryFollower:
             for partition, records in fetched.items():
                 for record in records:
                     await self._give(self._topics[partition.topic], record.key or b"", record.value)
+            await self._remember()
             for subscriber in list(self._subscribers):
                 await subscriber.turn()
         # Beside the records: after a revocation the pointer to what takes its place must not wait for a producer.
@@ -134,19 +157,35 @@ class RegistryFollower:
             self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
 
     async def _give(self, name: str, key: bytes, value: bytes | None) -> None:
-        kept = self._kept[name]
-        if value is not None and kept.get(key) == value:
-            return  # read again after a reconnect
-        kept.pop(key, None)
-        if value is not None:
-            kept[key] = value
-            # Revocations are among the pointers, and hold for ever.
-            if len(kept) > KEPT_VERSIONS and name != "adapters.pointers":
-                del kept[next(iter(kept))]
+        if name == "adapters.weights" and not any(view.announces(key) for view in self._verified):
+            self._passed_over = self._passed_over or value is not None
+            return
+        try:
+            news = [view.take(name, key, value) for view in self._verified]
+        except AdapterRefused as refusal:
+            for subscriber in self._subscribers:
+                subscriber.refuse(refusal, key)
+            return
+        if not any(news):
+            return  # read again, or of no adapter that is known here
+        if name == "adapters.manifests" and self._passed_over:
+            self._passed_over = False
+            self._follower.rewind(topic(self._tenant, "adapters.weights"))
         for number, subscriber in enumerate(list(self._subscribers), 1):
             await subscriber.take(name, key, value)
             if number % GIVEN_AT_ONCE == 0:
                 await asyncio.sleep(0)  # a thousand agents in one go would keep their loop from their actions
+
+    async def _remember(self) -> None:
+        """Keep the newest pointers and the revocations beyond this process."""
+        records = _pointers(self._verified)
+        if self._epochs is None or records == self._saved:
+            return
+        merged = self._remembered()  # another process of this host may have seen more
+        for key, value in records.items():
+            _take_pointer(merged, key, value)
+        await asyncio.to_thread(self._epochs.save, _pointers(merged))
+        self._saved = records
 
     async def _send_acks(self) -> None:
         some = list(self._acks)
@@ -164,13 +203,32 @@ class RegistryFollower:
             self._ack_delays = backoff()
 
 
-_followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Bootstrap, str], RegistryFollower]] = (
+def _pointers(views: list[RegistryView[AdapterManifest]]) -> dict[bytes, bytes]:
+    return {key: value for view in views for _, key, value in view.records("adapters.pointers")}
+
+
+def _take_pointer(views: list[RegistryView[AdapterManifest]], key: bytes, value: bytes) -> None:
+    for view in views:
+        with contextlib.suppress(AdapterRefused):  # an older one, or of a key that is not believed any more
+            view.take("adapters.pointers", key, value)
+
+
+_followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], RegistryFollower]] = (
     WeakKeyDictionary()
 )
 
 
-def shared_follower(bootstrap: Bootstrap, tenant: str, fetch_wait_ms: int = FETCH_WAIT_MS) -> RegistryFollower:
-    """The follower that the agents of the running loop share."""
+def shared_follower(
+    bootstrap: Bootstrap,
+    tenant: str,
+    trusted: PublicKeys,
+    state_dir: str = "",
+    fetch_wait_ms: int = FETCH_WAIT_MS,
+) -> RegistryFollower:
+    """The follower that the agents of the running loop share that believe the same keys."""
     followers = _followers.setdefault(asyncio.get_running_loop(), {})
-    made = RegistryFollower(bootstrap, tenant, fetch_wait_ms=max(FETCH_WAIT_MS, fetch_wait_ms))
-    return followers.setdefault((bootstrap, tenant), made)
+    mark = (bootstrap, tenant, tuple(trusted), state_dir)
+    if mark not in followers:
+        wait_ms = max(FETCH_WAIT_MS, fetch_wait_ms)
+        followers[mark] = RegistryFollower(bootstrap, tenant, trusted, state_dir, fetch_wait_ms=wait_ms)
+    return followers[mark]

@@ -25,6 +25,9 @@ Document = TypeVar("Document", bound=AdapterManifest | AdapterPointer | Revocati
 Manifest = TypeVar("Manifest", bound=AdapterManifest)
 PublicKeys = Mapping[str, Ed25519PublicKey]
 
+# A record takes 1 MiB by default, and a manifest that names each of its examples some hundred KiB.
+MAX_DOCUMENT_BYTES = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
@@ -68,14 +71,17 @@ def key_id_of(key: Ed25519PublicKey) -> str:
 
 
 def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
-    """Trusted keys by id, from raw public keys in base64, several by comma. Raises ConfigError."""
+    """Trusted keys by id, from raw public keys in base64, several by comma, the highest first. Raises ConfigError.
+
+    A key may revoke those that stand after it, and none before it.
+    """
     keys = {}
     for text in (key for several in texts for key in several.split(",") if key.strip()):
         try:
             key = Ed25519PublicKey.from_public_bytes(base64.b64decode(text.strip(), validate=True))
         except ValueError as error:
             raise ConfigError("a public key is 32 bytes in base64") from error
-        keys[key_id_of(key)] = key
+        keys.setdefault(key_id_of(key), key)
     if not keys:
         raise ConfigError("FLEETLORE_PUBLIC_KEY is empty: whose adapters are to be believed?")
     return keys
@@ -94,19 +100,17 @@ def verify_pointer(data: bytes, trusted: PublicKeys) -> AdapterPointer:
 
 
 def verify_revocation(data: bytes, trusted: PublicKeys) -> Revocation:
-    """The revocation in `data` if a trusted key signed it, and not the one that it revokes. Raises AdapterRefused."""
+    """The revocation in `data` if a trusted key signed it. Raises AdapterRefused."""
     _verify(data, trusted)
     revocation = _document(data, Revocation)
     if revocation.kind not in ("version", "key"):
         raise AdapterRefused("malformed", f"revocation of a {revocation.kind[:20]!r}")
-    if revocation.kind == "key" and revocation.what == signed_by(data):
-        raise AdapterRefused("malformed", "a key cannot revoke itself")
     return revocation
 
 
-def signed_by(data: bytes) -> str:
-    """Id of the key that a document names, whether or not the signature is that key's."""
-    return _heading(data)[0]
+def signed_by(data: bytes, trusted: PublicKeys) -> str:
+    """Id of the trusted key that signed `data`. Raises AdapterRefused."""
+    return _verify(data, trusted)
 
 
 def _document(data: bytes, kind: type[Document]) -> Document:
@@ -123,37 +127,31 @@ def _decoded(data: bytes, kind: Callable[..., object]) -> object:
         raise AdapterRefused("malformed", str(error)) from error
 
 
-def _verify(data: bytes, trusted: PublicKeys) -> None:
-    key_id, schema = _heading(data)
-    key = trusted.get(key_id)
-    if key is None:
-        raise AdapterRefused("unknown_key", key_id[:64])
-    if not _signed(data, key.public_bytes_raw()):
-        raise AdapterRefused("tampered", "the signature does not match")
-    if schema != SCHEMA:
-        raise AdapterRefused("schema", f"schema {schema}, this release reads {SCHEMA}")
+def _verify(data: bytes, trusted: PublicKeys) -> str:
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise AdapterRefused("oversized", f"{len(data)} bytes of a document")
+    return _signer(data, tuple((key_id, key.public_bytes_raw()) for key_id, key in trusted.items()))
 
 
+# It keeps what a trusted key signed and nothing else: an error is not cached.
 @lru_cache(maxsize=256)
-def _heading(data: bytes) -> tuple[str, Any]:
-    """Key id and schema of a document that has a signature."""
+def _signer(data: bytes, trusted: tuple[tuple[str, bytes], ...]) -> str:
     try:
         body = orjson.loads(data)
-        base64.b64decode(body["signature"], validate=True)
-        return str(body["key_id"]), body["schema"]
+        signature = base64.b64decode(body.pop("signature"), validate=True)
+        key_id, schema = str(body["key_id"]), body["schema"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AdapterRefused("malformed", repr(error)) from error
-
-
-@lru_cache(maxsize=256)
-def _signed(data: bytes, key: bytes) -> bool:
-    body = orjson.loads(data)
-    signature = base64.b64decode(body.pop("signature"))
+        raise AdapterRefused("malformed", repr(error)[:200]) from error
+    key = dict(trusted).get(key_id)
+    if key is None:
+        raise AdapterRefused("unknown_key", key_id[:64])
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, _canonical(body))
     except InvalidSignature:
-        return False
-    return True
+        raise AdapterRefused("tampered", "the signature does not match") from None
+    if schema != SCHEMA:
+        raise AdapterRefused("schema", f"schema {schema}, this release reads {SCHEMA}")
+    return key_id
 
 
 def _canonical(body: dict[str, Any]) -> bytes:

@@ -73,6 +73,7 @@ class AdapterSubscriber(Generic[Holder]):
     Args:
         idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
         blob_store: where weights may be fetched from that are too large for a record; nowhere as it is.
+        state_dir: folder where the newest epochs seen outlive the process; nowhere as it is.
         fetch_wait_ms: how long the broker may hold a request for versions open.
 
     Attributes:
@@ -89,6 +90,7 @@ class AdapterSubscriber(Generic[Holder]):
         *,
         idle: Callable[[], bool] = lambda: True,
         blob_store: BlobStore | None = None,
+        state_dir: str = "",
         fetch_wait_ms: int = FETCH_WAIT_MS,
         clock: Clock | None = None,
     ) -> None:
@@ -97,6 +99,8 @@ class AdapterSubscriber(Generic[Holder]):
         self._name = holder.kind.name
         self._bootstrap = bootstrap
         self._tenant = tenant
+        self._trusted = trusted
+        self._state_dir = state_dir
         self._fetch_wait_ms = fetch_wait_ms
         self._agent = agent
         self._idle = idle
@@ -117,7 +121,9 @@ class AdapterSubscriber(Generic[Holder]):
 
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
-        self._follower = shared_follower(self._bootstrap, self._tenant, self._fetch_wait_ms)
+        self._follower = shared_follower(
+            self._bootstrap, self._tenant, self._trusted, self._state_dir, self._fetch_wait_ms
+        )
         self._joining = asyncio.create_task(self._follower.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:
@@ -157,12 +163,16 @@ class AdapterSubscriber(Generic[Holder]):
         try:
             self._registry.take(name, key, value)
         except AdapterRefused as refusal:
-            what = key.decode(errors="replace")[:100]
-            self._refuse(refusal, what)
-            # Once a reason: a thousand forged records must not make each agent write as many.
-            if self.refused[refusal.reason] == 1:
-                self._ack(what, refusal.reason, 0.0, "/refused")
+            self.refuse(refusal, key)
         await self._stage()
+
+    def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
+        """Count a record that was refused, and say so once a reason."""
+        what = key.decode(errors="replace")[:100]
+        self._refuse(refusal, what)
+        # Once a reason: a thousand forged records must not make each agent write as many.
+        if self.refused[refusal.reason] == 1:
+            self._ack(what, refusal.reason, 0.0, "/refused")
 
     async def turn(self) -> None:
         """Ask again for weights that could not be fetched."""
@@ -236,7 +246,8 @@ class AdapterSubscriber(Generic[Holder]):
     def _refuse(self, refusal: AdapterRefused, what: str) -> None:
         self.refused[refusal.reason] += 1
         stays = self.version or "no version"
-        log.warning("adapter %s refused, %s stays: %s (%s)", self._name, stays, refusal, what)
+        # %r: a key is the sender's own text, and a line of it would look like one of ours.
+        log.warning("adapter %s refused, %s stays: %r (%r)", self._name, stays, str(refusal), what)
 
     def _ack(self, version: str, result: str, load_seconds: float, beside: str = "") -> None:
         """Report a result. Under a key with `beside` it does not replace the version that the agent runs."""

@@ -336,6 +336,7 @@ class Fleet:
             holder,
             idle=lambda: self._open_actions == 0,
             blob_store=BlobStore(self.settings.weights_storage),
+            state_dir=self.settings.state_dir,
             fetch_wait_ms=self.settings.fetch_wait_ms,
             clock=self.clock,
         )

@@ -70,12 +70,17 @@ class Follower:
         self._positions: dict[TopicPartition, int] = {}
         self._first_ends: dict[TopicPartition, int] | None = None
         self._consumer: Any = None
+        self._rewound: set[str] = set()
 
     @property
     def loaded(self) -> bool:
         """Whether all records that existed when the broker first answered have been taken."""
         ends = self._first_ends
         return ends is not None and not any(self._is_behind(part, end) for part, end in ends.items())
+
+    def rewind(self, topic: str) -> None:
+        """Read a topic from its beginning once more, after the fetch that is being taken."""
+        self._rewound.add(topic)
 
     async def run(self) -> None:
         """Follow until cancelled. An outage is logged once."""
@@ -152,6 +157,12 @@ class Follower:
             await self._take(fetched)
             for part, records in fetched.items():
                 self._positions[part] = records[-1].offset + 1
+            if self._rewound:
+                parts = [part for part in consumer.assignment() if part.topic in self._rewound]
+                self._rewound.clear()
+                for part in parts:
+                    self._positions.pop(part, None)
+                await consumer.seek_to_beginning(*parts)
             await asyncio.sleep(0)  # the client gives what it has fetched without a turn of the event loop
             if fetched:
                 idle_since = self._clock.monotonic()

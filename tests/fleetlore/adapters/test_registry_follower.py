@@ -7,22 +7,35 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaError
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fleetlore.adapters import registry_follower
 from fleetlore.adapters.registry_follower import RegistryFollower, shared_follower
+from fleetlore.adapters.signatures import SigningKey, public_keys
+from fleetlore.errors import AdapterRefused
 from fleetlore.kafka.follower import Follower
+from fleetlore.testing.adapters import pointer_to, version_of
+from fleetlore.wire.adapter_manifest import CallsManifest
 
 
 class Taker:
     def __init__(self) -> None:
         self.taken: list[tuple[str, bytes, bytes | None]] = []
+        self.refused: list[str] = []
 
     async def take(self, name: str, key: bytes, value: bytes | None) -> None:
         await asyncio.sleep(0)
         self.taken.append((name, key, value))
 
+    def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
+        self.refused.append(refusal.reason)
+
     async def turn(self) -> None:
         pass
+
+
+KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+TRUSTED = public_keys(KEY.public_base64)
+WEIGHTS, MANIFESTS, POINTERS = "adapters.weights", "adapters.manifests", "adapters.pointers"
 
 
 @pytest.fixture
@@ -31,21 +44,30 @@ def follower(monkeypatch: pytest.MonkeyPatch) -> RegistryFollower:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Follower, "run", forever)
-    return RegistryFollower("nowhere:1", "acme")
+    return RegistryFollower("nowhere:1", "acme", TRUSTED)
 
 
-WEIGHTS, POINTERS = "adapters.weights", "adapters.pointers"
+def version(seed: int, epoch: int) -> list[tuple[str, bytes, bytes]]:
+    """Manifest, weights and pointer."""
+    weights, manifest = version_of(CallsManifest, seed, "acme")
+    pointer = pointer_to(manifest, epoch)
+    return [
+        (MANIFESTS, manifest.key, KEY.sign(manifest)),
+        (WEIGHTS, manifest.version.encode(), weights),
+        (POINTERS, pointer.key, KEY.sign(pointer)),
+    ]
 
 
-async def test_who_joins_late_is_given_what_was_read(follower: RegistryFollower) -> None:
+async def test_who_joins_late_is_given_what_was_verified(follower: RegistryFollower) -> None:
     early, late = Taker(), Taker()
     await follower.join(early)
-    for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", None)):
-        await follower._give(WEIGHTS, key, value)
+    one, two = version(1, 1), version(2, 2)
+    for record in (*one, *two):
+        await follower._give(*record)
     await follower.join(late)
-    await follower._give(POINTERS, b"p", b"4")
-    assert late.taken == [(WEIGHTS, b"a", b"3"), (POINTERS, b"p", b"4")]
-    assert early.taken[-2:] == [(WEIGHTS, b"b", None), (POINTERS, b"p", b"4")]
+    assert early.taken == [*one, *two]
+    # One channel has one pointer; a revocation or pointer comes before what it speaks of.
+    assert late.taken == [two[2], one[0], two[0], one[1], two[1]]
     for subscriber in (early, late):
         await follower.leave(subscriber)
 
@@ -53,21 +75,23 @@ async def test_who_joins_late_is_given_what_was_read(follower: RegistryFollower)
 async def test_nothing_is_given_twice_after_a_reconnect(follower: RegistryFollower) -> None:
     subscriber = Taker()
     await follower.join(subscriber)
-    for _ in range(2):
-        await follower._give(WEIGHTS, b"a", b"1")
-    assert subscriber.taken == [(WEIGHTS, b"a", b"1")]
+    for record in version(1, 1) * 2:
+        await follower._give(*record)
+    assert subscriber.taken == version(1, 1)
     await follower.leave(subscriber)
 
 
-async def test_old_versions_are_forgotten_and_revocations_never(
-    follower: RegistryFollower, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry_follower, "KEPT_VERSIONS", 3)
-    for number in range(9):
-        await follower._give(WEIGHTS, b"%d" % number, b"w")
-        await follower._give(POINTERS, b"revoked/version/%d" % number, b"r")
-    assert list(follower._kept[WEIGHTS]) == [b"6", b"7", b"8"]
-    assert len(follower._kept[POINTERS]) == 9
+async def test_weights_that_come_before_their_manifest_are_read_again(follower: RegistryFollower) -> None:
+    subscriber = Taker()
+    await follower.join(subscriber)
+    manifest, weights, _ = version(1, 1)
+    await follower._give(*weights)
+    assert subscriber.taken == [] and not follower._follower._rewound
+    await follower._give(*manifest)
+    assert follower._follower._rewound == {"fleetlore.acme.adapters.weights"}
+    await follower._give(*weights)
+    assert subscriber.taken == [manifest, weights]
+    await follower.leave(subscriber)
 
 
 async def test_the_last_one_ends_it_and_the_next_one_begins_anew(follower: RegistryFollower) -> None:
@@ -111,7 +135,7 @@ class Producer:
 async def test_acks_that_could_not_be_sent_are_sent_later_in_order() -> None:
     Producer.failures, Producer.sent = 1, []
     make_producer: Any = Producer
-    follower = RegistryFollower("nowhere:1", "acme", make_producer)
+    follower = RegistryFollower("nowhere:1", "acme", TRUSTED, make_producer=make_producer)
     for number in range(3):
         follower.ack("a", {"number": number})
     await follower._send_acks()
@@ -123,11 +147,11 @@ async def test_acks_that_could_not_be_sent_are_sent_later_in_order() -> None:
 
 
 async def test_agents_of_one_loop_and_tenant_share_a_feed() -> None:
-    assert shared_follower("nowhere:1", "acme") is shared_follower("nowhere:1", "acme")
-    assert shared_follower("nowhere:1", "acme") is not shared_follower("nowhere:1", "other")
-    here = shared_follower("nowhere:1", "acme")
+    assert shared_follower("nowhere:1", "acme", TRUSTED) is shared_follower("nowhere:1", "acme", TRUSTED)
+    assert shared_follower("nowhere:1", "acme", TRUSTED) is not shared_follower("nowhere:1", "other", TRUSTED)
+    here = shared_follower("nowhere:1", "acme", TRUSTED)
 
     async def elsewhere() -> RegistryFollower:
-        return shared_follower("nowhere:1", "acme")
+        return shared_follower("nowhere:1", "acme", TRUSTED)
 
     assert await asyncio.to_thread(asyncio.run, elsewhere()) is not here

@@ -69,7 +69,7 @@ def busy() -> list[bool]:
 @pytest.fixture
 def subscriber(kind: str, busy: list[bool]) -> Subscriber:
     subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), idle=lambda: not busy[0])
-    subscriber._follower = RegistryFollower("nowhere:1", "acme")
+    subscriber._follower = RegistryFollower("nowhere:1", "acme", TRUSTED)
     return subscriber
 
 

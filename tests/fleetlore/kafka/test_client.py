@@ -107,7 +107,7 @@ async def replicate(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
 
 
 async def follow(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
-    feed, follower = RegistryFollower(address, tenant), Taker()
+    feed, follower = RegistryFollower(address, tenant, {}), Taker()
     await feed.join(follower)
     return lambda: feed.leave(follower)
 

@@ -1,0 +1,243 @@
+"""What a writer of the adapter topics can do who has no key, or an old one: nothing that an agent notices."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import logging
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fleetlore.adapters import signatures
+from fleetlore.adapters.blob_store import BlobStore
+from fleetlore.adapters.epochs import EpochFile
+from fleetlore.adapters.registry import KEPT_VERSIONS, RegistryView
+from fleetlore.adapters.registry_follower import RegistryFollower
+from fleetlore.adapters.signatures import SigningKey, public_keys
+from fleetlore.adapters.subscriber import AdapterSubscriber
+from fleetlore.calls.slot import CallModelSlot
+from fleetlore.errors import AdapterRefused
+from fleetlore.kafka.follower import Follower
+from fleetlore.testing.adapters import pointer_to, version_of
+from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, Revocation
+
+OLD = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+NEW = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+TRUSTED = public_keys(NEW.public_base64, OLD.public_base64)
+WEIGHTS, MANIFESTS, POINTERS = "adapters.weights", "adapters.manifests", "adapters.pointers"
+Record = tuple[str, bytes, bytes | None]
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forever(self: Follower) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Follower, "run", forever)
+
+
+def made(seed: int) -> tuple[bytes, AdapterManifest]:
+    return version_of(CallsManifest, seed, "acme")
+
+
+def published(seed: int, epoch: int, key: SigningKey = NEW) -> list[Record]:
+    weights, manifest = made(seed)
+    pointer = pointer_to(manifest, epoch)
+    return [
+        (MANIFESTS, manifest.key, key.sign(manifest)),
+        (WEIGHTS, manifest.version.encode(), weights),
+        (POINTERS, pointer.key, key.sign(pointer)),
+    ]
+
+
+def revoked(kind: str, what: str, key: SigningKey = NEW) -> Record:
+    revocation = Revocation("acme", kind, what, "bad", 0.0)
+    return POINTERS, revocation.key, key.sign(revocation)
+
+
+class Process:
+    """Agents of one process on a log that the test writes."""
+
+    def __init__(self, state_dir: str = "") -> None:
+        self.follower = RegistryFollower("nowhere:1", "acme", TRUSTED, state_dir)
+
+    async def agent(self, name: str) -> AdapterSubscriber[CallModelSlot]:
+        agent = AdapterSubscriber("nowhere:1", "acme", name, TRUSTED, CallModelSlot())
+        agent._follower = self.follower
+        await self.follower.join(agent)
+        return agent
+
+    async def read(self, records: list[Record]) -> None:
+        for record in records:
+            await self.follower._give(*record)
+        await self.follower._remember()
+
+
+async def test_who_joins_late_runs_what_the_others_run() -> None:
+    """A replayed pointer and the tombstone of a revocation led an agent that joined late back to a revoked version."""
+    process = Process()
+    early = await process.agent("early")
+    first, second = made(1)[1].version, made(2)[1].version
+    revocation = revoked("version", first)
+    await process.read([*published(1, 1), *published(2, 2), revocation])
+    await process.read([published(1, 1)[2], (POINTERS, revocation[1], None)])
+    late = await process.agent("late")
+    assert early.version == late.version == second
+    assert late._registry.revoked(first)
+
+
+async def test_a_restart_is_not_led_back_to_an_older_version(tmp_path: Path) -> None:
+    """After compaction the replayed pointer is the only one that the topic still has."""
+    process = Process(str(tmp_path))
+    agent = await process.agent("a")
+    await process.read([*published(1, 1), *published(2, 2)])
+    assert agent.version == made(2)[1].version
+    downgraded = [*published(1, 1), *published(2, 2)[:2]]
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.read(downgraded)
+    assert restarted.version == made(2)[1].version
+    assert restarted.refused["stale"] == 1
+    assert oct((tmp_path / "acme.adapters.json").stat().st_mode)[-3:] == "600"
+
+
+async def test_what_a_host_has_seen_revoked_stays_so_over_a_restart(tmp_path: Path) -> None:
+    process = Process(str(tmp_path))
+    await process.agent("a")
+    await process.read([*published(1, 1), revoked("version", made(1)[1].version)])
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.read(published(1, 1))
+    assert restarted.version is None
+
+
+async def test_two_processes_of_a_host_keep_the_higher_epoch(tmp_path: Path) -> None:
+    ahead, behind = Process(str(tmp_path)), Process(str(tmp_path))
+    await ahead.read(published(2, 2))
+    await behind.read(published(1, 1))
+    restarted = await Process(str(tmp_path)).agent("a")
+    assert restarted._registry.epoch == 2
+
+
+@pytest.mark.parametrize("held", [b"", b"[]", b'{"a": 1}', b'{"calls/stable": "AAAA"}', b"\xff"])
+async def test_a_broken_file_of_epochs_does_not_keep_an_agent_from_working(tmp_path: Path, held: bytes) -> None:
+    EpochFile(str(tmp_path), "acme").path.write_bytes(held)
+    process = Process(str(tmp_path))
+    agent = await process.agent("a")
+    await process.read(published(1, 1))
+    assert agent.version == made(1)[1].version
+
+
+async def test_weights_without_a_manifest_evict_nothing_and_cost_nothing() -> None:
+    process = Process()
+    agent = await process.agent("a")
+    await process.read(published(1, 1))
+    for number in range(2 * KEPT_VERSIONS):
+        garbage = b"%d" % number
+        await process.read([(WEIGHTS, hashlib.sha256(garbage).hexdigest().encode(), garbage)])
+    late = await process.agent("late")
+    assert agent.version == late.version == made(1)[1].version
+    assert sum(len(view._weights) for view in process.follower._verified) == 1
+
+
+async def test_tombstones_without_a_signature_take_no_version_from_who_joins_late() -> None:
+    process = Process()
+    await process.agent("a")
+    records = published(1, 1)
+    await process.read(records)
+    await process.read([(name, key, None) for name, key, _ in records])
+    assert (await process.agent("late")).version == made(1)[1].version
+
+
+async def test_documents_that_nobody_signed_are_not_kept() -> None:
+    """300 of 1 MB took 154 MB, and 20,000 junk keys 82 MB for ever."""
+    process = Process()
+    agent = await process.agent("a")
+    logging.getLogger("fleetlore.adapters.subscriber").setLevel(logging.ERROR)
+    signatures._signer.cache_clear()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(40):
+            forged = orjson.dumps(
+                {"key_id": OLD.key_id[:-1], "schema": 1, "signature": "", "n": number, "x": "x" * 10**6}
+            )
+            await process.read([(MANIFESTS, b"calls/%d" % number, forged)])
+        del forged
+        for number in range(2_000):
+            await process.read([(POINTERS, b"calls/junk-%d" % number, b"x" * 1_000)])
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        logging.getLogger("fleetlore.adapters.subscriber").setLevel(logging.NOTSET)
+    assert kept < 2_000_000
+    assert signatures._signer.cache_info().currsize == 0
+    assert agent.refused["unknown_key"] + agent.refused["oversized"] == 40 and agent.refused["malformed"] == 2_000
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_leaked_old_key_locks_nobody_out_in_whatever_order(order: tuple[int, int]) -> None:
+    """The operator revokes the old key, and its thief says the same of the new one: the order must not matter."""
+    view: RegistryView[AdapterManifest] = RegistryView(CallsManifest, "acme", TRUSTED)
+    said = [revoked("key", OLD.key_id), revoked("key", NEW.key_id, OLD)]
+    for place in order:
+        try:
+            view.take(*said[place])
+        except AdapterRefused as refusal:
+            assert refusal.reason == ("unknown_key" if order == (0, 1) else "outranked")
+    assert set(view._trusted) == {NEW.key_id}
+
+
+def test_a_key_that_ranks_below_says_nothing_about_those_above() -> None:
+    view: RegistryView[AdapterManifest] = RegistryView(CallsManifest, "acme", TRUSTED)
+    for key in (OLD.key_id, NEW.key_id):
+        with pytest.raises(AdapterRefused, match="outranked"):
+            view.take(*revoked("key", key, OLD))
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> tuple[BlobStore, Any, Path]:
+    store = BlobStore(f"file://{tmp_path}/adapters")
+    weights, manifest = made(1)
+    reference = store.put("acme", manifest.version, weights)
+    return store, reference, tmp_path / "adapters" / "acme" / f"{manifest.version}.safetensors"
+
+
+def refused(storage: tuple[BlobStore, Any, Path]) -> str:
+    with pytest.raises(AdapterRefused) as found:
+        storage[0].fetch(storage[1])
+    return found.value.reason
+
+
+def test_a_link_out_of_the_storage_is_not_followed(storage: tuple[BlobStore, Any, Path], tmp_path: Path) -> None:
+    storage[2].rename(tmp_path / "elsewhere")
+    storage[2].symlink_to(tmp_path / "elsewhere")
+    assert refused(storage) == "not_allowed"
+
+
+def test_a_folder_that_is_a_link_is_not_followed(storage: tuple[BlobStore, Any, Path], tmp_path: Path) -> None:
+    storage[2].parent.rename(tmp_path / "elsewhere")
+    storage[2].parent.symlink_to(tmp_path / "elsewhere")
+    assert refused(storage) == "not_allowed"
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_storage_keeps_nobody_waiting(storage: tuple[BlobStore, Any, Path]) -> None:
+    storage[2].unlink()
+    os.mkfifo(storage[2])
+    assert refused(storage) == "not_allowed"
+
+
+async def test_a_forged_key_writes_no_line_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process()
+    await process.agent("a")
+    await process.read([(MANIFESTS, b"calls/x\nERROR all is lost", b"{}")])
+    assert "\nERROR all is lost" not in caplog.text
