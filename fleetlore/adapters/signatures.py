@@ -75,7 +75,7 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
 
     A key may revoke those that stand after it, and none before it.
     """
-    keys = {}
+    keys: dict[str, Ed25519PublicKey] = {}
     for text in (key for several in texts for key in several.split(",") if key.strip()):
         try:
             key = Ed25519PublicKey.from_public_bytes(base64.b64decode(text.strip(), validate=True))

@@ -386,9 +386,11 @@ async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_
     for damaged in (weights[:-50], weights[:-1] + b"\x01"):
         await producer.send_and_wait(topic(tenant, "adapters.weights"), damaged, key=manifest.version.encode())
     await producer.stop()
-    await until(lambda: sum(agent.refused.values()) == 4)
     cut = "truncated" if kind is ProceduralManifest else "tampered"  # of safetensors the header says where they end
-    assert agent.refused == Counter(["unknown_key", "unknown_key", cut, "tampered"])
+    least = Counter(["unknown_key", "unknown_key", cut, "tampered"])
+    await until(lambda: agent.refused >= least)
+    # More of them where the new manifest had the weights read again, but of no other reason.
+    assert set(agent.refused) == set(least) and agent.refused["unknown_key"] == 2
     assert agent.version == version(1)[1].version
 
 
