@@ -14,8 +14,9 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError, version
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Thread, Timer
 from types import TracebackType
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -90,7 +91,42 @@ class Readiness:
         return "; ".join(waits) or None
 
 
+# A request that is not whole by then is given up, and so many are answered at once; probes and scrapes are few.
+REQUEST_SECONDS = 5.0
+MAX_CONNECTIONS = 32
+
+
+class _Server(ThreadingHTTPServer):
+    """Takes at most `MAX_CONNECTIONS` at once: each is a thread."""
+
+    def __init__(self, *args: Any) -> None:
+        self._places = BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # Of a whole connection: one byte every few seconds would renew a limit of each read.
+        timer = Timer(REQUEST_SECONDS, self.shutdown_request, (request,))
+        timer.daemon = True
+        timer.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            timer.cancel()
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log nothing: a client that went away, or was cut off."""
+
+
 class _Handler(BaseHTTPRequestHandler):
+    timeout = REQUEST_SECONDS
+
     def __init__(self, registry: CollectorRegistry, health: Readiness, role: str, *args: object) -> None:
         self._registry, self._health, self._role = registry, health, role
         super().__init__(*args)  # type: ignore[arg-type]  # socketserver passes (socket, address, server)
@@ -132,7 +168,7 @@ class Endpoint:
 
     def __init__(self, registry: CollectorRegistry, health: Readiness, role: str, host: str, port: int) -> None:
         try:
-            self._server = ThreadingHTTPServer((host, port), partial(_Handler, registry, health, role))
+            self._server = _Server((host, port), partial(_Handler, registry, health, role))
         except OSError as error:
             raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
         self.health = health

@@ -4,7 +4,7 @@ Recalled text must never become evidence. An agent that writes advice into a not
 would teach the fleet its own words again; memories of language models fill up that way. So before an event leaves the
 process, recalled text in it is replaced by `MARK`, by which the stream recognises it:
 
-- everything between the fence that advice is shown in, in any text of the event;
+- everything between the fence that advice is shown in, in any text of the event; of an open one its line;
 - in goals, messages and arguments also whole lines of what this session was shown.
 
 A call that follows a remedy is not redacted, for it is what was done: the ids of the advice beside it say that it is
@@ -26,8 +26,14 @@ __all__ = ["FENCE", "MARK", "OPENING", "AdviceLedger", "handle", "redact_fenced"
 FENCE = "fleet-memory"
 MARK = "[fleet-memory]"
 
-OPENING = f"<{FENCE}>"
-_FENCED = re.compile(rf"{OPENING}.*?(?:</{FENCE}>|\Z)", re.DOTALL)
+OPENING = f"<{FENCE}"
+# A fence that is not closed hides no more than its line: what was run behind it stays in the log. It is sought no
+# further than to the next opening, or each of many would be read to the end.
+_FENCED = re.compile(
+    rf"{OPENING}[^>\n]{{0,16}}>"
+    rf"(?:(?:[^<]|<(?!/?{FENCE}))*+"
+    rf"</{FENCE}[^>\n]{{0,16}}>|[^\n]*)"
+)
 _CITED = re.compile(r"\[#([0-9A-Za-z_-]{1,8})\]")
 _STRANGE = re.compile(r"[^0-9A-Za-z_-]")
 # A shorter line may come about by itself ("SELECT 1"); what is taken for an echo is lost as evidence.

@@ -16,9 +16,20 @@ if TYPE_CHECKING:
     from fleetlore.recall.call_warning import CallWarning
     from fleetlore.recall.ways_out import WayOut
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+# What a reader does not see: control characters but line breaks and tabs, and what Unicode lets a display leave out.
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Letters of other scripts that look like those of the fence.
+_LOOKALIKES = str.maketrans("\u0430\u0435\u043c\u043e\u0440\u0442\u0443\u04cf\u03bf\u0415\u041c", "aemoptyloEM")
 # The name of the fence in whatever brackets, and the marks that models take for a change of speaker.
-_FENCE = re.compile(r"[<‹〈]?\s*[/⁄∕]?\s*fleet[\W_]{0,3}memory\s*[>›〉]?|<\|[^|>]{0,40}\|>", re.IGNORECASE)
+_FENCE = re.compile(
+    r"[<‹〈]?\s*[/⁄∕]?\s*fleet[\W_]{0,3}memory\s*[>›〉]?|<\|[^|>]{0,40}\|>|\[/?INST\]|<</?SYS>>"
+    r"|</?(?:s|system|user|assistant|human|think|thinking|instructions?|tool_results?|tool_calls?|function_calls?|function_results?"
+    r"|invoke|start_of_turn|end_of_turn)>|(?m:^\s{0,8}#{0,4}\s?(?:human|assistant|system|user)\s?:)",
+    re.IGNORECASE,
+)
 _MAX_CONTENT = 800
 _WORKED = ("Worked: ", "Then: ")
 # Once in a session.
@@ -63,9 +74,9 @@ def shown_lines(title: str, content: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def clean(text: str) -> str:
     """Text from elsewhere, unable to leave its place: no control characters, no end of the fence, not endless."""
-    harmless = _CONTROL.sub(" ", text[: 2 * _MAX_CONTENT]).strip()
-    plain = harmless if harmless.isascii() else normalize("NFKC", harmless)
-    if "fleet" in plain.lower() or "<|" in plain:
+    harmless = _INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
+    plain = harmless if harmless.isascii() else normalize("NFKC", harmless).translate(_LOOKALIKES)
+    if _FENCE.search(plain):
         harmless = _FENCE.sub("(fleet memory)", plain)
     if len(harmless) > _MAX_CONTENT:
         harmless = harmless[:_MAX_CONTENT] + "…"

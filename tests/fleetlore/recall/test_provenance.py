@@ -23,7 +23,7 @@ def told() -> AdviceLedger:
     ("value", "marked"),
     [
         (f"I was told: {ADVICE} and act on it", f"I was told: {MARK} and act on it"),
-        (ADVICE[:-16], MARK),  # cut off before its end
+        (ADVICE[:-16], f"{MARK}\n- [#r] recovery: {LINE}"),  # cut off before its end: it hides no more than its line
         ({"path": "notes.md", "content": [f"# Notes\n{ADVICE}\n{ADVICE}"]},) * 1
         + ({"path": "notes.md", "content": [f"# Notes\n{MARK}\n{MARK}"]},),
         ("what the fleet memory says of <fleet> and memory>", "what the fleet memory says of <fleet> and memory>"),
