@@ -13,6 +13,7 @@ from fleetlore.cli import dead_letters as cli_dead_letters
 from fleetlore.cli import ingest as cli_ingest
 from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
+from fleetlore.cli import places as cli_places
 from fleetlore.cli import transcripts as cli_transcripts
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
@@ -22,7 +23,7 @@ GROUP = "fleetlore.commands"
 # The order and the panels of `fleetlore --help`.
 PANELS = {
     "Start": ("demo", "up"),
-    "Read": ("health", "patterns", "items", "adapters", "facts", "judges", "dead-letters", "console"),
+    "Read": ("health", "patterns", "items", "places", "adapters", "facts", "judges", "dead-letters", "console"),
     "Join": ("mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill"),
     "Check": ("replay", "backtest", "critic", "pretrain"),
@@ -60,6 +61,7 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     cli_lore.register(app)
+    cli_places.register(app)
     cli_adapters.register(app)
     cli_dead_letters.register(app)
     cli_mcp.register(app)

@@ -269,7 +269,8 @@ def items(
         )
     else:
         _, lore_items = _read(broker, data, tenant, timeout)
-        chosen = [each for each in lore_items if kind is None or each.kind == kind.value]
+        # Names of places are many, and have a command of their own.
+        chosen = [each for each in lore_items if (each.kind == kind.value if kind else each.kind != "place" or item_id)]
         chosen.sort(key=MemoryItem.worth, reverse=True)
     if item_id is not None:
         _show_item([each for each in chosen if each.id.startswith(item_id)], item_id, json)

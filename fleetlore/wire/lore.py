@@ -14,7 +14,7 @@ from fleetlore.config import HALF_LIFE_SECONDS
 T = TypeVar("T")
 
 Level = Literal["tool", "call", "family", "class", "exact", "safety"]
-ItemKind = Literal["recovery", "lesson", "strategy", "fact"]
+ItemKind = Literal["recovery", "lesson", "strategy", "fact", "place"]
 
 # Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls none of which need have failed.
 LOOP = "loop"
@@ -117,6 +117,7 @@ class MemoryItem:
             withheld at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are
             known.
         source: of a fact: the document that it comes from.
+        place: of what is known of a place: its name; `title` is then a name there.
         near: of a recovery: hashed words of the goal, the call and the error of some sessions that got past the failure
             so, by which another failure is compared (`fleetlore.calls.likeness.FailureWords`).
     """
@@ -149,6 +150,7 @@ class MemoryItem:
     uplift_low: float | None = None
     uplift_high: float | None = None
     source: str = ""
+    place: str = ""
     near: tuple[str, ...] = ()
 
     @property
@@ -171,10 +173,10 @@ class MemoryItem:
         """By which items about different things are ranked: what they tell those who meet another task.
 
         First how many agents, and how many goals, back it, whichever is less, without the agents that needed nobody to
-        tell them; contradictions take their share. One goal is no other task, and a lesson says no more than its error
-        does. Then `standing`.
+        tell them; contradictions take their share. One goal is no other task, a lesson says no more than its error
+        does, and a name of a place is looked up there. Then `standing`.
         """
-        if self.kind == "lesson" or self.goals <= 1:
+        if self.kind in ("lesson", "place") or self.goals <= 1:
             return 0.0, self.standing(), self.id
         kept = max(0, self.support - self.against) / max(1, self.support)
         return min(self.delayed, self.goals) * kept, self.standing(), self.id

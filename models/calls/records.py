@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
 
-from fleetlore.calls.context import RESULT_CHARACTERS, WORD
 from fleetlore.calls.document import Named, Place
 from fleetlore.calls.places import Ended, PlaceNames
 
@@ -128,12 +127,6 @@ class _Names(PlaceNames):
 
     def ended(self, name: str) -> Ended:
         return Ended(_capped(self._worked.get(name)), _capped(self._failed.get(name)))
-
-
-def shown_names(result: str) -> set[str]:
-    """Names in a result that look like those of things: with an underscore or a digit in them."""
-    words = WORD.findall(result[:RESULT_CHARACTERS])
-    return {word.lower() for word in words if "_" in word.strip("_") or any(letter.isdigit() for letter in word)}
 
 
 def _capped(agents: Counter[str] | None) -> int:

@@ -21,9 +21,10 @@ from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
-from models.calls.records import Key, NamedFailures, PlaceRecords, shown_names
+from models.calls.records import Key, NamedFailures, PlaceRecords
 from models.calls.thresholds import Foreseen, Trial, thresholds
 from models.calls.ways_out import WaysOutTraining, said_by
+from models.data.place_names import names_of_place
 
 # Calls that may be learned again beside a new one.
 REPLAYED = 10_000
@@ -102,8 +103,6 @@ class CallTraining:
         context = CallContext(session.goal)
         examples: list[_Example] = []
         named: list[tuple[str, frozenset[str], Key | None]] = []
-        worked: set[str] = set()
-        failed: set[str] = set()
         kinds: list[tuple[str, tuple[str, ...]] | None] = []
         for position, step in enumerate(session.calls):
             call = Call.of(step.tool, text_of(step.arguments))
@@ -119,10 +118,6 @@ class CallTraining:
                     self._kinds.learn(found, kind[:2])
                 names = frozenset(call.names)
                 named.append((step.tool, names, kind if kind is not None and kind[2] else None))
-                if kind is not None:
-                    failed.update(kind[2])
-                elif session.place:
-                    worked |= names | shown_names(step.result)
             context.record(step.tool, call.text, said_by(step), step.family)
         for example in examples:
             self._learn(example)
@@ -130,6 +125,8 @@ class CallTraining:
         self._ways_out.learn(session)
         self.look_ups.learn(failures_met(session, kinds))
         if session.place:
+            told = list(names_of_place(session.calls))
+            worked, failed = ({name for name, step in told if step.failed == ended} for ended in (False, True))
             self._places.learn(session.place, session.agent, worked, failed, context.goal_words)
         self._sessions += 1
         self._until = max(self._until, session.ended)

@@ -7,6 +7,7 @@ recovery    a call failed and a later call of the same tool worked once it was c
 lesson      a failed session's error, after which the tool never worked again (`lesson`)
 strategy    a task that some sessions solved and others did not (`strategy`): which step those lacked, or made wrongly,
             shows where no error does (`models.memory.contrast`)
+place       names that results show at a stated place, and names that errors reject there (`place_facts`)
 
 Whole calls are compared, and none that was cut. What others read of them has no literals
 (`fleetlore.fingerprint.literals`). Transient errors teach nothing, nor do errors that say only that the call failed
@@ -16,6 +17,8 @@ of what was learned, so contributions of many sessions meet in one item in any o
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Judgment
 from models.distil.formatting import Calls
@@ -23,6 +26,7 @@ from models.distil.lesson import contradicted, lessons
 from models.distil.looked_up import looked_up
 from models.distil.loop_recovery import loop_recoveries
 from models.distil.next_working import next_working
+from models.distil.place_facts import place_facts
 from models.distil.recovery import recoveries
 from models.distil.remedies import remedies_of
 from models.distil.strategy import strategies
@@ -30,7 +34,7 @@ from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Sid
 from models.memory.quality import is_verdict
 
 # The side that backs an item.
-_BACKING: dict[ItemKind, Side] = {"recovery": "success", "lesson": "failure", "strategy": "success"}
+_BACKING: dict[ItemKind, Side] = {"recovery": "success", "lesson": "failure", "strategy": "success", "place": "success"}
 
 
 def distil(judgment: Judgment) -> list[Candidate]:
@@ -42,11 +46,15 @@ def distil(judgment: Judgment) -> list[Candidate]:
     calls = judgment.trajectory.calls
     failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
     telling = _telling(calls, failed)
-    found = strategies(judgment, calls, telling)
+    found = strategies(judgment, calls, telling) + place_facts(judgment, calls)
     past: list[Candidate] = []
     if telling:
         past = recoveries(judgment, calls, telling) + remedies_of(judgment, calls, telling)
-        found += past + looked_up(judgment, calls, telling) + next_working(judgment, calls, telling, past)
+        news = looked_up(judgment, calls, telling)
+        said = {each.pattern for each in news}
+        # One thing is news once.
+        past = [replace(each, delayed=False) if each.pattern in said else each for each in past]
+        found += past + news + next_working(judgment, calls, telling, past)
         if judgment.verdict.probability > SUCCESS_ABOVE:
             found += contradicted(judgment.trajectory, calls, telling, past)
         elif judgment.verdict.probability < FAILURE_BELOW:

@@ -7,6 +7,8 @@ what sessions of several goals share becomes the item (`models.memory.contrast.s
 
 from __future__ import annotations
 
+import re
+
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, WORD, text_of, words_of
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
@@ -14,9 +16,12 @@ from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.formatting import VERSION, Calls, error_text, item_id, line, said
 from models.distil.recovery import worked
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
+from models.memory.contrast import BESIDE
 from models.memory.quality import ERROR
 
 MAX_NAMES = 12
+# `Table 'shop.cars'` says where; `Unknown column 'type'` is said at every table.
+_QUALIFIED = re.compile(r"\w[./:]\w")
 
 
 def looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
@@ -25,7 +30,10 @@ def looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Cand
     found = []
     for place in last.values():
         failed = calls[place]
-        if _rejected(failed) and (names := _names_after(judgment, calls, place)):
+        rejected = _rejected(failed)
+        if rejected and (names := _names_after(judgment, calls, place)):
+            if not _QUALIFIED.search(said(failed)):
+                names += [f"{BESIDE}{name}" for name in _beside(judgment, calls, place) if name not in rejected]
             found.append(_candidate(judgment, failed, names))
     return found
 
@@ -49,6 +57,14 @@ def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
             names.update(dict.fromkeys(name for name in _names(call) if name in shown and name not in tried))
         shown |= _shown(call)
     return list(names)[:MAX_NAMES]
+
+
+def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
+    """What stands in the failed call and in the next one of its tool that worked: they are about the same thing."""
+    failed = calls[place]
+    later = (call for call in calls[place + 1 :] if call.tool == failed.tool and worked(judgment, call))
+    kept = {name for call in later if not set(_names(call)).isdisjoint(_names(failed)) for name in _names(call)}
+    return [name for name in dict.fromkeys(_names(failed)) if name in kept and name not in KEYWORDS][:MAX_NAMES]
 
 
 def _names(step: Step) -> list[str]:

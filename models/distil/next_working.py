@@ -50,7 +50,7 @@ def next_working(judgment: Judgment, calls: Calls, telling: list[int], past: Ite
             continue
         used.add(later)
         if failed.pattern not in known and not failed.is_cut and not calls[later].is_cut:
-            candidate = _candidate(judgment, failed, calls[later], later > index + 1)
+            candidate = _candidate(judgment, failed, calls[later])
             if candidate is not None:
                 found.setdefault(candidate.item_id, candidate)
     return list(found.values())
@@ -60,7 +60,7 @@ def _follows(judgment: Judgment, failed: Step, call: Step) -> bool:
     return call.tool == failed.tool and worked(judgment, call)
 
 
-def _candidate(judgment: Judgment, failed: Step, worked: Step, delayed: bool) -> Candidate | None:
+def _candidate(judgment: Judgment, failed: Step, worked: Step) -> Candidate | None:
     trajectory, tool = judgment.trajectory, failed.tool
     before, after = _code(failed.arguments), _code(worked.arguments)
     if before is None or after is None:
@@ -82,7 +82,6 @@ def _candidate(judgment: Judgment, failed: Step, worked: Step, delayed: bool) ->
         kind="recovery",
         side="success",
         rank=(len(change),),
-        delayed=delayed,
         title=line(f"{tool}: {line(error, 90)} — {change}", 200),
         description=f"After this error the next call of {tool} that worked brought: {change}.",
         content=f"{ERROR}{error}\nChange: {change}",

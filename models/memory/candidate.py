@@ -48,7 +48,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         instead: of a contradiction: id of the item that the session taught instead.
         rank: lower is the better example; ties broken by session.
         near: of a recovery: hashed words of the failure (`fleetlore.calls.likeness.FailureWords`).
-        title, description, content, when, tool, pattern, cause, call, task, remedy, version: as in
+        title, description, content, when, tool, pattern, cause, call, task, remedy, place, version: as in
             `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
 
@@ -80,6 +80,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     instead: str = ""
     version: str = ""
     near: str = ""
+    place: str = ""
 
     def to_json(self) -> bytes:
         return encode(self)

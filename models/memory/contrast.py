@@ -23,6 +23,8 @@ MAX_SHARED = 4
 MISSING = "A session that failed did not do"
 WRONG = "Only in a session that failed"
 INSTEAD = "Worked instead: "
+# Before a name that stood beside the rejected one, in `Candidate.calls`.
+BESIDE = "beside "
 
 
 def shared_names(examples: Sequence[Candidate]) -> frozenset[str] | None:
@@ -59,22 +61,37 @@ def shared(examples: Sequence[Candidate]) -> list[tuple[str, int]]:
             goals[fact].add(each.goal)
             counts[fact] += 1
     found = [(fact, counts[fact]) for fact, held in goals.items() if len(held) >= SEVERAL_GOALS]
-    return sorted(found, key=lambda each: (-each[1], each[0]))[:MAX_SHARED]
+    return sorted(found, key=lambda each: (-each[1], each[0]))
 
 
 def shared_by(examples: Sequence[Candidate]) -> Candidate | None:
     """The best example with what several share; None where they share nothing."""
-    found = shared(examples)
-    if not found:
-        return None
-    best = examples[0]
+    found, best = shared(examples), examples[0]
     if best.aspect == "names":
-        if 2 * found[0][1] <= len(examples):
-            return None  # another one helped each of them: the error is not about one thing
-        names = ", ".join(f"`{name}`" for name, times in found if 2 * times > len(examples))
-        counted = ", ".join(f"`{name}` ({times} of {len(examples)} sessions)" for name, times in found)
-        return replace(best, title=f"{best.title} — instead: {names}", content=f"{best.content}\n{INSTEAD}{counted}")
-    return replace(best, content="\n".join([best.content, *(f"{TRIED}{call}" for call, _ in found)]))
+        return _with_names(best, examples, found)
+    tried = [f"{TRIED}{call}" for call, _ in found[:MAX_SHARED]]
+    return replace(best, content="\n".join([best.content, *tried])) if tried else None
+
+
+def _with_names(best: Candidate, examples: Sequence[Candidate], found: list[tuple[str, int]]) -> Candidate | None:
+    """None where another name helped each of them, or they have nothing in common beside an error that says nothing of
+    where it was met.
+    """
+    names = [(name, times) for name, times in found if not name.startswith(BESIDE)][:MAX_SHARED]
+    most = [f"`{name}`" for name, times in names if 2 * times > len(examples)]
+    beside = [
+        f"`{name.removeprefix(BESIDE)}`" for name, times in found if name.startswith(BESIDE) and times == len(examples)
+    ]
+    is_bound = any(name.startswith(BESIDE) for each in examples for name in each.calls)
+    if not most or (is_bound and not beside):
+        return None
+    where = f" beside {', '.join(beside[:2])}" if beside else ""
+    counted = ", ".join(f"`{name}` ({times} of {len(examples)} sessions)" for name, times in names)
+    return replace(
+        best,
+        title=f"{best.title} — instead{where}: {', '.join(most)}",
+        content=f"{best.content}\n{INSTEAD.rstrip(': ')}{where}: {counted}",
+    )
 
 
 def contrast(

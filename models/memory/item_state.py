@@ -32,6 +32,8 @@ SAMPLED_SESSIONS = 64
 # is right: the shortest way that seemed to work was often judged wrongly.
 EXAMPLES = 3
 STRATEGY_EXAMPLES: dict[Side, int] = {"success": 4, "failure": 4, "withdrawn": 3}
+# Of a place: agents whose newer word stands against all older ones.
+SINCE_AGENTS = 2
 # Where what several share is kept.
 ASPECT_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
@@ -143,7 +145,7 @@ class ItemState:
         else:
             other: Side = "failure" if best.side == "success" else "success"
             weights = weigh(counted, half_life_seconds)
-            if weights[other] > weights[best.side]:
+            if best.kind != "place" and weights[other] > weights[best.side]:
                 superseded_by = next((each.instead for each in self.examples.get(other, ()) if each.instead), None)
                 if superseded_by is None:
                     return None
@@ -162,6 +164,7 @@ class ItemState:
             call=best.call,
             cause=best.cause,
             task=best.task,
+            place=best.place,
             remedy=best.remedy,
             support=round(len(backed) * self.contributors.scale),
             agents=len({each.agent for each in backed}),
@@ -198,6 +201,8 @@ class ItemState:
     @property
     def _sides(self) -> tuple[tuple[Candidate, ...], ...]:
         success, failure = self.examples.get("success"), self.examples.get("failure")
+        if (side := success or failure) and side[0].kind == "place":
+            return (side,) if success is None or failure is None or self._holds else (failure,)
         if success and success[0].kind == "strategy":
             # A strategy without calls says in its own words what to do and needs no contrast.
             return (success,) if not success[0].calls else (success, failure) if failure else ()
@@ -209,6 +214,20 @@ class ItemState:
         if failure and failure[0].kind == "lesson":
             return (failure,)
         return ()
+
+    @property
+    def _holds(self) -> bool:
+        """Whether what is said of a place holds: by agents, and what two of them met since outweighs all before."""
+        agents: dict[Side, dict[int, float]] = {"success": {}, "failure": {}}
+        for each in self._counted:
+            known = agents[each.side]
+            known[each.agent] = max(known.get(each.agent, 0.0), each.seen)
+        for_it, against = agents["success"].values(), agents["failure"].values()
+        if sum(seen > max(against, default=0.0) for seen in for_it) >= SINCE_AGENTS:
+            return True
+        if sum(seen > max(for_it, default=0.0) for seen in against) >= SINCE_AGENTS:
+            return False
+        return len(for_it) >= len(against)
 
     @property
     def _mostly_ineffective(self) -> bool:

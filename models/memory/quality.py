@@ -60,7 +60,7 @@ def is_junk(item: MemoryItem) -> str | None:
         return "empty"
     if item.uplift_high is not None and item.uplift_high < 0:
         return "harmful"
-    if item.against > item.support and item.superseded_by is None:
+    if item.kind != "place" and item.against > item.support and item.superseded_by is None:
         return "contradicted"
     lines = item.content.splitlines()
     if item.kind == "strategy" and SAME_CALLS in lines:

@@ -48,6 +48,20 @@ def test_names_that_several_goals_looked_up_are_said_instead_of_the_rejected_one
     assert all(looked_up(*order) == [item] for order in permutations(judged))
 
 
+def test_an_error_that_is_said_everywhere_is_told_with_what_stood_beside() -> None:
+    def session(number: int, table: str) -> Judgment:
+        error = "Unknown column 'type' in 'field list'"
+        failed = call("sql", f"SELECT type, a{number} FROM {table} ORDER BY b{number}", error=error)
+        shown = call("sql", f"DESC {table}", "id, pettype, weight")
+        return of_session(
+            number, failed, shown, call("sql", f"SELECT pettype FROM {table} WHERE c{number} > 1", "[(1,)]")
+        )
+
+    (item,) = looked_up(session(0, "pets"), session(1, "pets"))
+    assert item.title.endswith("— instead beside `pets`: `pettype`")
+    assert looked_up(session(0, "pets"), session(1, "dogs")) == []
+
+
 def test_one_goal_or_names_that_differ_from_session_to_session_say_nothing() -> None:
     assert looked_up(of_session(1, *query(1))) == []
     tables = ["cars_data", "makers", "owners", "cars_data", "makers"]

@@ -1,0 +1,36 @@
+"""Read what calls tell of the place where they were made: the names that work there, and those that are rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fleetlore.calls.context import RESULT_CHARACTERS, WORD, text_of
+from fleetlore.calls.features import Call
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.names import failure_kind
+from fleetlore.wire.trajectory import Step
+
+
+def names_of_place(calls: Iterable[Step]) -> Iterator[tuple[str, Step]]:
+    """Yield the names that calls tell of the place where they were made, in order, each with the call that tells it.
+
+    A call that worked tells the names in it, and those in its result that look like names of things; one that failed
+    tells the names that it failed for. What passes by itself tells nothing.
+    """
+    for step in calls:
+        if not step.transient:
+            call = Call.of(step.tool, text_of(step.arguments))
+            names = failed_names(step, call) if step.failed else (*call.names, *sorted(shown_names(step.result)))
+            yield from ((name, step) for name in names)
+
+
+def failed_names(step: Step, call: Call) -> tuple[str, ...]:
+    """Names of a call that it failed for."""
+    failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
+    return failure_kind(failure.error_class, failure.template, step.error_message or "", call.text).names
+
+
+def shown_names(result: str) -> set[str]:
+    """Names in a result that look like those of things: with an underscore or a digit in them."""
+    words = WORD.findall(result[:RESULT_CHARACTERS])
+    return {word.lower() for word in words if "_" in word.strip("_") or any(letter.isdigit() for letter in word)}
