@@ -90,4 +90,4 @@ def test_one_thing_at_a_time(arguments: tuple[str, ...]) -> None:
 
 def test_an_unknown_source_is_an_error_of_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(command.app, ["--data", str(tmp_path), "--source", "none"])
-    assert result.exit_code == 1 and "is not a folder" in result.stderr
+    assert result.exit_code == 1 and "does not exist" in result.stderr

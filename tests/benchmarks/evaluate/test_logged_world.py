@@ -74,8 +74,9 @@ def test_a_task_has_each_proposal_once_with_its_answer_and_no_pseudo_call(world:
 
 
 def test_logs_without_a_reward_for_each_call_are_refused(tmp_path: Path) -> None:
-    for name in ("trajectories", "steps"):
-        (tmp_path / f"{name}.jsonl").write_text("")
+    session = {"session": "s", "agent": "a", "task": "t", "goal": "count", "outcome": "success"}
+    (tmp_path / "trajectories.jsonl").write_text(f"{json.dumps(session)}\n")
+    (tmp_path / "steps.jsonl").write_text("")
     with pytest.raises(ConfigError, match="reward for each call"):
         sql_world(tmp_path)
 

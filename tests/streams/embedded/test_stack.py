@@ -133,7 +133,7 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
         assert f'agents join with Fleet("my-agent", data="{data}")\n' in said
         assert Settings.from_data_dir(data).broker
         children = descendants(stack.pid)
-        assert len(running(children)) == 6  # broker, Milvus and worker, each under a supervisor
+        assert len(running(children)) == 8  # broker, Milvus, worker and console, each under a supervisor
         stack.send_signal(number)
         code = stack.wait(40)
     assert code == (0 if number == signal.SIGINT else -signal.SIGKILL)
