@@ -26,7 +26,7 @@ PANELS = {
     "Read": ("health", "patterns", "items", "places", "adapters", "facts", "judges", "dead-letters", "console"),
     "Join": ("mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill"),
-    "Check": ("replay", "backtest", "critic", "pretrain"),
+    "Check": ("doctor", "replay", "backtest", "critic", "pretrain"),
 }
 _ORDER = [name for names in PANELS.values() for name in names]
 

@@ -92,7 +92,8 @@ async def remade(
     calls = RegistryView(CallsManifest, tenant, trusted)
     procedural = RegistryView(ProceduralManifest, tenant, trusted)
     names = {topic(tenant, f"adapters.{kind}"): f"adapters.{kind}" for kind in ("weights", "manifests")}
-    for record in await read_to_end(settings.cluster, names, timeout_seconds):
+    records = await read_to_end(settings.cluster, names, timeout_seconds)
+    for record in sorted(records, key=lambda each: names[each.topic]):  # manifests say which weights to keep
         for registry in (calls, procedural):
             with contextlib.suppress(AdapterRefused):  # somebody else's: no agent takes it either
                 registry.take(names[record.topic], record.key or b"", record.value)

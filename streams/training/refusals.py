@@ -25,6 +25,7 @@ REASONS = frozenset(
         "missing",
         "not_allowed",
         "not_finite",
+        "outranked",
         "oversized",
         "probe",
         "schema",

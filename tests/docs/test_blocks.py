@@ -72,7 +72,7 @@ async def run_script(code: str, folder: Path) -> str:
 
 @pytest.mark.long
 async def test_the_agent_of_the_readme_gets_advice_in_its_second_run(lore: Path) -> None:
-    agent, adapters = blocks(ROOT / "README.md", "python")
+    (agent,) = blocks(ROOT / "README.md", "python")
     assert (await run_script(agent, lore)).strip() == "", "nothing is known yet"
     for _ in range(20):  # the pipeline needs a moment on a busy machine
         second = await run_script(agent, lore)
@@ -80,8 +80,6 @@ async def test_the_agent_of_the_readme_gets_advice_in_its_second_run(lore: Path)
             break
     assert second.startswith("<fleet-memory>")
     assert 'Worked: search({"index":"products-eu"})' in second
-    predicted = (await run_script(adapters, lore)).splitlines()
-    assert len(predicted) == 3, "two calls and the version in use"
 
 
 @pytest.fixture(scope="module")

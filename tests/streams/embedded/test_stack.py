@@ -130,12 +130,16 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stack:
         assert stack.stderr is not None
         said = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, stack.stderr))
-        assert f'agents join with Fleet("my-agent", data="{data}")\n' in said
-        assert Settings.from_data_dir(data).broker
-        children = descendants(stack.pid)
-        assert len(running(children)) == 8  # broker, Milvus, worker and console, each under a supervisor
+        settings = Settings.from_data_dir(data)
+        deadline = 400
+        while len(children := running(descendants(stack.pid))) < 8 and deadline:  # the page comes last
+            deadline -= 1
+            signal.sigtimedwait([], 0.1)
         stack.send_signal(number)
         code = stack.wait(40)
+    assert f'agents join with Fleet("my-agent", data="{data}")\n' in said
+    assert settings.broker
+    assert len(children) == 8  # broker, Milvus, worker and console, each under a supervisor
     assert code == (0 if number == signal.SIGINT else -signal.SIGKILL)
     deadline = 400
     while running(children) and deadline:
