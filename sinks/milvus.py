@@ -176,6 +176,12 @@ class MilvusStore:
             found.update((row["id"], row) for row in rows)
         return found
 
+    async def delete(self, collection: str, ids: Sequence[str]) -> None:
+        """Delete rows by id; missing ids are passed over."""
+        for start in range(0, len(ids), MAX_IDS_PER_GET):
+            chunk = list(ids[start : start + MAX_IDS_PER_GET])
+            await self._call(partial(self._delete, collection, chunk))
+
     async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
         """Yield all rows of a tenant whose columns are `equal` to what is asked for, in no order."""
         condition = " and ".join(f'{name} == "{value}"' for name, value in {"tenant": tenant, **equal}.items())
@@ -274,6 +280,9 @@ class MilvusStore:
             self._target(collection), ids, output_fields=["id", *fields]
         )
         return found
+
+    def _delete(self, collection: str, ids: list[str]) -> None:
+        self._open_client().delete(self._target(collection), ids=ids)
 
     def _open_client(self) -> MilvusClient:
         if self._client is None:

@@ -18,15 +18,15 @@ VERSIONS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # What a role does to the topics of a tenant, besides looking at how they are made, which reading and writing allow.
 AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", *VERSIONS)}
 WORKER = {
-    "Read": ("events", "observations", "trajectories", "judgments", "candidates"),
+    "Read": ("events", "observations", "trajectories", "judgments", "candidates", "erasures"),
     "Write": ("observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"),
     # It makes the topics that are missing, and ends where they change.
     "Create": ALL,
     "Describe": ALL,
     "DescribeConfigs": ALL,
 }
-TRAINER = {"Read": ("trajectories", "judgments", *VERSIONS, "adapters.acks"), "Write": VERSIONS}
-# Who runs the commands: topics, backfill, redrive, replay, rollback, verify.
+TRAINER = {"Read": ("trajectories", "judgments", "erasures", *VERSIONS, "adapters.acks"), "Write": VERSIONS}
+# Who runs the commands: topics, backfill, erase, redrive, replay, rollback, verify.
 OPERATOR = {each: ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
 
 

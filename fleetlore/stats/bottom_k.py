@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from fleetlore.stats.hashing import HASHES
+from fleetlore.stats.hashing import HASHES, stable_hash
 
 T = TypeVar("T")
 Ordered = TypeVar("Ordered", bound=tuple[object, ...])
@@ -44,6 +44,10 @@ class BottomK(ABC, Generic[T]):
     @abstractmethod
     def join(old: T, new: T) -> T:
         """The value that two values of one session make: commutative, associative and idempotent."""
+
+    @abstractmethod
+    def nobody(self) -> T:
+        """The value that stands where an erased session was: it counts for nothing."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.k == other.k and self.kept == other.kept
@@ -76,6 +80,23 @@ class BottomK(ABC, Generic[T]):
         # A list, because `any` of a generator would stop at the first change.
         return any([self.add(session, value) for session, value in other.kept.items()])
 
+    def discard(self, sessions: Collection[int]) -> bool:
+        """Take sessions out as if they had never been; say whether any was there.
+
+        Of a full sample nobody keeps the place, under another hash below the greatest: without that the sample would
+        seem to hold all sessions there are, and would count 256 where it stood for thousands.
+        """
+        gone = [session for session in sessions if session in self.kept]
+        if not gone:
+            return False
+        greatest = self._sorted[-1] if len(self.kept) >= self.k else None
+        for session in gone:
+            del self.kept[session]
+        for session in gone if greatest is not None else ():
+            self.kept[stable_hash(f"nobody/{session}") % (greatest or 1)] = self.nobody()
+        self._order = sorted(self.kept)
+        return True
+
     @property
     def scale(self) -> float:
         """How many sessions one kept session stands for: 1 while all are kept."""
@@ -95,9 +116,20 @@ class BottomK(ABC, Generic[T]):
 
 
 class LatestSample(BottomK[Ordered]):
-    """Keeps the greatest of the values of a session: the newest, where they begin with a revision."""
+    """Keeps the greatest of the values of a session: the newest, where they begin with a revision.
 
-    __slots__ = ()
+    Args:
+        void: the value that counts for nothing.
+    """
+
+    __slots__ = ("_void",)
+
+    def __init__(self, k: int, void: Ordered, kept: Iterable[tuple[int, Ordered]] = ()) -> None:
+        super().__init__(k, kept)
+        self._void = void
+
+    def nobody(self) -> Ordered:
+        return self._void
 
     @staticmethod
     def join(old: Ordered, new: Ordered) -> Ordered:
@@ -119,6 +151,9 @@ class SessionCounts(NamedTuple):
     @property
     def failed(self) -> bool:
         return self.ended == BADLY
+
+
+NOBODY = SessionCounts(-1, 0, 0)
 
 
 class SampleTotals(NamedTuple):
@@ -146,6 +181,9 @@ class CountSample(BottomK[SessionCounts]):
     def join(old: SessionCounts, new: SessionCounts) -> SessionCounts:
         return SessionCounts(*map(max, old, new))
 
+    def nobody(self) -> SessionCounts:
+        return NOBODY
+
     @property
     def totals(self) -> SampleTotals:
         """Figures of all sessions, in one pass over those that are kept: a busy pattern asks with every write."""
@@ -153,9 +191,10 @@ class CountSample(BottomK[SessionCounts]):
             return SampleTotals(0, 0, 0, 0, 0, 0)
         scale = self.scale
         agents, calls, failures, ended = zip(*self.kept.values(), strict=True)
+        nobody = agents.count(NOBODY.agent)
         return SampleTotals(
-            round(len(self.kept) * scale),
-            len(set(agents)),
+            round((len(self.kept) - nobody) * scale),
+            len(set(agents)) - (nobody > 0),
             round(sum(calls) * scale),
             round(sum(failures) * scale),
             round((len(ended) - ended.count(0)) * scale),

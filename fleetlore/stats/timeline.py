@@ -7,7 +7,7 @@ depends on the set of periods alone, and never on the order in which they came.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fleetlore.stats.bottom_k import CountSample, SessionCounts
@@ -52,6 +52,13 @@ class Timeline:
                 del self.samples[oldest]
             sample = self.samples[number] = CountSample(self.k)
         return sample.add(session, seen)
+
+    def discard(self, sessions: Collection[int]) -> bool:
+        """Take sessions out as if they had never been; say whether any was there."""
+        changed = any([sample.discard(sessions) for sample in self.samples.values()])
+        if changed:
+            self.samples = {number: sample for number, sample in self.samples.items() if sample.kept}
+        return changed
 
     @property
     def periods(self) -> tuple[Period, ...]:

@@ -90,6 +90,7 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("judgments", "-", False, 30, "trajectories with a verdict"),
     TopicSpec("candidates", "-", False, 7, "what one session contributes to a memory item"),
     TopicSpec("items", "item", True, None, "memory items with lineage; tombstone = forgotten"),
+    TopicSpec("erasures", "what is erased", True, None, "hashes of sessions and agents that were erased", partitions=1),
     TopicSpec(
         "adapters.weights",
         "sha256 of the weights",

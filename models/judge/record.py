@@ -8,7 +8,7 @@ case follows from what is known of its session, so it counts once in any order; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -39,12 +39,15 @@ class Case(NamedTuple):
     truth: str = ""
 
 
+NO_CASE = Case((0, 0.0))
+
+
 class JudgeRecord:
     """The cases of one version of a judge in one family of tools; merging commutes and is idempotent."""
 
     def __init__(self, source: str, version: str, family: str, cases: Iterable[tuple[int, Case]] = ()) -> None:
         self.source, self.version, self.family = source, version, family
-        self.cases: LatestSample[Case] = LatestSample(SAMPLED_CASES, cases)
+        self.cases: LatestSample[Case] = LatestSample(SAMPLED_CASES, NO_CASE, cases)
         self._silenced: frozenset[str] | None = None
 
     def add(self, session: str, case: Case) -> bool:
@@ -54,6 +57,11 @@ class JudgeRecord:
         if changed:
             self._silenced = None
         return changed
+
+    def discard(self, sessions: Collection[int]) -> bool:
+        """Take sessions out as if they had never been; say whether any was a case."""
+        self._silenced = None
+        return self.cases.discard(sessions)
 
     def merge(self, other: JudgeRecord) -> bool:
         self._silenced = None

@@ -11,7 +11,7 @@ may leave a gap among the examples until the log is replayed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -51,7 +51,7 @@ class ItemState:
         first_seen, last_seen: event times of the oldest and the newest contribution, in seconds since the Unix epoch.
     """
 
-    contributors: LatestSample[Contributor] = field(default_factory=lambda: LatestSample(SAMPLED_SESSIONS))
+    contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
     trials: Trials = field(default_factory=Trials)
     first_seen: float = math.inf
@@ -82,6 +82,29 @@ class ItemState:
         changed = any([self.contributors.merge(other.contributors), self.trials.merge(other.trials)])
         shown = [each for side in other.examples.values() for each in side]
         return self._show(shown, other.first_seen, other.last_seen) or changed
+
+    @property
+    def sessions(self) -> set[int]:
+        """Hashes of all sessions that it knows."""
+        shown = [_hash(each.session) for side in self.examples.values() for each in side]
+        return {*self.contributors.kept, *self.trials.shown.kept, *self.trials.withheld.kept, *shown}
+
+    def discard(self, sessions: Collection[int]) -> bool:
+        """Take sessions (hashes of their ids) out as if they had never been; say whether any was there.
+
+        An example that is gone leaves its place to the next contribution that is merged in again.
+        """
+        counted = [self.contributors.discard(sessions), self.trials.discard(sessions)]
+        kept = {
+            side: tuple(each for each in found if _hash(each.session) not in sessions)
+            for side, found in self.examples.items()
+        }
+        if not any(counted) and kept == self.examples:
+            return False
+        self.examples = {side: found for side, found in kept.items() if found}
+        seen = [each.seen for each in self._counted]
+        self.first_seen, self.last_seen = min(seen, default=math.inf), max(seen, default=0.0)
+        return True
 
     def _show(self, examples: Sequence[Candidate], first_seen: float, last_seen: float) -> bool:
         seen = min(first_seen, self.first_seen), max(last_seen, self.last_seen)
@@ -268,7 +291,7 @@ class ItemState:
     def from_json(cls, value: bytes) -> ItemState:
         kept = _read_kept(value)
         return cls(
-            LatestSample(SAMPLED_SESSIONS, kept.contributors),
+            _contributors(kept.contributors),
             kept.examples,
             Trials.from_rows(kept.shown, kept.withheld),
             math.inf if kept.first_seen is None else kept.first_seen,
@@ -288,6 +311,11 @@ class _Kept(msgspec.Struct, gc=False):
 
 
 _read_kept = msgspec.json.Decoder(_Kept).decode
+
+
+def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[Contributor]:
+    return LatestSample(SAMPLED_SESSIONS, Contributor((0, 0.0), "withdrawn", 0, 0.0), kept)
+
 
 # Cached, since agents and the sessions of the examples repeat: five hashes a contribution.
 _hash = lru_cache(maxsize=16_384)(stable_hash)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import orjson
@@ -84,6 +85,27 @@ class PatternState:
         if agent_name and self.level == "tool":
             changed |= self._name(seen.agent, agent_name[:MAX_NAME])
         return changed
+
+    @property
+    def sessions(self) -> set[int]:
+        """Hashes of all sessions that it knows."""
+        timelines = [each for each in (self.hours, self.days, self.minutes) if each is not None]
+        samples = [sample for each in timelines for sample in each.samples.values()]
+        return {session for sample in (self.sample, *samples) for session in sample.kept}
+
+    def discard(self, sessions: Collection[int]) -> bool:
+        """Take sessions out as if they had never been, with the names of agents of whom no other is kept; say whether
+        any was there.
+        """
+        timelines = [each for each in (self.hours, self.days, self.minutes) if each is not None]
+        if not any([self.sample.discard(sessions), *(each.discard(sessions) for each in timelines)]):
+            return False
+        agents = {seen.agent for each in timelines for seen in each.seen()}
+        agents.update(seen.agent for seen in self.sample.kept.values())
+        self.names = {agent: name for agent, name in self.names.items() if agent in agents}
+        if not self.sample.kept:
+            self.first = self.last = 0.0
+        return True
 
     def _name(self, agent: int, name: str) -> bool:
         known = self.names.get(agent)

@@ -9,7 +9,7 @@ sessions, one bounded sample an arm (`fleetlore.stats.bottom_k`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,6 +55,9 @@ class Trial(NamedTuple):
     outcome: int
 
 
+NO_TRIAL = Trial((0, 0.0), -1)
+
+
 class Uplift(NamedTuple):
     """Difference of two success rates, shown less withheld, and its 95 % interval; all in -1..1."""
 
@@ -87,8 +90,8 @@ def utility_evidence(judgment: Judgment) -> list[Evidence]:
 class Trials:
     """Bounded samples of the sessions of both arms. Merging commutes, associates and is idempotent."""
 
-    shown: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS))
-    withheld: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS))
+    shown: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS, NO_TRIAL))
+    withheld: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS, NO_TRIAL))
 
     def add(self, evidence: Evidence) -> bool:
         """Merge one session in; say whether anything changed."""
@@ -99,10 +102,14 @@ class Trials:
         """Merge other trials in; say whether anything changed."""
         return any([self.shown.merge(other.shown), self.withheld.merge(other.withheld)])
 
+    def discard(self, sessions: Collection[int]) -> bool:
+        """Take sessions out as if they had never been; say whether any was there."""
+        return any([self.shown.discard(sessions), self.withheld.discard(sessions)])
+
     @property
     def shown_sessions(self) -> int:
         """How many sessions were shown the item; an estimate above `ARM_SESSIONS`."""
-        return round(len(self.shown.kept) * self.shown.scale)
+        return round(sum(trial != NO_TRIAL for trial in self.shown.kept.values()) * self.shown.scale)
 
     @property
     def uplift(self) -> Uplift | None:
@@ -130,5 +137,5 @@ class Trials:
 
 def _arm(rows: Iterable[Row]) -> LatestSample[Trial]:
     return LatestSample(
-        ARM_SESSIONS, [(session, Trial((events, time), outcome)) for session, events, time, outcome in rows]
+        ARM_SESSIONS, NO_TRIAL, [(session, Trial((events, time), outcome)) for session, events, time, outcome in rows]
     )

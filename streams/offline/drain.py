@@ -8,7 +8,10 @@ opinions of a language model (`streams.stages.s5_opinions.stage`) are not waited
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from aiokafka import TopicPartition
 
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
@@ -19,8 +22,11 @@ FLOW = ("events", "observations", "trajectories", "candidates")
 POLL_SECONDS = 0.05
 
 
-async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float) -> None:
+async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, flow: Sequence[str] = FLOW) -> None:
     """Wait until the workers have committed all records on the tenant's topics and all that follow from them.
+
+    Args:
+        flow: the topics to wait for, in the order of the flow.
 
     Raises:
         BrokerUnavailable: the broker does not answer.
@@ -30,8 +36,10 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float) 
     async with observer(settings.cluster, settings.group) as consumer:
         try:
             async with asyncio.timeout(timeout_seconds):
-                for name in FLOW:
-                    while left := await remaining(consumer, topic(tenant, name)):
+                for name in flow:
+                    # Up to what is there now: a fleet that goes on never comes to an end.
+                    ends = await end_offsets(consumer, await partitions_of(consumer, topic(tenant, name)))
+                    while left := await _remaining(consumer, ends):
                         await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise StackError(
@@ -41,6 +49,8 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float) 
 
 async def remaining(consumer: Any, name: str) -> int:
     """How many records of a topic the consumer's group has not committed."""
-    partitions = await partitions_of(consumer, name)
-    ends = await end_offsets(consumer, partitions)
-    return sum([end - (await consumer.committed(partition) or 0) for partition, end in ends.items()])
+    return await _remaining(consumer, await end_offsets(consumer, await partitions_of(consumer, name)))
+
+
+async def _remaining(consumer: Any, ends: Mapping[TopicPartition, int]) -> int:
+    return sum([max(0, end - (await consumer.committed(partition) or 0)) for partition, end in ends.items()])

@@ -139,6 +139,10 @@ class MemoryStore:
         self.collections.setdefault(collection, {}).update({row["id"]: row for row in rows})
         self.written.update({(collection, row["id"]): None for row in rows})
 
+    async def delete(self, collection: str, ids: Sequence[str]) -> None:
+        for id in ids:
+            self.collections.get(collection, {}).pop(id, None)
+
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
         rows = self.collections.get(collection, {})
         return {id: rows[id] for id in ids if id in rows}

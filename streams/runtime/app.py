@@ -28,6 +28,7 @@ from streams.runtime.lease import SHARE, Lease
 from streams.runtime.ledger import Ledger
 from streams.runtime.topic_watch import watch_topics
 from streams.stage.base import Stage
+from streams.stage.erased import Erased
 from streams.stages.pipeline import judge_chain, language_model, pipeline
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             write_seconds=write_seconds,
         )
         self._model = language_model(settings, metrics)
+        self._erased = Erased()
         self._stages = pipeline(
             self._store,
             metrics,
@@ -96,11 +98,12 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             judge_chain(settings),
             self._model,
             settings.item_half_life_seconds,
+            self._erased,
         )
         if self._model is not None:
             from streams.stages.s5_opinions.stage import OpinionsStage
 
-            self._stages += (OpinionsStage(self._model, settings.llm_concurrency),)
+            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._erased),)
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()
@@ -114,6 +117,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.task(self._flush_often)
         self.task(self._measure_lag)
         self.task(self._watch_topics)
+        self.task(self._follow_erasures)
         self.task(health.keep_beating)
 
     def _new_transport(self) -> Any:
@@ -190,6 +194,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def on_start(self) -> None:
         await ensure_topics(self._settings)
+        # Before the first batch: what was erased may lie in it.
+        await self._erased.read(self._settings.cluster, self._settings.tenants)
         await self._batch_producer.start()
         await self._open_store()
         await super().on_start()
@@ -281,6 +287,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             log.critical("%s", error)
             self._health.fail(str(error))
             await self.crash(error)
+
+    async def _follow_erasures(self) -> None:
+        settings = self._settings
+        await self._erased.follow(settings.cluster, settings.tenants, SystemClock(), settings.fetch_wait_ms)
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -103,6 +103,8 @@ class Store(Protocol):
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None: ...
 
+    async def delete(self, collection: str, ids: Sequence[str]) -> None: ...
+
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]: ...
 
     def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]: ...
@@ -145,11 +147,16 @@ class Stage(Protocol):
 
 
 class Values(Generic[T]):
-    """Decodes the values of one of the pipeline's own topics: a record holds one JSON value or an array of them."""
+    """Decodes the values of one of the pipeline's own topics: a record holds one JSON value or an array of them.
 
-    def __init__(self, type: Any) -> None:
+    Args:
+        rare: another type, tried where a value is not of the first: msgspec takes no union of an array and an object.
+    """
+
+    def __init__(self, type: Any, rare: Any = None) -> None:
         self._read_all = msgspec.json.Decoder(list[type]).decode
-        self._read_one = msgspec.json.Decoder(type).decode
+        self._read_first = msgspec.json.Decoder(type).decode
+        self._read_rare = None if rare is None else msgspec.json.Decoder(rare).decode
 
     def read(self, batch: Sequence[Record], effects: Effects) -> list[tuple[Record, T]]:
         """Return every value of a batch; one that cannot be decoded becomes a dead letter."""
@@ -161,6 +168,17 @@ class Values(Generic[T]):
                 values += self._read_each(record, effects)
         effects.processed += len(values)
         return values
+
+    def _read_one(self, part: bytes) -> T:
+        try:
+            return cast(T, self._read_first(part))
+        except msgspec.ValidationError as error:
+            if self._read_rare is None:
+                raise
+            try:
+                return cast(T, self._read_rare(part))
+            except msgspec.ValidationError:
+                raise error from None
 
     def _read_each(self, record: Record, effects: Effects) -> list[tuple[Record, T]]:
         values: list[tuple[Record, T]] = []

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
 from fleetlore.wire.topics import tenant_of
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Record, Stage, Store, TopicPartition, Values, yielding
+from streams.stage.erased import Erased, Forget
 
 State = TypeVar("State")
 Value = TypeVar("Value")
@@ -27,8 +28,9 @@ class MergingStage(Stage, Generic[State, Value]):
 
     Args:
         collection: of the states' rows.
-        values: decodes the contributions.
+        values: decodes the contributions, and what asks to forget some.
         restore: makes a state of its row.
+        erased: whose contributions are dropped.
 
     Attributes:
         write_seconds: how long a change waits for its write at most, while batches come.
@@ -45,9 +47,11 @@ class MergingStage(Stage, Generic[State, Value]):
         store: Store,
         clock: Clock,
         collection: str,
-        values: Values[Value],
+        values: Values[Value | Forget],
         restore: Callable[[dict[str, Any]], State],
+        erased: Erased | None = None,
     ) -> None:
+        self._erased = erased or Erased()
         self._collection = collection
         self._values = values
         self._states: StateCache[State] = StateCache(store, collection, restore, self.most_cached)
@@ -58,10 +62,19 @@ class MergingStage(Stage, Generic[State, Value]):
         """Return the id of the state that a value contributes to."""
 
     @abstractmethod
+    def session_of(self, value: Value) -> int:
+        """Return the hash of the session that a value comes from."""
+
+    @abstractmethod
+    def discard(self, state: State, sessions: Collection[int]) -> bool:
+        """Take sessions out of a state; say whether any was there. It is published at once then."""
+
+    @abstractmethod
     def merge(self, state: State | None, values: Sequence[Value], effects: Effects) -> tuple[State, bool, bool]:
         """Merge values into their state; return it, whether it has changed, and whether to publish it at once.
 
-        The state is None where there is none yet. Only the counters of `effects` may be changed.
+        The state is None where there is none yet; there are no values where it is only to forget. Only the counters of
+        `effects` may be changed.
         """
 
     @abstractmethod
@@ -80,19 +93,33 @@ class MergingStage(Stage, Generic[State, Value]):
         effects = Effects()
         # Each state is looked up once: most of a batch is about a few of them.
         came: defaultdict[Key, list[Value]] = defaultdict(list)
+        forgets: dict[Key, tuple[int, ...]] = {}
         for record, value in self._values.read(batch, effects):
-            came[tenant_of(record.topic), self.id_of(value)].append(value)
+            tenant = tenant_of(record.topic)
+            if isinstance(value, Forget):
+                self._erased.add_sessions(tenant, value.sessions)
+                forgets[tenant, value.id] = (*forgets.get((tenant, value.id), ()), *value.sessions)
+            else:
+                came[tenant, self.id_of(value)].append(value)
+        if self._erased.count:
+            for (tenant, _), found in came.items():
+                found[:] = [value for value in found if not self._erased.has(tenant, self.session_of(value))]
         source = self._states.source
-        states = await self._states.load(came)
+        states = await self._states.load(came.keys() | forgets.keys())
         if self._states.source != source:
             # A backfill has taken the name over. The changes were made to rows of the old collection and would
             # overwrite the new ones; the new collection has those events already, or gets them handed over.
             self._changes.drop()
         at_once: list[tuple[Key, State]] = []
-        for key, values in came.items():
+        for key in dict.fromkeys((*came, *forgets)):
             # A state that waits or is being written may have left the cache, and is newer than its row.
-            known = self._changes.newest(key) or states.get(key)
+            known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
+            if known is None and not values:
+                continue
+            # First: what comes behind it may take the place of what is forgotten.
+            gone = known is not None and key in forgets and self.discard(known, forgets[key])
             state, changed, urgent = self.merge(known, values, effects)
+            changed, urgent = changed or gone, urgent or gone
             if known is None:
                 self._states.remember(*key, state)
             if changed:
@@ -161,7 +188,8 @@ class StateCache(Generic[State]):
         ]
         if unknown:
             for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
-                self._states[row] = self._restore(fields)
+                if fields["state"]:  # else nothing is left of it, but an erased session was in it
+                    self._states[row] = self._restore(fields)
         found: dict[Key, State] = {}
         for row, key in rows.items():
             if row in self._states:

@@ -15,6 +15,7 @@ from fleetlore.errors import ConfigError
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
 from sinks.metrics import Metrics
 from streams.stage.base import Stage, Store
+from streams.stage.erased import Erased
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments.stage import JudgmentsStage
@@ -32,13 +33,17 @@ def pipeline(
     judge: JudgeChain | None = None,
     model: LanguageModel | None = None,
     half_life_seconds: float = HALF_LIFE_SECONDS,
+    erased: Erased | None = None,
 ) -> tuple[Stage, ...]:
-    """Make the stages one to four. The fifth, which asks a `model`, belongs to a worker alone."""
+    """Make the stages one to four, which drop what was `erased`. The fifth, which asks a `model`, belongs to a worker
+    alone.
+    """
+    erased = erased or Erased()
     return (
-        SessionsStage(store, clock, metrics, silent_seconds),
-        PatternsStage(store, clock, metrics),
-        JudgmentsStage(store, judge or JudgeChain(), metrics, model),
-        ItemsStage(store, clock, metrics, half_life_seconds),
+        SessionsStage(store, clock, metrics, silent_seconds, erased),
+        PatternsStage(store, clock, metrics, erased),
+        JudgmentsStage(store, judge or JudgeChain(), metrics, model, erased),
+        ItemsStage(store, clock, metrics, half_life_seconds, erased),
     )
 
 

@@ -6,7 +6,7 @@ A new failure goes out at once, for others are about to make the same call.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec.structs import astuple
@@ -20,6 +20,7 @@ from models.memory.pattern_state import PatternState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
+from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
 from streams.stage.observations import Observation
 
@@ -30,9 +31,16 @@ class PatternsStage(MergingStage[PatternState, Observation]):
     name = "patterns"
     reads = "observations"
 
-    def __init__(self, store: Store, clock: Clock, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, metrics: Metrics | None = None, erased: Erased | None = None
+    ) -> None:
         super().__init__(
-            store, clock, "patterns", Values(Observation), lambda row: PatternState.restore(row["body"], row["state"])
+            store,
+            clock,
+            "patterns",
+            Values(Observation, Forget),
+            lambda row: PatternState.restore(row["body"], row["state"]),
+            erased,
         )
         self._metrics = metrics
         # By tenant and tool: the newest hour. And the tenants whose hours have changed since they were shown.
@@ -42,10 +50,16 @@ class PatternsStage(MergingStage[PatternState, Observation]):
     def id_of(self, value: Observation) -> str:
         return value.subject.id
 
+    def session_of(self, value: Observation) -> int:
+        return value.session
+
+    def discard(self, state: PatternState, sessions: Collection[int]) -> bool:
+        return state.discard(sessions)
+
     def merge(
         self, state: PatternState | None, values: Sequence[Observation], effects: Effects
     ) -> tuple[PatternState, bool, bool]:
-        new = state is None
+        new = state is None or not state.sample.kept
         if state is None:
             state = PatternState(*astuple(values[0].subject))
         changed = False
@@ -56,13 +70,17 @@ class PatternsStage(MergingStage[PatternState, Observation]):
                 effects.newest = seen.last
         return state, changed, new
 
-    def publish(self, key: Key, state: PatternState, effects: Effects) -> bytes:
-        pattern = state.to_pattern(key[0]).to_json()
+    def publish(self, key: Key, state: PatternState, effects: Effects) -> bytes | None:
+        """Publish the pattern, or (None) that nobody is left who saw it."""
+        pattern = state.to_pattern(key[0]).to_json() if state.sample.kept else None
         effects.outgoing.append(Outgoing(key[0], "patterns", key[1], pattern))
         return pattern
 
     def row(self, key: Key, state: PatternState, effects: Effects) -> dict[str, Any]:
         tenant, is_failure = key[0], state.level in PATTERN_LEVELS
+        body = self.publish(key, state, effects)
+        if body is None:
+            return {"id": row_id(*key), "tenant": tenant, "body": "", "state": "", "text": ""}
         if state.level == "tool" and state.hours is not None:
             self._newest_hours[tenant][state.id] = state.hours.periods[0]
             self._changed_tenants.add(tenant)
@@ -72,7 +90,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             "level": state.level,
             "tool": state.tool,
             "error_class": state.error_class,
-            "body": self.publish(key, state, effects).decode(),
+            "body": body.decode(),
             "state": state.state_json(),
             # What is counted of whole tools and calls is listed and never searched.
             "text": f"{state.tool} {state.error_class} {state.template or state.shape}" if is_failure else "",

@@ -5,12 +5,14 @@ A new item goes out at once, and one that no longer holds is withdrawn at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Candidate
 from models.memory.item_state import ItemState
@@ -19,7 +21,10 @@ from models.memory.utility import Evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Store, Values
+from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
+
+_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 @dataclass(slots=True)
@@ -45,20 +50,37 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
     write_seconds = 10.0
 
     def __init__(
-        self, store: Store, clock: Clock, metrics: Metrics, half_life_seconds: float = HALF_LIFE_SECONDS
+        self,
+        store: Store,
+        clock: Clock,
+        metrics: Metrics,
+        half_life_seconds: float = HALF_LIFE_SECONDS,
+        erased: Erased | None = None,
     ) -> None:
         super().__init__(
             store,
             clock,
             "items",
-            Values(Candidate | Evidence),
+            Values(Candidate | Evidence, Forget),
             lambda row: _Item(ItemState.from_json(row["state"].encode())),
+            erased,
         )
         self._metrics = metrics
         self._half_life_seconds = half_life_seconds
 
     def id_of(self, value: Candidate | Evidence) -> str:
         return value.item_id
+
+    def session_of(self, value: Candidate | Evidence) -> int:
+        return _hash(value.session)
+
+    def discard(self, state: _Item, sessions: Collection[int]) -> bool:
+        was_item = state.state.is_item
+        if not state.state.discard(sessions):
+            return False
+        state.public |= was_item
+        state.published = False
+        return True
 
     def merge(
         self, state: _Item | None, values: Sequence[Candidate | Evidence], effects: Effects

@@ -28,6 +28,7 @@ from models.judge.session_state import SessionState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
+from streams.stage.erased import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
 from streams.stages.s1_sessions.parse import FEEDBACK, Data, Incoming, bytes_of, read_events
 from streams.stages.s1_sessions.sanitize import clean
@@ -119,8 +120,12 @@ class SessionsStage(Stage):
     name = "sessions"
     reads = "events"
 
-    def __init__(self, store: Store, clock: Clock, metrics: Metrics, silent_seconds: float) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, metrics: Metrics, silent_seconds: float, erased: Erased | None = None
+    ) -> None:
         self._store = store
+        self._erased = erased or Erased()
+        self._erased_seen = 0
         self._clock = clock
         self._metrics = metrics
         self._silent_seconds = silent_seconds
@@ -133,6 +138,7 @@ class SessionsStage(Stage):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
+        self._drop_erased()
         now = self._clock.now()
         arrivals: list[tuple[Record, list[Incoming]]] = []
         for record in batch:
@@ -182,6 +188,8 @@ class SessionsStage(Stage):
         failed: dict[int, OpenSession],
         effects: Effects,
     ) -> None:
+        if self._erased.drops(tenant, event.session, event.agent, event.time.timestamp()):
+            return
         if event.type == FEEDBACK:
             self._take_feedback(event, tenant, partition, effects)
             return
@@ -217,6 +225,17 @@ class SessionsStage(Stage):
             self._close(partition, key, session, effects)
         elif session.ending is not None and not session.missing_start:
             partition.incomplete[key] = self._clock.monotonic()
+
+    def _drop_erased(self) -> None:
+        """Let go of sessions that were erased since the last batch."""
+        if self._erased_seen == self._erased.count:
+            return
+        self._erased_seen = self._erased.count
+        for tp, partition in self._partitions.items():
+            tenant = tenant_of(tp.topic)
+            for kept in (partition.open, partition.missing_start, partition.incomplete, partition.closed):
+                for key in [key for key in kept if self._erased.holds(tenant, key[0])]:
+                    del kept[key]
 
     def _take_feedback(self, event: Incoming, tenant: str, partition: Partition, effects: Effects) -> None:
         """Add feedback to an open session; for one that is closed or unknown, send it on by itself."""

@@ -7,7 +7,7 @@ so they stay in memory once they were read.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -72,6 +72,20 @@ class JudgeRecords:
             self._records.move_to_end(key)
         while len(self._records) > max(REMEMBERED_RECORDS, len(wanted)):
             self._records.popitem(last=False)
+
+    async def discard(self, collection: str, tenant: str, partition: int, sessions: Collection[int]) -> None:
+        """Take sessions out of all records of a tenant's partition.
+
+        Raises:
+            StoreUnavailable: nothing has changed then.
+        """
+        rows = {row["id"]: row["state"] async for row in self._store.rows("judgments", tenant, "state", label=LABEL)}
+        stored = [JudgeRecord.from_json(state) for state in rows.values()]
+        found = [(RecordKey(tenant, partition, each.version, each.family), each.source) for each in stored]
+        await self.load(collection, [(key, source) for key, source in found if key.row in rows])
+        for key, record in self._records.items():
+            if (key.tenant, key.partition) == (tenant, partition) and record.discard(sessions):
+                self._changed[key] = record
 
     def note(
         self,

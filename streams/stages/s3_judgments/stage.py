@@ -30,14 +30,15 @@ from models.memory.candidate import Candidate
 from models.memory.utility import Evidence, utility_evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
-from streams.stage.base import Effects, Outgoing, Record, Stage, Store, Values, yielding
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, yielding
+from streams.stage.erased import Erased, Forget
 from streams.stages.s3_judgments.judge_records import JudgeRecords, RecordKey
 
 if TYPE_CHECKING:
     from streams.stages.s3_judgments.language_model import LanguageModel
 
 Value = Trajectory | Feedback | Opinion | Notes
-_VALUES: Values[Value] = Values(Value)
+_VALUES: Values[Value | Forget] = Values(Value, Forget)
 
 # Label of a row that holds a correction whose session has not been closed yet.
 PENDING = "pending"
@@ -81,8 +82,16 @@ class JudgmentsStage(Stage):
     # stage 2.
     linger_seconds = 0.2
 
-    def __init__(self, store: Store, judge: JudgeChain, metrics: Metrics, model: LanguageModel | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        judge: JudgeChain,
+        metrics: Metrics,
+        model: LanguageModel | None = None,
+        erased: Erased | None = None,
+    ) -> None:
         self._store = store
+        self._erased = erased or Erased()
         self._judge = judge
         self._metrics = metrics
         self._model = model
@@ -92,22 +101,34 @@ class JudgmentsStage(Stage):
         effects = Effects()
         came: dict[Key, list[Value]] = {}
         partitions: dict[Key, int] = {}
+        forgets: dict[TopicPartition, set[int]] = {}
         for record, value in _VALUES.read(batch, effects):
-            key = tenant_of(record.topic), value.id if isinstance(value, Trajectory) else value.session
+            tenant = tenant_of(record.topic)
+            if isinstance(value, Forget):
+                self._erased.add_sessions(tenant, value.sessions)
+                forgets.setdefault(record.tp, set()).update(value.sessions)
+                continue
+            if self._erased.holds(tenant, value.session):
+                continue
+            key = tenant, value.id if isinstance(value, Trajectory) else value.session
             came.setdefault(key, []).append(value)
             partitions[key] = record.partition
         source = await self._store.resolve("judgments")
+        came = {key: values for key, values in came.items() if not self._erased.holds(*key)}  # a `Forget` came behind
         states = await self._load(list(came))
         sessions: list[PendingJudgment] = []
         for key, values in came.items():
             session = self._merge(*key, partitions[key], values, states.get(key) or SessionState(), effects)
             if session is not None:
                 sessions.append(session)
+        for tp, erased in forgets.items():
+            await self._records.discard(source, tenant_of(tp.topic), tp.partition, erased)
         measured = [each for each in sessions if each.measured]
         if measured:
             await self._records.load(source, (each for session in measured for each in session.records()))
             for each in measured:
                 self._records.note(each.place, each.trajectory, each.state.said, each.before)
+        if measured or forgets:
             # Before the sessions' own rows, which say that their case was made.
             effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
         counted = [

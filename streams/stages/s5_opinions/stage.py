@@ -19,6 +19,7 @@ from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.judge.llm_opinion import Notes, Opinion
 from models.llm.attempts import chosen_attempts, contributions
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
+from streams.stage.erased import Erased
 from streams.stages.s3_judgments.language_model import LanguageModel
 from streams.stages.s5_opinions.attempt_groups import AttemptGroups, Key
 
@@ -47,8 +48,10 @@ class OpinionsStage(Stage):
     name = "opinions"
     reads = "judgments"
 
-    def __init__(self, model: LanguageModel, concurrency: int) -> None:
+    def __init__(self, model: LanguageModel, concurrency: int, erased: Erased | None = None) -> None:
         self._model = model
+        self._erased = erased or Erased()
+        self._erased_seen = 0
         self._slots = asyncio.Semaphore(concurrency)
         self._questions: list[Question] = []
         self._groups = AttemptGroups()
@@ -60,8 +63,13 @@ class OpinionsStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         groups: dict[Key, Record] = {}  # the first record about each
+        if self._erased_seen != self._erased.count:
+            self._erased_seen = self._erased.count
+            self._groups.forget()
         for record, judgment in _JUDGMENTS.read(batch, effects):
             tenant, session = tenant_of(record.topic), judgment.trajectory.session
+            if self._erased.holds(tenant, session):
+                continue
             effects.newest = max(effects.newest, judgment.trajectory.ended)
             if self._model.judges(judgment.trajectory, judgment.verdict.source):
                 self._put(record, _back(tenant, session, self._model.judge.ask, judgment.trajectory))

@@ -1,0 +1,140 @@
+"""What was erased is gone from all that was learned, as if it had never been, and does not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.erasure import Erasure
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
+from models.memory.item_state import SAMPLED_SESSIONS
+from streams.offline.erase.lore import Touched, contributed, forgets, touched
+from streams.stage.base import Outgoing
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline
+
+MakePipeline = Callable[..., LogPipeline]
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+
+
+async def erase(pipeline: LogPipeline, *sessions: str) -> Touched:
+    """As the command does it, on the log in memory; returns what still knows them."""
+    named = {session: (stable_hash(session), stable_hash(f"{session}#1")) for session in sessions}
+    for hashes in named.values():
+        record = Erasure(time=BASE_TIME, sessions=hashes)
+        await pipeline.producer.deliver([Outgoing(pipeline.tenant, "erasures", record.key, record.to_json())])
+        pipeline.erased.add(pipeline.tenant, record)
+    await pipeline.drain()
+    hashes = [each for found in named.values() for each in found]
+    found = await touched(pipeline.store, pipeline.tenant, hashes)
+    again = [record.value or b"" for record in pipeline.log.read_all(topic(pipeline.tenant, "candidates"))]
+    asked = [
+        *forgets(pipeline.tenant, found, named),
+        *contributed(pipeline.tenant, again, found, hashes),
+    ]
+    await pipeline.producer.deliver(asked)
+    await pipeline.drain()
+    ids = [f"{pipeline.tenant}/{session}" for session in sessions]
+    await pipeline.store.delete("judgments", ids)
+    return await touched(pipeline.store, pipeline.tenant, hashes)
+
+
+async def learned(make: MakePipeline, sessions: list[list[Event]]) -> LogPipeline:
+    pipeline = make()
+    await pipeline.send([event for session in sessions for event in session])
+    await pipeline.drain()
+    return pipeline
+
+
+async def bodies(pipeline: LogPipeline, collection: str) -> list[str]:
+    """Of a pattern without its first and last time: which session they are of is not kept."""
+    times = {"first_seen": 0.0, "last_seen": 0.0} if collection == "patterns" else {}
+    return sorted(repr({**each, **times}) for each in await pipeline.bodies(collection))
+
+
+@pytest.mark.parametrize("gone", [("good-1",), ("bad-1",), ("bad-2", "good-3"), ("unsure",)])
+async def test_the_state_is_that_of_a_log_that_never_had_it(log_pipeline: MakePipeline, gone: tuple[str, ...]) -> None:
+    pipeline = log_pipeline()
+    fleet = pipeline.story.fleet()
+    never = await learned(log_pipeline, [each for each in fleet if each[0].session not in gone])
+    await pipeline.send([event for session in fleet for event in session])
+    await pipeline.drain()
+    assert (await pipeline.knowledge()).state_hash != (await never.knowledge()).state_hash
+    assert not await erase(pipeline, *gone)
+    assert await pipeline.knowledge() == await never.knowledge()
+    for collection in ("patterns", "items", "judgments"):
+        assert await bodies(pipeline, collection) == await bodies(never, collection), collection
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_it_is_so_in_any_order_with_crashes_between(log_pipeline: MakePipeline, data: st.DataObject) -> None:
+    fleet = log_pipeline().story.fleet()
+    names = [each[0].session for each in fleet]
+    gone = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
+    pipeline = await learned(log_pipeline, fleet)
+    for session in gone:
+        assert not await erase(pipeline, session)
+        if data.draw(st.booleans()):
+            pipeline.crash()
+    never = await learned(log_pipeline, [each for each in fleet if each[0].session not in gone])
+    assert await pipeline.knowledge() == await never.knowledge()
+
+
+async def test_what_is_erased_does_not_come_back_when_the_log_is_processed_again(log_pipeline: MakePipeline) -> None:
+    fleet = log_pipeline().story.fleet()
+    pipeline = await learned(log_pipeline, fleet)
+    await erase(pipeline, "bad-1")
+    known = await pipeline.knowledge()
+    await pipeline.send([event for session in fleet for event in session])  # an agent that was away sends it again
+    await pipeline.drain()
+    assert await pipeline.knowledge() == known
+    again = log_pipeline()
+    again.log = again.producer.log = pipeline.log
+    again.log._committed.clear()
+    again.start()
+    await again.drain()
+    assert (await again.knowledge()).state_hash == known.state_hash
+
+
+async def test_a_session_that_is_still_open_is_forgotten(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
+    await pipeline.send(pipeline.story.session("s", WRONG, outcome=None))
+    await pipeline.drain()
+    assert await pipeline.bodies("patterns")
+    assert not await erase(pipeline, "s")
+    await pipeline.send(pipeline.story.session("s", WRONG, RIGHT)[2:])
+    await pipeline.drain()
+    assert not await pipeline.bodies("patterns")
+    assert not await pipeline.bodies("judgments")
+    assert not pipeline.log.compacted(topic(pipeline.tenant, "patterns"))  # replicas forget it too
+
+
+async def test_what_an_agent_did_before_its_erasure_is_dropped_and_what_it_does_after_is_kept(
+    log_pipeline: MakePipeline,
+) -> None:
+    pipeline = log_pipeline()
+    record = Erasure(time=BASE_TIME, agent=stable_hash("a1"), before=BASE_TIME + 50)
+    pipeline.erased.add(pipeline.tenant, record)
+    await pipeline.send(pipeline.story.session("early", WRONG, RIGHT, agent="a1"))
+    await pipeline.send(pipeline.story.session("late", WRONG, RIGHT, agent="a1", start=BASE_TIME + 60))
+    await pipeline.drain()
+    assert [each["session"] for each in await pipeline.bodies("judgments")] == ["late"]
+
+
+async def test_an_item_of_more_sessions_than_it_samples_keeps_its_support(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline(batch_records=64)
+    many = 3 * SAMPLED_SESSIONS
+    for number in range(many):
+        await pipeline.send(pipeline.story.session(f"s{number}", WRONG, RIGHT, agent=f"a{number}"))
+    await pipeline.drain()
+    before = max(await pipeline.bodies("items"), key=lambda each: each["support"])
+    assert before["kind"] == "recovery" and before["support"] > 2 * SAMPLED_SESSIONS
+    assert not await erase(pipeline, *(f"s{number}" for number in range(many // 4)))
+    [after] = [each for each in await pipeline.bodies("items") if each["id"] == before["id"]]
+    assert after["support"] == pytest.approx(before["support"] * 3 / 4, rel=0.1)
