@@ -186,6 +186,7 @@ class Fleet:
         attempt: AttemptOf | None = None,
         earlier: str = "",
         place: str = "",
+        user: str = "",
         resume: bool = False,
     ) -> Session:
         """A new session: a context manager, `with` or `async with`.
@@ -201,6 +202,8 @@ class Fleet:
                 `sequential` see to both.
             place: where it acts: a database, a repository, a host, an account. What calls there can refer to is
                 remembered under this name, 1–256 printable characters.
+            user: whom it acts for, by any name that stays the same. Only a hash of it is sent, so that `fleetlore erase
+                --user` finds the session.
             resume: `session_id` may have begun elsewhere or before: this is a further part of it, with an id of its own
                 that begins with `session_id`, and names it as its conversation.
         """
@@ -214,6 +217,7 @@ class Fleet:
             attempt=attempt,
             earlier=earlier,
             place=place,
+            user=user,
             resume=resume,
         )
 

@@ -20,6 +20,7 @@ from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of,
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.provenance import AdviceLedger, redact_fenced
 from fleetlore.recall.remedies import PreconditionTracker
+from fleetlore.stats.hashing import user_hash
 from fleetlore.watch.credit import blame
 from fleetlore.watch.episode import RecentStep, RecentSteps
 from fleetlore.watch.safety import SafetyWatch
@@ -75,6 +76,7 @@ class Recording:
         attempt: AttemptOf | None = None,
         earlier: str = "",
         place: str = "",
+        user: str = "",
         resume: bool = False,
     ) -> None:
         self._conversation = names.checked_name("session_id", session_id) if session_id is not None and resume else ""
@@ -86,6 +88,7 @@ class Recording:
         self.goal = goal
         self.task = task
         self.place = names.checked_name("place", place) if place else ""
+        self._user = user
         self._fleet = fleet
         self._lock = fleet.lock
         self._phase: Literal["new", "open", "left"] = "new"
@@ -117,6 +120,8 @@ class Recording:
         data: dict[str, Any] = {names.GOAL: redact_fenced(self.goal), names.TASK: self.task}
         if self.place:
             data[names.PLACE] = self.place
+        if self._user:
+            data[names.USER] = user_hash(self._user)
         if self._conversation:
             data[names.CONVERSATION] = self._conversation
         if self._attempt is not None:

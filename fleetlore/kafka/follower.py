@@ -19,12 +19,15 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import backoff, connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer
+from fleetlore.wire.topics import DAY_SECONDS, TOMBSTONE_SECONDS
 
 log = logging.getLogger(__name__)
 
 # How soon a topic that is created after the start is noticed.
 METADATA_AGE_MS = 5_000
 REQUEST_TIMEOUT_MS = 10_000
+# The broker keeps tombstones a day longer.
+MOST_AWAY_SECONDS = TOMBSTONE_SECONDS - DAY_SECONDS
 
 Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
@@ -41,6 +44,8 @@ class Follower:
         resumes: after an outage go on where it stopped, or from the beginning where the log has been replaced by a
             shorter one. Otherwise always from the beginning.
         newest: begin so many records before the end of each partition instead.
+        outdated: called where it was away for so long that tombstones may have gone: what is known may be forgotten
+            elsewhere. It then reads from the beginning.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Follower:
         most: int | None = None,
         resumes: bool = True,
         newest: int | None = None,
+        outdated: Callable[[], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._bootstrap = bootstrap
@@ -66,7 +72,9 @@ class Follower:
         self._most = most
         self._resumes = resumes
         self._newest = newest
+        self._outdated = outdated
         self._clock = clock or SystemClock()
+        self._heard = self._clock.now()
         self._positions: dict[TopicPartition, int] = {}
         self._first_ends: dict[TopicPartition, int] | None = None
         self._consumer: Any = None
@@ -134,6 +142,9 @@ class Follower:
     async def _seek(self, consumer: Any) -> None:
         if not self._resumes:
             self._positions.clear()
+        if self._outdated is not None and self._clock.now() - self._heard > MOST_AWAY_SECONDS:
+            self._positions.clear()
+            self._outdated()
         ends = await _ends(consumer)
         if self._newest is not None or any(self._positions.get(part, 0) > end for part, end in ends.items()):
             # A lower bound is not enough here: what was read before would come again.
@@ -155,6 +166,7 @@ class Follower:
         while True:
             fetched = await consumer.getmany(timeout_ms=self._poll_ms, max_records=self._most)
             await self._take(fetched)
+            self._heard = self._clock.now()
             for part, records in fetched.items():
                 self._positions[part] = records[-1].offset + 1
             if self._rewound:

@@ -1,6 +1,7 @@
 """Keep a tenant's lore in the agent's memory: follow the compacted topics `patterns` and `items`.
 
-What is known stays during an outage: old advice is better than none.
+What is known stays during an outage: old advice is better than none. But after a week it is read anew, for what was
+forgotten meanwhile has left no trace.
 """
 
 from __future__ import annotations
@@ -62,7 +63,14 @@ class LoreReplica:
         self._clock = clock or SystemClock()
         self._lock = lock or threading.RLock()
         self._follower = Follower(
-            bootstrap, self.topics, self._take, what="lore", fetch_wait_ms=fetch_wait_ms, most=_BATCH, clock=self._clock
+            bootstrap,
+            self.topics,
+            self._take,
+            what="lore",
+            fetch_wait_ms=fetch_wait_ms,
+            most=_BATCH,
+            outdated=self._forget,
+            clock=self._clock,
         )
         self._task: asyncio.Task[None] | None = None
 
@@ -109,6 +117,14 @@ class LoreReplica:
             with self._lock:
                 for key, value in newest.items():
                     self._apply(part.topic, key, value)
+
+    def _forget(self) -> None:
+        """Forget all: what was erased while this was away has left no trace on the topics."""
+        with self._lock:
+            for id in list(self.index.patterns):
+                self.index.forget_pattern(id)
+            for id in list(self.index.items):
+                self.index.forget_item(id)
 
     def _apply(self, topic_name: str, key: bytes | None, value: bytes | None) -> None:
         index, now, is_pattern = self.index, self._clock.now(), topic_name == self.topics[0]

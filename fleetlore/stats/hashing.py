@@ -13,6 +13,11 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 12
 
 
+def user_hash(user: str) -> str:
+    """The only name that the pipeline keeps of a user: 13 hex digits."""
+    return f"{stable_hash(user):013x}"
+
+
 def drawn(key: str, share: float) -> bool:
     """Draw a key with probability `share`, 0..1. What one share draws, every larger one draws as well."""
     return share > 0 and stable_hash(key) < share * HASHES

@@ -42,6 +42,8 @@ ADAPTER = "fleetlore.adapter"
 GOAL = "fleetlore.goal"
 TASK = "fleetlore.task"
 PLACE = "fleetlore.place"
+# Hash of whom a session acts for (`user_hash`): enough to erase what a user asks to be erased.
+USER = "fleetlore.user"
 CONVERSATION = "gen_ai.conversation.id"
 ATTEMPT_GROUP = "fleetlore.attempt_group"
 ATTEMPT = "fleetlore.attempt"

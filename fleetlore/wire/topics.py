@@ -17,6 +17,7 @@ PREFIX = "fleetlore"
 
 DAY_SECONDS = 86_400
 HOUR_SECONDS = 3_600
+TOMBSTONE_SECONDS = 7 * DAY_SECONDS
 MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default, stated because a cluster's may be lower
 
 
@@ -69,7 +70,7 @@ class TopicSpec:
             stated |= {
                 "segment.ms": str(HOUR_SECONDS * 1000),
                 "min.cleanable.dirty.ratio": "0.1",
-                "delete.retention.ms": str(7 * DAY_SECONDS * 1000),
+                "delete.retention.ms": str(TOMBSTONE_SECONDS * 1000),
             }
         if self.retention_days is not None:
             stated["retention.ms"] = str(self.retention_days * DAY_SECONDS * 1000)

@@ -138,6 +138,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         missing: events that never arrived, by the gaps in the sequence.
         group: of attempts at one task that were started together; empty where it is no such attempt.
         place: where it acts (a database, a repository, a host), as it stated; empty where it did not.
+        user: hash of whom it acts for, as the session stated it; empty where it did not.
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
     """
 
@@ -158,6 +159,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     group: str = ""
     guard: str = ""
     place: str = ""
+    user: str = ""
 
     @property
     def id(self) -> str:

@@ -71,6 +71,7 @@ class OpenSession(msgspec.Struct):
     group: str = ""
     guard: str = ""
     place: str = ""
+    user: str = ""
     ending: Ending | None = None
     reward: float | None = None
     feedback: Feedback | None = None
@@ -130,6 +131,7 @@ class OpenSession(msgspec.Struct):
             self.goal = (data.goal or "")[:MAX_TEXT]
             self.task = (data.task or "")[: ev.MAX_ID_LENGTH]
             self.place = (data.place or "")[: ev.MAX_ID_LENGTH]
+            self.user = (data.user or "")[:MAX_WORD]
             self.group = data.group[: ev.MAX_ID_LENGTH] if isinstance(data.group, str) else ""
         elif kind == ENDED:
             self.ending = data.outcome
@@ -249,6 +251,7 @@ class OpenSession(msgspec.Struct):
             group=self.group,
             guard=self.guard,
             place=self.place,
+            user=self.user,
         )
         return trajectory, [self.out_of_order[sequence] for sequence in sorted(left_out)]
 

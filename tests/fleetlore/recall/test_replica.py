@@ -110,3 +110,24 @@ async def test_an_outage_costs_nothing_that_is_known(own_broker: EmbeddedBroker,
     started = time.perf_counter()
     await replica.close()
     assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
+
+
+async def test_what_was_forgotten_while_it_was_away_for_a_week_is_not_kept(
+    broker: EmbeddedBroker, tenant: str, writer: Writer
+) -> None:
+    await writer.put("items", "stays", item("stays"))
+    await writer.put("items", "gone", item("gone"))
+    clock = FakeClock(0.0)
+    replica = LoreReplica(broker.address, tenant, clock=clock)
+    await replica.start()
+    assert await replica.caught_up(30)
+    await replica.close()
+    # Compaction has taken both the item and its tombstone: nothing on the topic says that it is gone.
+    replica.index.put_item(memory_item("erased", tenant="x", pattern="class"), 0.0)
+    await writer.put("items", "gone", None)
+    for days, known in ((5, {"stays", "erased"}), (7, {"stays"})):
+        clock.advance(days * 86_400.0)
+        await replica.start()
+        assert await replica.caught_up(30)
+        await replica.close()
+        assert set(replica.index.items) == known

@@ -1,0 +1,58 @@
+"""Run `fleetlore erase`: forget what a session, an agent, a user or a tenant has left."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
+from fleetlore.cli.output import Column, ask, confirm, moment, print_json, print_table, safe
+from fleetlore.tenants import DEFAULT_TENANT, check_tenant
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command (entry point `erase`)."""
+    app.command()(erase)
+
+
+def erase(
+    session: Annotated[str, typer.Option("--session", help="Id of the session; its further parts are meant too.")] = "",
+    agent: Annotated[str, typer.Option("--agent", help="Name of the agent: all that it did up to now.")] = "",
+    user: Annotated[str, typer.Option("--user", help="Whom sessions acted for, as `user=` named them.")] = "",
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Tenant; without the others all that it has. Default: default.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be erased and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds in which the workers do their part.")
+    ] = 300.0,
+    broker: Broker = None,
+    milvus: Milvus = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Erase sessions from all that was learned, as if they had never been, while the fleet goes on.
+
+    Patterns, items and records of judges are changed by the workers, which must be running. What lies on the log is
+    taken up no more and ages out; the report says when the last of it is gone.
+    """
+    from streams.offline.erase.found import Wanted
+    from streams.offline.erase.job import erase as run
+
+    everything = tenant is not None and not (session or agent or user)
+    name = check_tenant(tenant or DEFAULT_TENANT)
+    wanted = Wanted(tenant=name, session=session, agent=agent, user=user, everything=everything)
+    if not dry_run and not yes:
+        confirm(f"Erase {safe(wanted.scope)} from all that was learned? It cannot be brought back.")
+    report = ask(run(connection(broker, data, milvus), wanted, dry_run=dry_run, timeout_seconds=timeout))
+    if json:
+        print_json(report.to_dict())
+        return
+    verb = "Erased" if report.done else "Would erase"
+    typer.echo(f"{verb} {safe(report.scope)} of tenant {report.tenant}: {report.sessions} sessions.")
+    stores = [(f"Milvus {collection}", f"{count} rows", "") for collection, count in report.rows.items()]
+    stores.append(("records of judges", f"{report.cases} cases", ""))
+    stores += [(f"topic {name}", f"{n} records", moment(report.until[name])) for name, n in report.records.items()]
+    print_table([Column("WHERE"), Column("WHAT"), Column("GONE BY (UTC)")], stores)

@@ -1,0 +1,166 @@
+"""Erase sessions, step by step, while the fleet goes on.
+
+1. What is erased is written to the topic `erasures`: every stage drops it from then on, a backfill too.
+2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.erase.lore`), until no
+   state knows one. Agents hear of it as of any change of lore.
+3. The rows of judgments are deleted, and those of states in which nothing is left.
+4. Adapter versions that have learned of it are revoked; the trainer learns new ones without it.
+
+What the log itself holds ages out: the report says when. A run that was stopped is begun again by the same command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import StackError
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.erasure import Erasure
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.producer import BatchProducer
+from streams.offline.drain import wait_drained
+from streams.offline.erase.found import Found, Wanted, find, look_at_rows, records_of
+from streams.offline.erase.lore import Touched, contributed, forgets, touched
+from streams.stage.base import Outgoing
+from streams.stage.erased import TOPIC
+
+# Topics behind the first stage, whose own commits wait for sessions that are still open.
+BEHIND = ("observations", "trajectories", "candidates")
+# A worker hears of an erasure within a fetch.
+HEARD_SECONDS = 2.0
+# Rounds in which what was under way at the first is found.
+ROUNDS = 5
+CHUNK = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasing:
+    """What was, or (of a dry run) would be, erased.
+
+    Attributes:
+        sessions: how many.
+        records: on the log, by topic, how many records name one of them; none of them is taken up again.
+        until: by topic, when the last of these has left the log, in seconds since the Unix epoch.
+        rows: of Milvus, by collection: judgments deleted, patterns and items changed or deleted.
+        cases: of judges' records.
+    """
+
+    scope: str
+    tenant: str
+    done: bool
+    time: float
+    sessions: int
+    records: Mapping[str, int]
+    until: Mapping[str, float]
+    rows: Mapping[str, int]
+    cases: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_seconds: float) -> Erasing:
+    """Erase what is wanted, with the workers running; of a dry run only look.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
+        StackError: the workers did not do their part in time; run it again.
+    """
+    store = MilvusStore.from_settings(settings, Metrics("erase"))
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return await _erase(settings, store, wanted, dry_run, timeout_seconds)
+    except TimeoutError:
+        raise StackError(
+            f"not erased within {timeout_seconds:g} s: run it again; is a worker of tenant {wanted.tenant} running?"
+        ) from None
+    finally:
+        await store.close()
+
+
+async def _erase(
+    settings: Settings, store: MilvusStore, wanted: Wanted, dry_run: bool, timeout_seconds: float
+) -> Erasing:
+    now = SystemClock().now()
+    found = await find(settings, store, wanted)
+    first = await touched(store, wanted.tenant, _flat(found))
+    if not dry_run and (found.parts or wanted.agent):
+        producer = BatchProducer(settings.cluster)
+        await producer.start()
+        try:
+            await _announce(producer, wanted, found, now)
+            await asyncio.sleep(HEARD_SECONDS)
+            await _until_forgotten(settings, store, producer, wanted, found, timeout_seconds)
+        finally:
+            await producer.stop()
+        await store.delete("judgments", found.rows)
+        for collection, ids in (await touched(store, wanted.tenant, ())).empty.items():
+            await store.delete(collection, ids)
+    return Erasing(
+        scope=wanted.scope,
+        tenant=wanted.tenant,
+        done=not dry_run,
+        time=now,
+        sessions=len(found.parts),
+        records=found.records,
+        until=found.until,
+        rows={"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)},
+        cases=len(first.cases),
+    )
+
+
+async def _announce(producer: BatchProducer, wanted: Wanted, found: Found, now: float) -> None:
+    erasures = [Erasure(time=now, sessions=hashes) for hashes in found.hashes.values()]
+    if wanted.agent:
+        # What it has sent and nobody has read yet is dropped, too.
+        erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
+    await producer.deliver([Outgoing(wanted.tenant, TOPIC, each.key, each.to_json()) for each in erasures])
+
+
+async def _until_forgotten(
+    settings: Settings,
+    store: MilvusStore,
+    producer: BatchProducer,
+    wanted: Wanted,
+    found: Found,
+    timeout_seconds: float,
+) -> None:
+    """Ask the owners until no state knows an erased session.
+
+    Raises:
+        StackError: some state still does after several rounds.
+    """
+    tenant = wanted.tenant
+    for _ in range(ROUNDS):
+        await wait_drained(settings, tenant, timeout_seconds, BEHIND)
+        # What a worker had judged before it heard of the erasure.
+        await look_at_rows(store, wanted, found)
+        left = await touched(store, tenant, _flat(found))
+        if not left:
+            return
+        await producer.deliver(forgets(tenant, left, found.hashes))
+        await _contribute_again(settings, producer, tenant, left, found)
+    raise StackError(f"states of tenant {tenant} still know what was erased after {ROUNDS} rounds: run it again")
+
+
+async def _contribute_again(
+    settings: Settings, producer: BatchProducer, tenant: str, left: Touched, found: Found
+) -> None:
+    chunk: list[Outgoing] = []
+    gone = _flat(found)
+    async for record in records_of(settings, tenant, "candidates"):
+        chunk += contributed(tenant, [record.value or b""], left, gone)
+        if len(chunk) >= CHUNK:
+            await producer.deliver(chunk)
+            chunk = []
+    await producer.deliver(chunk)
+
+
+def _flat(found: Found) -> list[int]:
+    return [each for hashes in found.hashes.values() for each in hashes]

@@ -1,0 +1,109 @@
+"""Erasure beside a live worker, on a real broker and a real Milvus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import orjson
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fleetlore.errors import ConfigError
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.stats.hashing import user_hash
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from streams.commands.erase import register
+from streams.offline.erase.found import Wanted
+from streams.offline.erase.job import Erasing, erase
+from streams.offline.state_hash import Knowledge
+from tests.streams.broker_pipeline import BrokerPipeline
+
+Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def erased(pipeline: BrokerPipeline, dry_run: bool = False, **what: str) -> Erasing:
+    wanted = Wanted(tenant=pipeline.tenant, everything=not what, **what)
+    return await erase(pipeline.settings, wanted, dry_run=dry_run, timeout_seconds=120)
+
+
+def flat(sessions: Sequence[Sequence[Event]]) -> list[Event]:
+    return [event for session in sessions for event in session]
+
+
+async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_that_were_away(
+    broker_pipeline: BrokerPipeline, reference: Reference
+) -> None:
+    pipeline = broker_pipeline
+    fleet = pipeline.story.fleet()
+    await pipeline.send(flat(fleet))
+    await pipeline.drain()
+    replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
+    await replica.start()
+    assert await replica.caught_up(30)
+    await replica.close()  # away from now on
+    before = await pipeline.knowledge()
+    looked = await erased(pipeline, dry_run=True, agent="a1")
+    assert looked.sessions == 2 and not looked.done and looked.rows["patterns"] and looked.records["events"]
+    assert await pipeline.knowledge() == before
+    report = await erased(pipeline, agent="a1")
+    assert report.done and report.rows == looked.rows and report.cases == looked.cases
+    assert set(report.until) == set(report.records) >= {"events", "trajectories", "judgments", "observations"}
+    assert min(report.until.values()) > report.time + 6 * 86_400
+    never = await reference(pipeline.tenant, flat([each for each in fleet if each[0].agent != "a1"]))
+    assert await pipeline.knowledge() == never
+    await replica.start()
+    assert await replica.caught_up(30)
+    await replica.close()
+    assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
+    known = orjson.dumps(list(replica.index.items.values()), default=str)
+    assert b"good-1" not in known and b"bad-1" not in known
+    await pipeline.send(flat(fleet))  # an agent that was away sends it again
+    await pipeline.drain()
+    assert (await pipeline.knowledge()).state_hash == never.state_hash
+    assert (await erased(pipeline, agent="a1")).rows == {"judgments": 0, "patterns": 0, "items": 0}
+
+
+async def test_a_user_and_then_all_the_rest(broker_pipeline: BrokerPipeline, reference: Reference) -> None:
+    pipeline = broker_pipeline
+    fleet = pipeline.story.fleet()
+    hers = [each[0].session for each in fleet if each[0].agent == "a2"]
+    for session in fleet:
+        if session[0].session in hers:
+            session[0].data[ev.USER] = user_hash("jane@example.com")
+    await pipeline.send(flat(fleet))
+    await pipeline.drain()
+    assert (await erased(pipeline, user="jane@example.com")).sessions == len(hers) > 0
+    rest = flat([each for each in fleet if each[0].session not in hers])
+    assert await pipeline.knowledge() == await reference(pipeline.tenant, rest)
+    assert (await erased(pipeline)).sessions == len(fleet)
+    nothing = await pipeline.knowledge()
+    assert not nothing.patterns and not nothing.items and not nothing.judgments
+
+
+async def test_the_command_erases_a_session_and_says_what_is_wrong(broker_pipeline: BrokerPipeline) -> None:
+    app = typer.Typer()
+    register(app)
+    app.callback()(lambda: None)
+
+    async def run(*arguments: str) -> tuple[int, str, BaseException | None]:
+        env = {"FLEETLORE_MILVUS": pipeline.settings.milvus, "FLEETLORE_BROKER": pipeline.settings.broker}
+        env["FLEETLORE_GROUP"] = pipeline.settings.group
+        result = await asyncio.to_thread(CliRunner().invoke, app, ["erase", *arguments], env=env)
+        return result.exit_code, result.output, result.exception
+
+    pipeline = broker_pipeline
+    await pipeline.send(flat(pipeline.story.fleet()))
+    await pipeline.drain()
+    code, said, _ = await run("--session", "bad-1", "--tenant", pipeline.tenant, "--yes", "--json")
+    report = orjson.loads(said)
+    assert code == 0 and report["sessions"] == 1 and report["rows"]["judgments"] == 1
+    code, said, _ = await run("--session", "bad-2", "--tenant", pipeline.tenant, "--dry-run")
+    assert code == 0 and said.startswith("Would erase session bad-2") and "topic events" in said
+    assert isinstance((await run("--session", "a", "--agent", "b", "--yes"))[2], ConfigError)
+    assert isinstance((await run("--yes"))[2], ConfigError)
+    assert isinstance((await run("--agent", "a"))[2], ConfigError)  # no terminal to ask
