@@ -10,6 +10,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
 from fleetlore.recall.hints import hint_text
 from fleetlore.recall.holdout import withheld
+from fleetlore.recall.provenance import new_nonce
 from fleetlore.recall.render import fitting, shown_lines
 from fleetlore.recall.ways_out import is_own
 from fleetlore.store.search import SEARCH_SECONDS
@@ -179,7 +180,7 @@ class Session(Recording):
             cautions = tuple(
                 [each for each in cautions if each.id.startswith("safety:") or each.key not in ledger.told]
             )
-        advice = fitting(advice._replace(cautions=cautions, introduced=introduced), max_chars)
+        advice = fitting(advice._replace(cautions=cautions, introduced=introduced, nonce=new_nonce()), max_chars)
         lines = [line for item in advice.items for line in shown_lines(item.title, item.content)]
         if advice.way_out is not None:
             lines += shown_lines(advice.way_out.text, "")

@@ -79,6 +79,7 @@ class Advice(NamedTuple):
         withheld: ids of what the holdout withheld.
         call: id of the kind of call that was asked about.
         introduced: whether the session was told before what advice is.
+        nonce: of the fence around its text, which no text of others can know; empty where no session asked.
     """
 
     warning: CallWarning | None = None
@@ -92,6 +93,7 @@ class Advice(NamedTuple):
     now: float = 0.0
     call: str | None = None
     introduced: bool = False
+    nonce: str = ""
 
     @property
     def memories(self) -> tuple[MemoryItem, ...]:

@@ -17,11 +17,12 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import chain
+from secrets import token_hex
 from typing import Any
 
 from fleetlore.redact.weight import cut_text
 
-__all__ = ["FENCE", "MARK", "OPENING", "AdviceLedger", "handle", "redact_fenced"]
+__all__ = ["MARK", "OPENING", "AdviceLedger", "fenced", "handle", "new_nonce", "redact_fenced"]
 
 FENCE = "fleet-memory"
 MARK = "[fleet-memory]"
@@ -51,6 +52,17 @@ _MAX_DEPTH = 16
 def handle(id: str) -> str:
     """The id as a model can cite it, `[#1a2b3c4d]`: its last eight characters, letters and digits only."""
     return _STRANGE.sub("", id)[-8:]
+
+
+def new_nonce() -> str:
+    """What tells one fence from all others: random, so that no text that was written before can close it."""
+    return token_hex(4)
+
+
+def fenced(lines: Iterable[str], nonce: str) -> str:
+    """Lines between a fence and its end, which both bear the nonce."""
+    name = f"{FENCE} {nonce}" if nonce else FENCE
+    return "\n".join((f"<{name}>", *lines, f"</{name}>"))
 
 
 def redact_fenced(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from fleetlore.recall.hints import count, hint_text
-from fleetlore.recall.provenance import FENCE, handle
+from fleetlore.recall.provenance import fenced, handle
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def advice_text(advice: Advice) -> str:
         *map(_entry, advice.shown),
         *(_transient_entry(pattern, advice.now) for pattern in advice.transient),
     ]
-    return "\n".join((f"<{FENCE}>", *lines, f"</{FENCE}>"))
+    return fenced(lines, advice.nonce)
 
 
 def fitting(advice: Advice, max_chars: int) -> Advice:

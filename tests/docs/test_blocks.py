@@ -78,7 +78,7 @@ async def test_the_agent_of_the_readme_gets_advice_in_its_second_run(lore: Path)
         second = await run_script(agent, lore)
         if "Worked:" in second:
             break
-    assert second.startswith("<fleet-memory>")
+    assert second.startswith("<fleet-memory ")
     assert 'Worked: search({"index":"products-eu"})' in second
 
 

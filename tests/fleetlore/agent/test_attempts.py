@@ -123,7 +123,7 @@ async def test_each_attempt_knows_how_the_last_one_went_and_the_first_success_en
     assert "Attempt 1 at this goal ended as failure, reward 1: 1 calls, 1 failed." in told[1]
     assert "NoSuchTable: no table 1" in told[1] and "note: thought 1" in told[1]
     assert "ended by ValueError: gave up" in told[2]
-    assert all(text.startswith("<fleet-memory>") and text.count("</fleet-memory>") == 1 for text in told[1:])
+    assert all(text.startswith("<fleet-memory ") and text.count("</fleet-memory") == 1 for text in told[1:])
     # What an attempt was told of the one before is no evidence of its own.
     said = [event.data[events.CONTENT] for event in recorder.events if event.kind == "message"]
     assert said == ["I read: ", f"I read: {MARK}", f"I read: {MARK}"]

@@ -112,6 +112,6 @@ async def test_the_model_is_told_before_each_choice(fleet: Fleet) -> None:
     async with fleet.session("g", task="look"):
         await agent(calls("/srv/a"), system_prompt="Be brief.").ainvoke(GO)
     assert len(HEARD) == 2
-    assert all(each.startswith("Be brief.\n\n<fleet-memory>") and "Look into /srv first" in each for each in HEARD)
+    assert all(each.startswith("Be brief.\n\n<fleet-memory ") and "Look into /srv first" in each for each in HEARD)
     agent(calls("/srv/a")).invoke(GO)  # without a session
     assert HEARD == ["", ""]

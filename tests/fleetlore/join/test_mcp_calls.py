@@ -84,7 +84,7 @@ async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, recorder: 
             told = orjson.loads(calls.from_server(answer(1, "no such table: cars", isError=True)))
             texts = [part["text"] for part in told["result"]["content"]]
             assert texts[0] == "no such table: cars" and told["result"]["isError"]
-            assert (len(texts) == 2 and texts[1].startswith("<fleet-memory>")) is expected
+            assert (len(texts) == 2 and texts[1].startswith("<fleet-memory ")) is expected
         calls.from_client(call(2, q="b"))
         calls.from_server(answer(2, "3"))
     assert recorder.outcomes[1][events.ADVICE] == ["r1"]
@@ -98,7 +98,7 @@ async def test_the_instructions_tell_of_the_task(fleet: Fleet, method: str) -> N
         given = orjson.dumps({"jsonrpc": "2.0", "id": 0, "result": {"instructions": "Be kind.", "serverInfo": {}}})
         result = orjson.loads(calls.from_server(given))["result"]
     assert (
-        result["instructions"].startswith("Be kind.\n\n<fleet-memory>") and "Look into /srv" in result["instructions"]
+        result["instructions"].startswith("Be kind.\n\n<fleet-memory ") and "Look into /srv" in result["instructions"]
     )
 
 

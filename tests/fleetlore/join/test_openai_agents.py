@@ -123,7 +123,7 @@ async def test_the_model_is_told_before_each_turn(fleet: Fleet, recorder: Record
     script = Script(READ)
     async with fleet.session("g", task="look"):
         await run(script, function_tool(read_file), instructions="Be brief.")
-    assert all(each and each.startswith("Be brief.\n\n<fleet-memory>") for each in script.heard)
+    assert all(each and each.startswith("Be brief.\n\n<fleet-memory ") for each in script.heard)
     assert len(script.heard) == 2
     script = Script(READ)
     await run(script, function_tool(read_file), instructions="Be brief.")  # without a session
