@@ -49,6 +49,7 @@ from models.judge.chain import gave_up
 from models.judge.critic_features import features
 from models.llm.recording import recording
 from models.memory import facts, quality
+from models.memory.identities import identities
 from streams.stage.base import Effects, Record
 from streams.stage.observations import subjects_of_warnings
 from streams.stages.s1_sessions.open_session import OpenSession
@@ -209,6 +210,7 @@ READERS = (
     Reader("argument_shape", fingerprint.argument_shape),
     Reader("words of a search", text_index.words),
     Reader("a document's facts", _fact),
+    Reader("identities", lambda text: identities([text])),
     Reader("safe", lambda text: (safe(text), safe_lines(text))),
 )  # fmt: skip
 

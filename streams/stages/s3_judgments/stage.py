@@ -27,6 +27,7 @@ from models.judge.llm_opinion import Notes, Opinion
 from models.judge.record import measurable, tool_family
 from models.judge.session_state import SessionState
 from models.memory.candidate import Candidate
+from models.memory.identities import without_identities
 from models.memory.utility import Evidence, utility_evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
@@ -207,7 +208,10 @@ class JudgmentsStage(Stage):
         known = self._model.distiller.known(kept) if self._model is not None and self._model.notes(kept) else None
         for notes in session.notes if known is None else (known,):
             candidates += state.note(notes, verdict)
-        contributions: list[Candidate | Evidence] = [*state.teach(candidates, verdict), *utility_evidence(kept)]
+        contributions: list[Candidate | Evidence] = [
+            *state.teach(without_identities(candidates, digest), verdict),
+            *utility_evidence(kept),
+        ]
         for contribution in contributions:
             effects.outgoing.append(Outgoing(tenant, "candidates", contribution.item_id, contribution.to_json()))
         self._metrics.judgments(verdict.label, verdict.source).inc()

@@ -1,0 +1,81 @@
+"""No end user's identity becomes lore: found by form, by name of its field and in the record of a person."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+
+from fleetlore.transcripts.read import read_sessions
+from fleetlore.wire.lore import MemoryItem
+from models.memory.identities import identities
+from streams.offline.memory_pipeline import run_logs
+
+# Of customer service: what names a person there, by its form alone. The masking knows none of these.
+FORMS = re.compile(
+    r"[\w.+-]+@[\w-]+\.[\w.-]+\w|\b[a-z]+_[a-z]+_\d{4}\b|#W\d{7}\b|\b(?:credit_card|paypal|gift_card|certificate)_\d{5,8}\b"
+)
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "instead"),
+    [
+        ("write to jane.doe+x@mail.example.co.uk today", "jane.doe+x@mail.example.co.uk", "<email>"),
+        ("call +44 20 7946 0958 now", "+44 20 7946 0958", "<phone>"),
+        ("paid with 4111 1111 1111 1111", "4111 1111 1111 1111", "<card>"),
+        ("to GB29 NWBK 6016 1331 9268 19", "GB29 NWBK 6016 1331 9268 19", "<iban>"),
+        ("ssn 536-90-4399", "536-90-4399", "<national id>"),
+        ("CPF 390.533.447-05", "390.533.447-05", "<national id>"),
+        ("CF RCCMNL83S18D969H", "RCCMNL83S18D969H", "<national id>"),
+        ("from 8.8.8.8 at noon", "8.8.8.8", "<ip address>"),
+        ("from 2001:4860:4860::8888 at noon", "2001:4860:4860::8888", "<ip address>"),
+        ('{"user_id": "mia_li_3668"}', "mia_li_3668", "<user id>"),
+        ('{"userId":"u-1234","x":1}', "u-1234", "<userid>"),
+        ('{"first_name": "Mia", "last_name": "Lindqvist"}', "Mia Lindqvist", "<name>"),
+        ('{"zip": "78750", "city": "Austin', "78750", "<zip>"),
+        ('{"orders": ["#W9348897", "#W1111111"]}', "#W1111111", "<orders>"),
+        ('{"email": "a@b.example", "methods": {"credit_card_4421486": {}}}', "credit_card_4421486", "<id>"),
+    ],
+)
+def test_an_identity_is_found(text: str, value: str, instead: str) -> None:
+    assert identities([text]).get(value) == instead
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git clone git@github.com failed with exit code 128",
+        "order 4111 1111 1111 1112 has no such sum",
+        "torch 2.10.0 at 127.0.0.1:8080 and 10.0.0.7 and ::1",
+        "Error 1146 (42S02): Table 'shop.users' doesn't exist at 2024-05-20 12:00:01.123456",
+        "def f(x: int) -> int:  # see PEP 484, 0x7ffdeadbeef, sha256:9f86d081884c7d659a2feaa0c55ad015",
+        'SELECT "name", "title" FROM "users" WHERE "users"."id" = 12345678',
+        '{"path": "/srv/app", "flight_number": "HAT069", "date": "2024-05-20", "amount": 1234567}',
+    ],
+)
+def test_what_names_nobody_is_left(text: str) -> None:
+    assert not identities([text])
+
+
+async def quoting(folder: Path) -> tuple[int, int]:
+    """Items of the logs, and those that quote somebody's identity."""
+    run = await run_logs(read_sessions(folder), seed=0, learn=True)
+    texts = [said(item) for item in run.items] + [f"{each.template} {each.shape}" for each in run.patterns]
+    return len(run.items), sum(FORMS.search(text) is not None for text in texts)
+
+
+def said(item: MemoryItem) -> str:
+    remedy = orjson.dumps(item.remedy).decode()
+    return "\n".join((item.title, item.description, item.content, item.when, remedy, *item.near))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("part", ["smoke/tau1", "dev/tau1"])
+async def test_no_lore_of_customer_service_quotes_a_customer(part: str) -> None:
+    if not (DATA / part).exists():
+        pytest.skip(f"no {DATA / part}")
+    items, foreign = await quoting(DATA / part)
+    assert items > 5 and foreign == 0
