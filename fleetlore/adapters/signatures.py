@@ -59,7 +59,7 @@ class SigningKey:
     def key_id(self) -> str:
         return key_id_of(self.private.public_key())
 
-    def sign(self, document: AdapterManifest | AdapterPointer | Revocation) -> bytes:
+    def sign(self, document: object) -> bytes:
         """Canonical JSON of the document with `key_id` and `signature` added."""
         body = msgspec.to_builtins(document) | {"key_id": self.key_id}
         signature = self.private.sign(_canonical(body))

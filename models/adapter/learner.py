@@ -147,6 +147,14 @@ class Learner:
         self.running = self._running_network = None
         self.course = self._new_course()
 
+    def begin_again(self) -> None:
+        """Begin again from the base, and forget every session."""
+        self.restart()
+        self.replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
+        self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
+        self._admission = Admission(self._encoder, self.cadence, self.config.new_sessions)
+        self._unseen.clear()
+
     def skip_learned(self, versions: Iterable[ProceduralManifest]) -> None:
         """With privacy, never learn a session again that a published version holds: its ledger counts each once."""
         if self._privacy is not None:

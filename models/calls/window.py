@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from fleetlore.wire.trajectory import Trajectory
@@ -64,6 +64,10 @@ class SessionWindow:
         old = [each.id for each in self._kept.values() if each.partition == partition and each.offset < offset]
         for session in old:
             del self._kept[session]
+
+    def forget(self, unwanted: Callable[[KeptSession], bool]) -> None:
+        """Drop the sessions for which `unwanted` is true."""
+        self._kept = {id: each for id, each in self._kept.items() if not unwanted(each)}
 
     def first_offsets(self) -> dict[int, int]:
         """By partition, the oldest record that holds a session of the window."""

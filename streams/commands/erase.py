@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
 from fleetlore.cli.output import Column, ask, confirm, moment, print_json, print_table, safe
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
+from streams.commands.rollback import with_key
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +30,10 @@ def erase(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds in which the workers do their part.")
     ] = 300.0,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="Write the report here, signed by FLEETLORE_SIGNING_KEY."),
+    ] = None,
     broker: Broker = None,
     milvus: Milvus = None,
     data: Data = None,
@@ -38,6 +44,7 @@ def erase(
     Patterns, items and records of judges are changed by the workers, which must be running. What lies on the log is
     taken up no more and ages out; the report says when the last of it is gone.
     """
+    from sinks.signing_key import load_signing_key
     from streams.offline.erase.found import Wanted
     from streams.offline.erase.job import erase as run
 
@@ -46,7 +53,11 @@ def erase(
     wanted = Wanted(tenant=name, session=session, agent=agent, user=user, everything=everything)
     if not dry_run and not yes:
         confirm(f"Erase {safe(wanted.scope)} from all that was learned? It cannot be brought back.")
-    report = ask(run(connection(broker, data, milvus), wanted, dry_run=dry_run, timeout_seconds=timeout))
+    settings = with_key(connection(broker, data, milvus), data)
+    key = None if certificate is None else load_signing_key(settings.signing_key)
+    report = ask(run(settings, wanted, dry_run=dry_run, timeout_seconds=timeout))
+    if key is not None and certificate is not None:
+        certificate.write_bytes(key.sign(report))
     if json:
         print_json(report.to_dict())
         return
@@ -54,5 +65,9 @@ def erase(
     typer.echo(f"{verb} {safe(report.scope)} of tenant {report.tenant}: {report.sessions} sessions.")
     stores = [(f"Milvus {collection}", f"{count} rows", "") for collection, count in report.rows.items()]
     stores.append(("records of judges", f"{report.cases} cases", ""))
+    stores += [
+        (f"adapter {version[:18]}", "revoked" if report.done else "has learned of it", "")
+        for version in report.versions
+    ]
     stores += [(f"topic {name}", f"{n} records", moment(report.until[name])) for name, n in report.records.items()]
     print_table([Column("WHERE"), Column("WHAT"), Column("GONE BY (UTC)")], stores)

@@ -155,7 +155,7 @@ def _tell(adapter: str, pointer: AdapterPointer | None, tenant: str, as_json: bo
         typer.echo(text)
 
 
-def _with_key(settings: Settings, data: Path | None) -> Settings:
+def with_key(settings: Settings, data: Path | None) -> Settings:
     """An embedded stack keeps its key and its versions in its folder."""
     if data is None:
         return settings
@@ -171,7 +171,7 @@ async def _with(
     """Act with the publishers of one adapter, or of all."""
     from sinks.adapter_publisher import AdapterPublisher
 
-    settings = _with_key(connection(broker, data), data)
+    settings = with_key(connection(broker, data), data)
     async with AsyncExitStack() as stack:
         return await act(
             [

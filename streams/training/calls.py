@@ -31,9 +31,13 @@ from models.calls.window import SESSIONS, KeptSession, SessionWindow
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from streams.stage.base import split
+from streams.stage.erased import Erased
 from streams.training.backlog import BURST_SECONDS, CpuBudget
 
 log = logging.getLogger(__name__)
+
+# How long after an erasure it looks again whether the version in service was revoked.
+FORGETTING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,11 @@ class CallsTrainer:
         *,
         horizon: int = SESSIONS,
         cadence: CallsCadence | None = None,
+        erased: Erased | None = None,
     ) -> None:
+        self._erased = erased or Erased()
+        self._erased_seen = self._erased.count
+        self._forgetting_until = self._learned_at = 0.0
         self.name = topic(tenant, "trajectories")
         self.cpu_seconds = 0.0
         self._tenant = tenant
@@ -88,14 +96,21 @@ class CallsTrainer:
         """Keep the sessions of a record."""
         self._metrics.received_records(record.topic).inc()
         for session in trajectories_of(record):
+            if self._erased.holds(self._tenant, session.session):
+                continue
             if self._window.add(session, record.partition, record.offset):
                 self._waiting_since = self._waiting_since if self._new else self._clock.monotonic()
                 self._new += 1
         self._read_to[record.partition] = record.offset + 1
 
     def due(self) -> bool:
-        """Whether enough new sessions wait, or some have waited long enough."""
-        waited = self._clock.monotonic() - self._waiting_since
+        """Whether enough new sessions wait, or some have waited long enough, or some were erased."""
+        now = self._clock.monotonic()
+        if self._erased_seen != self._erased.count:
+            return True
+        if now < self._forgetting_until and now - self._learned_at >= self._cadence.patience_seconds:
+            return True
+        waited = now - self._waiting_since
         enough = self._new >= self._cadence.new_sessions
         return enough or (self._new > 0 and waited >= self._cadence.patience_seconds)
 
@@ -104,6 +119,12 @@ class CallsTrainer:
 
         Raises BrokerUnavailable; the sessions then still wait.
         """
+        if self._erased_seen != self._erased.count:
+            self._erased_seen = self._erased.count
+            self._window.forget(lambda each: self._erased.holds(self._tenant, each.id))
+            self._forgetting_until = self._clock.monotonic() + FORGETTING_SECONDS
+        if self._clock.monotonic() < self._forgetting_until:
+            await self.resume()  # what learned of it is being revoked
         for partition, offset in self._read_to.items():
             self._window.forget_before(partition, offset - self._horizon)
         chosen, began = self._window.chosen(), self._clock.monotonic()
@@ -118,6 +139,7 @@ class CallsTrainer:
             if report.passed:
                 await self._publish(candidate, version, report)
         self._new = 0
+        self._learned_at = self._clock.monotonic()
 
     def _trained(self, chosen: list[KeptSession]) -> TrainedCalls:
         """Learn on where all that came is newer than what was learned; it gives the same version as to begin anew."""
@@ -205,6 +227,7 @@ async def train_calls(
     metrics: Metrics,
     clock: Clock,
     cadence: CallsCadence | None = None,
+    erased: Erased | None = None,
 ) -> None:
     """Train the call models of the settings' tenants until cancelled, across outages of the broker.
 
@@ -216,7 +239,7 @@ async def train_calls(
     trainers = {
         each.name: each
         for each in (
-            CallsTrainer(tenant, publisher, metrics, clock, horizon=horizon, cadence=cadence)
+            CallsTrainer(tenant, publisher, metrics, clock, horizon=horizon, cadence=cadence, erased=erased)
             for tenant in settings.tenants
         )
     }

@@ -18,6 +18,7 @@ from fleetlore.wire.adapter_manifest import PROCEDURAL, DataRange, Place, Proced
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
+from streams.stage.erased import Erased
 from streams.training.backlog import Backlog
 from streams.training.judgment_log import Judged, judgments_of
 
@@ -50,7 +51,9 @@ class TenantTrainer:
         settings: Settings,
         metrics: Metrics,
         clock: Clock,
+        erased: Erased | None = None,
     ) -> None:
+        self._erased = erased or Erased()
         self.name = topic(tenant, "judgments")
         self._tenant = tenant
         self._learner = learner
@@ -83,15 +86,29 @@ class TenantTrainer:
                 "tenant %s continues from adapter %d (%s)", self._tenant, running[1].ordinal, running[1].version[:12]
             )
 
+    async def forget(self) -> None:
+        """Begin again from the version in service: what was learned since, and is kept, may hold what was erased."""
+        self._learner.begin_again()
+        self._backlog = Backlog(MOST_WAITING)
+        self._offered.clear()
+        self._offered_from.clear()
+        self._read_to.clear()
+        await self.resume()
+
+    def _is_erased(self, judged: Judged) -> bool:
+        return self._erased.holds(self._tenant, judged.judgment.trajectory.session)
+
     def recall(self, sessions: Iterable[Judged]) -> None:
         """Fill the buffers again with sessions that were learned before."""
-        self._learner.restore(sessions)
+        self._learner.restore(each for each in sessions if not self._is_erased(each))
 
     def take(self, record: ConsumerRecord) -> None:
         """Add the judgments of a record to the backlog."""
         self._metrics.received_records(record.topic).inc()
         self._offered_from.setdefault(record.partition, record.offset)
         for judged in judgments_of(record):
+            if self._is_erased(judged):
+                continue
             self._metrics.trainer_sessions().inc()
             if self._trial is not None:
                 self._trial[0].add(judged.judgment)

@@ -34,6 +34,7 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
+from streams.stage.erased import Erased
 from streams.training.backlog import BURST_SECONDS, CpuBudget
 from streams.training.calls import train_calls
 from streams.training.judgment_log import newest_before
@@ -85,9 +86,12 @@ async def run_trainer(
             AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher,
             AdapterPublisher.from_settings(CallsManifest, settings) as calls_publisher,
         ):
+            erased = Erased()
+            await erased.read(settings.cluster, settings.tenants)
             work = [
+                erased.follow(settings.cluster, settings.tenants, SystemClock(), settings.fetch_wait_ms),
                 count_refusals(settings, settings.tenants, metrics),
-                train_calls(settings, calls_publisher, metrics, SystemClock()),
+                train_calls(settings, calls_publisher, metrics, SystemClock(), erased=erased),
             ]
             beside = [asyncio.create_task(each) for each in work]
             stopping = asyncio.create_task(stop.wait())
@@ -106,7 +110,7 @@ async def run_trainer(
                     beside.append(asyncio.create_task(health.keep_beating()))
                     await stop.wait()
                 else:
-                    await TrainerRole(settings, learners, publisher, metrics, health).run(stop)
+                    await TrainerRole(settings, learners, publisher, metrics, health, erased=erased).run(stop)
 
             running = asyncio.create_task(train())
             await asyncio.wait([running, stopping, *beside], return_when=asyncio.FIRST_COMPLETED)
@@ -156,13 +160,16 @@ class TrainerRole:
         metrics: Metrics,
         health: Readiness,
         clock: Clock | None = None,
+        erased: Erased | None = None,
     ) -> None:
+        self._erased = erased or Erased()
+        self._erased_seen = self._erased.count
         self._settings = settings
         self._metrics = metrics
         self._health = health
         self._clock = clock or SystemClock()
         trainers = (
-            TenantTrainer(tenant, learner, publisher, settings, metrics, self._clock)
+            TenantTrainer(tenant, learner, publisher, settings, metrics, self._clock, self._erased)
             for tenant, learner in learners.items()
         )
         self._trainers = {trainer.name: trainer for trainer in trainers}
@@ -187,6 +194,8 @@ class TrainerRole:
             self._health.ready("broker")
             while not stop.is_set():
                 self._health.beat()
+                if self._erased_seen != self._erased.count:
+                    await self._begin_again(consumer)
                 for partition, records in (await consumer.getmany(timeout_ms=POLL_MS)).items():
                     for record in records:
                         self._trainers[partition.topic].take(record)
@@ -195,6 +204,17 @@ class TrainerRole:
                     learned = affordable and await trainer.learn()
                     if await trainer.end_trial() or learned:
                         await self._commit(consumer, trainer)
+
+    async def _begin_again(self, consumer: AIOKafkaConsumer) -> None:
+        """Learn without what was erased: from the versions in service, and from the committed offsets on."""
+        self._erased_seen = self._erased.count
+        for trainer in self._trainers.values():
+            await trainer.forget()
+        for partition in consumer.assignment():
+            committed = await consumer.committed(partition)
+            if committed is not None:
+                consumer.seek(partition, committed)
+        await self._recall(consumer)
 
     async def _recall(self, consumer: AIOKafkaConsumer) -> None:
         """Fill the buffers again with the newest sessions before the committed offsets, as many of each partition."""

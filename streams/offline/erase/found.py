@@ -74,6 +74,7 @@ class Found:
         rows: ids of judgments in Milvus.
         records: by topic, how many records name one of them.
         until: by topic, when the last of these records has left it, in seconds since the Unix epoch.
+        placed: by topic, hashes of the sessions that its records name.
         positions: on `trajectories` and `judgments`: (partition, offset, number in the record).
     """
 
@@ -82,12 +83,19 @@ class Found:
     rows: list[str] = field(default_factory=list)
     records: dict[str, int] = field(default_factory=dict)
     until: dict[str, float] = field(default_factory=dict)
+    placed: dict[str, set[int]] = field(default_factory=dict)
     positions: dict[str, set[tuple[int, int, int]]] = field(default_factory=dict)
 
     def add(self, session: str, part: int, ended: float) -> None:
         """A session, or one of its parts, is meant."""
         self.parts[session] = max(self.parts.get(session, 0), part + 1)
         self.ended[session] = max(self.ended.get(session, 0.0), ended)
+
+    def ended_unplaced(self, name: str) -> list[float]:
+        """When those sessions ended that no record of a topic names any more."""
+        placed = self.placed.get(name, set())
+        # Of a session that nobody knows there is no time.
+        return [ended for session, ended in self.ended.items() if ended > 0.0 and stable_hash(session) not in placed]
 
     @property
     def hashes(self) -> dict[str, tuple[int, ...]]:
@@ -154,32 +162,35 @@ async def _look_through(settings: Settings, tenant: str, found: Found) -> None:
     names = [orjson.dumps(session) for session in found.parts]
     for name, days in BY_TIME.items():
         async for record in records_of(settings, tenant, name):
-            numbers = list(_naming(name, record, hashes, names))
-            if not numbers:
+            named = list(_naming(name, record, hashes, names))
+            if not named:
                 continue
             found.records[name] = found.records.get(name, 0) + 1
             until = record.timestamp / 1000 + (days or 0) * DAY_SECONDS
             found.until[name] = max(found.until.get(name, 0.0), until)
             places = found.positions.setdefault(name, set())
-            places.update((record.partition, record.offset, number) for number in numbers)
+            places.update((record.partition, record.offset, number) for number, _ in named)
+            found.placed.setdefault(name, set()).update(session for _, session in named)
 
 
-def _naming(name: str, record: ConsumerRecord, hashes: set[int], names: Iterable[bytes]) -> Iterator[int]:
-    """Numbers of the values of a record that are of erased sessions."""
+def _naming(name: str, record: ConsumerRecord, hashes: set[int], names: Iterable[bytes]) -> Iterator[tuple[int, int]]:
+    """Numbers of the values of a record that are of erased sessions, each with the hash of its session."""
     value = record.value or b""
     if name == "dead-letters":  # of any bytes
-        yield from (0 for session in list(names)[:1_000] if session in value or session.strip(b'"') == record.key)
+        yield from ((0, 0) for session in list(names)[:1_000] if session in value or session.strip(b'"') == record.key)
         return
     if name == "events":
-        yield from (n for n, event in enumerate(_events(record)) if stable_hash(event.session) in hashes)
+        found = ((number, stable_hash(event.session)) for number, event in enumerate(_events(record)))
+        yield from ((number, session) for number, session in found if session in hashes)
         return
     try:
         values = orjson.loads(value)
     except orjson.JSONDecodeError:
         return
     for number, each in enumerate(values if isinstance(values, list) else [values]):
-        if _session_of(each) in hashes:
-            yield number
+        session = _session_of(each)
+        if session is not None and session in hashes:
+            yield number, session
 
 
 def _session_of(value: Any) -> int | None:

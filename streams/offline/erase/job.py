@@ -12,7 +12,7 @@ What the log itself holds ages out: the report says when. A run that was stopped
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,11 +20,13 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.adapter_manifest import SCHEMA
 from fleetlore.wire.erasure import Erasure
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.offline.drain import wait_drained
+from streams.offline.erase.adapters import learned_versions
 from streams.offline.erase.found import Found, Wanted, find, look_at_rows, records_of
 from streams.offline.erase.lore import Touched, contributed, forgets, touched
 from streams.stage.base import Outgoing
@@ -49,6 +51,7 @@ class Erasing:
         until: by topic, when the last of these has left the log, in seconds since the Unix epoch.
         rows: of Milvus, by collection: judgments deleted, patterns and items changed or deleted.
         cases: of judges' records.
+        versions: of adapters that have learned of it: revoked.
     """
 
     scope: str
@@ -60,6 +63,8 @@ class Erasing:
     until: Mapping[str, float]
     rows: Mapping[str, int]
     cases: int
+    versions: Sequence[str]
+    schema: int = SCHEMA
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,13 +94,18 @@ async def _erase(
 ) -> Erasing:
     now = SystemClock().now()
     found = await find(settings, store, wanted)
+    versions: list[str] = []
     first = await touched(store, wanted.tenant, _flat(found))
+    if dry_run:
+        versions = await learned_versions(settings, wanted.tenant, found, revoke=False)
     if not dry_run and (found.parts or wanted.agent):
         producer = BatchProducer(settings.cluster)
         await producer.start()
         try:
             await _announce(producer, wanted, found, now)
             await asyncio.sleep(HEARD_SECONDS)
+            # Now: what is published from here on has not learned of it.
+            versions = await learned_versions(settings, wanted.tenant, found, revoke=True)
             await _until_forgotten(settings, store, producer, wanted, found, timeout_seconds)
         finally:
             await producer.stop()
@@ -112,6 +122,7 @@ async def _erase(
         until=found.until,
         rows={"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)},
         cases=len(first.cases),
+        versions=versions,
     )
 
 

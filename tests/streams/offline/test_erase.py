@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import orjson
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from fleetlore.errors import ConfigError
+from fleetlore.adapters.signatures import public_keys, signed_by
+from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.stats.hashing import user_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
+from sinks.signing_key import create_signing_key
 from streams.commands.erase import register
 from streams.offline.erase.found import Wanted
 from streams.offline.erase.job import Erasing, erase
@@ -85,7 +88,9 @@ async def test_a_user_and_then_all_the_rest(broker_pipeline: BrokerPipeline, ref
     assert not nothing.patterns and not nothing.items and not nothing.judgments
 
 
-async def test_the_command_erases_a_session_and_says_what_is_wrong(broker_pipeline: BrokerPipeline) -> None:
+async def test_the_command_erases_a_session_and_says_what_is_wrong(
+    broker_pipeline: BrokerPipeline, tmp_path: Path
+) -> None:
     app = typer.Typer()
     register(app)
     app.callback()(lambda: None)
@@ -93,14 +98,23 @@ async def test_the_command_erases_a_session_and_says_what_is_wrong(broker_pipeli
     async def run(*arguments: str) -> tuple[int, str, BaseException | None]:
         env = {"FLEETLORE_MILVUS": pipeline.settings.milvus, "FLEETLORE_BROKER": pipeline.settings.broker}
         env["FLEETLORE_GROUP"] = pipeline.settings.group
+        env["FLEETLORE_SIGNING_KEY"] = str(tmp_path / "key")
         result = await asyncio.to_thread(CliRunner().invoke, app, ["erase", *arguments], env=env)
         return result.exit_code, result.output, result.exception
 
     pipeline = broker_pipeline
+    key, paper = create_signing_key(tmp_path / "key"), tmp_path / "erased.json"
     await pipeline.send(flat(pipeline.story.fleet()))
     await pipeline.drain()
-    code, said, _ = await run("--session", "bad-1", "--tenant", pipeline.tenant, "--yes", "--json")
+    given = ("--yes", "--json", "--certificate", str(paper))
+    code, said, _ = await run("--session", "bad-1", "--tenant", pipeline.tenant, *given)
     report = orjson.loads(said)
+    trusted = public_keys(key.public_base64)
+    assert signed_by(paper.read_bytes(), trusted) == key.key_id
+    signed = orjson.loads(paper.read_bytes())
+    assert {name: signed[name] for name in report} == report
+    with pytest.raises(AdapterRefused, match="signature"):
+        signed_by(paper.read_bytes().replace(b"bad-1", b"bad-2"), trusted)
     assert code == 0 and report["sessions"] == 1 and report["rows"]["judgments"] == 1
     code, said, _ = await run("--session", "bad-2", "--tenant", pipeline.tenant, "--dry-run")
     assert code == 0 and said.startswith("Would erase session bad-2") and "topic events" in said

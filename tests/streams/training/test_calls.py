@@ -19,6 +19,7 @@ from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
@@ -30,6 +31,7 @@ from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
 from streams.commands.verify import remade
 from streams.embedded.broker import EmbeddedBroker
+from streams.stage.erased import Erased
 from streams.training.calls import CallsCadence, CallsTrainer, train_calls
 
 MakeTopics = Callable[..., Awaitable[None]]
@@ -254,3 +256,24 @@ async def test_without_torch_the_call_model_is_trained_all_the_same(settings: Se
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+
+
+async def test_a_version_without_an_erased_session_takes_the_place_of_the_revoked_one(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    erased, clock = Erased(), FakeClock()
+    trainer = CallsTrainer(tenant, publisher, Metrics("trainer"), clock, erased=erased)
+    await trained(trainer, 0, 60)
+    (tainted,) = (await publisher.published(tenant)).versions
+    gone, *stay = sessions(0, 60)
+    erased.add_sessions(tenant, [stable_hash(gone.session)])
+    assert trainer.due()
+    await trainer.learn()  # it hears of the erasure before the version is revoked
+    await publisher.revoke(tenant, tainted)
+    clock.advance(6.0)
+    assert trainer.due()
+    await trainer.learn()
+    trainer.take(record(trainer.name, [gone], 60))  # it comes again
+    await trainer.learn()
+    assert list((await publisher.published(tenant)).versions) == [version_of(stay)]
