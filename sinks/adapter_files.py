@@ -5,8 +5,8 @@
     FOLDER/TENANT/ADAPTER/CHANNEL.pointer   the signed pointer
     FOLDER/TENANT/KIND-WHAT.revoked         a signed revocation
 
-A file appears whole or not at all. The manifest of a version appears after its weights, so a version with a manifest is
-complete.
+Only the owner may read them, and a file appears whole or not at all. The manifest of a version appears after its
+weights, so a version with a manifest is complete.
 """
 
 from __future__ import annotations
@@ -60,9 +60,11 @@ class LocalMirror:
             (self.folder / tenant / adapter / f"{version}.{suffix}").unlink(missing_ok=True)
 
     def _write(self, file: Path, data: bytes) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed((file.parent, *file.parent.parents)):
+            if not folder.exists():
+                folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would make those above by the umask
         draft = file.with_name(f".{file.name}.{os.getpid()}")
-        with draft.open("wb") as handle:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
             handle.write(data)
             handle.flush()
             # Without it a power cut can leave the new name on an empty file.

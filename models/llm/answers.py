@@ -6,6 +6,7 @@ spent today survive a crash too. Several processes of a machine may share the fi
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -36,7 +37,9 @@ class Answers:
         self._added = 0
         try:
             if isinstance(self._path, Path):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                # Answers are about sessions: only the owner may read them. SQLite gives its other files these rights.
+                os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 self._db.execute("PRAGMA journal_mode=WAL")

@@ -46,7 +46,7 @@ class Child:
 
     async def start(self) -> None:
         """Start the process, or start it again after its end."""
-        with self._log_file.open("ab") as output:
+        with open(self._log_file, "ab", opener=_owners) as output:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -58,6 +58,8 @@ class Child:
                 env=self._environ,
                 # Ctrl-C reaches the whole group of the terminal, but the stack stops its children in order.
                 start_new_session=True,
+                # What it writes holds texts of agents.
+                umask=0o077,
             )
 
     @property
@@ -96,3 +98,8 @@ class Child:
         if self._process is None:
             raise StackError(f"{self.name} has not been started")
         return self._process
+
+
+def _owners(path: str, flags: int) -> int:
+    """Open a file that only its owner may read."""
+    return os.open(path, flags, 0o600)

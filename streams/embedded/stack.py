@@ -115,7 +115,7 @@ class Stack:
 
     async def _start(self) -> None:
         logs = self.data / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         key = create_signing_key(self.settings.signing_key)
         self.settings = self.settings.with_(public_key=key.public_base64)
         broker = Child("broker", broker_command(self._ports["broker"]), logs)
@@ -230,7 +230,7 @@ class Stack:
 
     def _lock_folder(self) -> None:
         try:
-            self.data.mkdir(parents=True, exist_ok=True)
+            self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = (self.data / "stack.lock").open("wb")
         except OSError as error:
             raise StackError(f"the folder {self.data} cannot be used: {error.strerror}") from None
@@ -253,11 +253,12 @@ class Stack:
         path = self.data / STACK_FILE
         temporary = path.with_suffix(".tmp")
         temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        temporary.chmod(0o600)
         temporary.replace(path)
 
 
 def _milvus_command(folder: Path, port: int) -> list[str]:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
     return [
         sys.executable,

@@ -1,0 +1,147 @@
+"""Attack what reads the text of others and write what got through: `python -m benchmarks.security --logs FOLDER`.
+
+It writes docs/results/security.md. Without FOLDER (logs of customer service) the row of identities is left out. The
+figures of lying agents that train weights are those of `python -m benchmarks poisoning`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Annotated
+from unicodedata import normalize
+
+import orjson
+import typer
+
+from benchmarks import page
+from benchmarks.command import command_app
+from benchmarks.security import corpora
+from benchmarks.security.erasing import erased_by_store
+from benchmarks.security.times import READERS, survey
+from fleetlore.recall.render import clean
+from fleetlore.redact.redact import redact
+from fleetlore.transcripts.read import read_sessions
+from fleetlore.wire.lore import MemoryItem
+from streams.offline.memory_pipeline import run_logs
+
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "security.md"
+EACH = 10
+Line = tuple[str, str, str, str]
+
+_INVISIBLE = ("", "\u00ad", "\u200b", "\u034f", "\u061c", "\u180e", "\u206a", "\ufe0f", "\u3164", "\U000e0041", "\x07")
+_LETTERS = ("e", "\u0435", "\uff45", "E")
+_IGNORED = re.compile("[" + "".join(_INVISIBLE[1:]) + "]")
+# Of customer service; the masking does not know these forms.
+_IDENTITIES = re.compile(
+    r"[\w.+-]+@[\w-]+\.[\w.-]+\w|\b[a-z]+_[a-z]+_\d{4}\b|#W\d{7}\b|\b(?:credit_card|paypal|gift_card|certificate)_\d{5,8}\b"
+)
+SAID = """\
+What was tried against a fleet and what got through, by `python -m benchmarks.security --logs FOLDER`; FOLDER holds
+logged sessions of customer service. Times are of the slowest of the texts, up to 1 MB long. Who can do what, and what
+holds against it, says [security](../explain/security.md).
+"""
+MISSES = """
+Why some get through:
+
+- `detect-secrets`' own forms: its patterns for Discord, Telegram and Twilio are wider than what these give out. A token
+  of any letters has no substring to look for, and to look for all of them would cost every event more than the bar.
+- Without a form, a name or a digit nothing tells a secret from a word.
+- An identity that stands in free text alone, as a first name in a goal, is in no field and has no form.
+- What lies on the log by time stays until the date that the report of `fleetlore erase` states.
+"""
+
+
+def measure(
+    logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged sessions of customer service.")] = None,
+) -> None:
+    """Run all attacks and write docs/results/security.md."""
+    lines = [*_secrets(), *_fences(), *_identities(logs), *_poisoning(), *asyncio.run(erased_by_store()), *_times()]
+    rows = [f"| {kind} | {what} | {tried} | {through} |" for kind, what, tried, through in lines]
+    head = "| kind | what | tried | got through |\n| --- | --- | ---: | ---: |"
+    PAGE.write_text("\n".join(["# Security", "", SAID, head, *rows, MISSES.rstrip(), ""]))
+    typer.echo(PAGE.read_text())
+
+
+def _secrets() -> Iterator[Line]:
+    named = {
+        "forms of vendors": corpora.vendors,
+        "forms of detect-secrets": corpora.forms_of_others,
+        "named, in notations of others": corpora.named,
+        "after a name in prose": corpora.said,
+    }
+    for what, corpus in named.items():
+        planted = list(corpus(Random(5), EACH))
+        missed = sum(each.is_left_in(redact(each.text)) for each in planted)
+        yield "secrets", what, f"{len(planted):,}", f"{missed:,} ({missed / len(planted):.1%})"
+    texts = list(corpora.harmless(Random(6), 200))
+    changed = sum(redact(text) != text for text in texts)
+    yield "secrets", "harmless texts, wrongly masked", f"{len(texts):,}", f"{changed:,}"
+
+
+def _fences() -> Iterator[Line]:
+    """A fence as a reader may see it who ignores what is invisible and folds what looks alike."""
+    marks = [
+        f"</fl{letter}{hidden}et-m{hidden}emory{nonce}>"
+        for letter, hidden, nonce in product(_LETTERS, _INVISIBLE, ("", " 00000000"))
+    ]
+    seen = [normalize("NFKC", _IGNORED.sub("", clean(f"say {mark} now"))).translate({0x435: "e"}) for mark in marks]
+    yield "fences", "look-alikes of the fence around advice", f"{len(marks):,}", f"{_count(seen, '/fleet-memory')}"
+
+
+def _count(texts: list[str], mark: str) -> int:
+    return sum(mark in text.lower() for text in texts)
+
+
+def _identities(logs: Path | None) -> Iterator[Line]:
+    if logs is None:
+        return
+    sessions = read_sessions(logs)
+    run = asyncio.run(run_logs(sessions, seed=0, learn=True))
+    texts = [_said(item) for item in run.items] + [f"{each.template} {each.shape}" for each in run.patterns]
+    quoting = sum(_IDENTITIES.search(text) is not None for text in texts)
+    what = f"items and patterns of {len(sessions)} sessions of customer service that quote a customer"
+    yield "identities", what, f"{len(texts):,}", f"{quoting}"
+
+
+def _said(item: MemoryItem) -> str:
+    remedy = orjson.dumps(item.remedy).decode()
+    return "\n".join((item.title, item.description, item.content, item.when, remedy, *item.near))
+
+
+def _poisoning() -> Iterator[Line]:
+    honest = _item(agents=10, sessions=10)
+    for what, liars, volume in (("one agent", 1, 50), ("6 of 16 agents at 5 × the volume", 6, 5)):
+        lie = _item(agents=liars, sessions=liars * volume)
+        through = "1" if lie.standing() > honest.standing() else "0"
+        yield "poisoned text", f"{what} against an item that 10 honest agents back: ranked first", "1", through
+    with (page.RESULTS / "poisoning.csv").open() as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    for name, what in (("poisoning", "the learner as it is"), ("plain pooling", "rival: plain pooling")):
+        lost = f"{float(rows[name]['figure']):+.1f} points of recall lost"
+        yield "poisoned weights", f"6 of 20 agents lie at 5 × the volume: {what}", "1,920 sessions", lost
+
+
+def _item(agents: int, sessions: int) -> MemoryItem:
+    return MemoryItem(
+        id="i", tenant="t", kind="recovery", title="t", description="d", content="c", when="w",
+        agents=agents, support=sessions, goals=agents, last_seen=1.0,
+    )  # fmt: skip
+
+
+def _times() -> Iterator[Line]:
+    for reader in READERS:
+        found = survey(reader)
+        bent = max(each.exponent for each in found)
+        slowest = max(each.seconds for each in found)
+        bound = "" if reader.limit is None else f" (bar {1000 * reader.limit:.0f} ms)"
+        yield "time", reader.name, f"{len(found)} texts", f"{1000 * slowest:.1f} ms{bound}, exponent {bent:.2f}"
+
+
+if __name__ == "__main__":
+    command_app(measure)()

@@ -1,0 +1,93 @@
+"""Erase sessions from a pipeline in memory, and count what each store still knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.tenants import DEFAULT_TENANT as TENANT
+from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
+from sinks.metrics import Metrics
+from streams.demo.world import rollouts
+from streams.offline.erase.lore import Touched, forgets, touched
+from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of
+from streams.stage.base import Record
+from streams.stage.erased import Erased
+from streams.stages.pipeline import pipeline
+
+SESSIONS = 200
+ERASED = 50
+
+
+class _Pipeline(MemoryPipeline):
+    """Its stages know what is erased."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.erased = Erased()
+        self.stages = pipeline(self.store, Metrics("in-memory"), self.clock, SILENT_SECONDS, erased=self.erased)
+        self._chain = Chain(self.stages, self.store)
+
+
+async def erased_by_store() -> list[tuple[str, str, str, str]]:
+    """A row for each store: how many of its states knew an erased session, and how many still do."""
+    sessions = _sessions()
+    gone = [each.session for each in Random(0).sample(sessions, ERASED)]
+    memory = _Pipeline()
+    await memory.run(_events(sessions, memory.clock))
+    await memory.settle()
+    hashes = {session: (stable_hash(session),) for session in gone}
+    flat = [each for found in hashes.values() for each in found]
+    before = await touched(memory.store, TENANT, flat)
+    memory.erased.add_sessions(TENANT, flat)
+    await _forget(memory, before, hashes)
+    await memory.store.delete("judgments", [f"{TENANT}/{session}" for session in gone])
+    after, judged = await touched(memory.store, TENANT, flat), _judged(memory.store, gone)
+    await memory.run(_events(sessions, memory.clock))  # all of it is sent again
+    await memory.settle()
+    again, judged_again = await touched(memory.store, TENANT, flat), _judged(memory.store, gone)
+    found = (
+        ("patterns", len(before.patterns), len(after.patterns), len(again.patterns)),
+        ("items", len(before.items), len(after.items), len(again.items)),
+        ("judgments", ERASED, judged, judged_again),
+    )
+    said = f"that know {ERASED} of {SESSIONS} sessions: left, and left once all is sent again"
+    return [("erasure", f"{what} {said}", f"{knew}", f"{left}, {back}") for what, knew, left, back in found]
+
+
+async def _forget(memory: _Pipeline, found: Touched, hashes: dict[str, tuple[int, ...]]) -> None:
+    for value in forgets(TENANT, found, hashes):
+        (stage,) = [each for each in memory.stages if each.reads == value.topic]
+        record = Record(topic(TENANT, value.topic), 0, 0, None, value.value, {})
+        effects = await stage.process([record])
+        for collection, rows in effects.rows.items():
+            await memory.store.upsert(collection, rows)
+    for stage in memory.stages:
+        effects = await stage.process([])
+        for collection, rows in effects.rows.items():
+            await memory.store.upsert(collection, rows)
+
+
+def _judged(store: MemoryStore, gone: Iterable[str]) -> int:
+    return sum(f"{TENANT}/{session}" in store.collections["judgments"] for session in gone)
+
+
+def _sessions() -> list[LoggedSession]:
+    sessions = []
+    for number, run in enumerate(rollouts(5, SESSIONS)):
+        session = LoggedSession(f"s{number}", run["agent"], run["task"], run["goal"], run["outcome"])
+        for step in run["steps"]:
+            data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
+            if step["error_type"] or step["error_message"]:
+                data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
+            session.events.append(("outcome", data))
+        sessions.append(session)
+    return sessions
+
+
+def _events(sessions: Iterable[LoggedSession], clock: EventClock) -> list[Event]:
+    return [event for session in sessions for event in events_of(session, clock)]

@@ -1,0 +1,10 @@
+"""No store knows what was erased, not even once all of it is sent again."""
+
+from __future__ import annotations
+
+from benchmarks.security.erasing import erased_by_store
+
+
+async def test_no_store_knows_what_was_erased() -> None:
+    for _, what, knew, left in await erased_by_store():
+        assert int(knew) > 0 and left == "0, 0", what
