@@ -49,7 +49,7 @@ class Erased:
     """What was erased, by tenant.
 
     Attributes:
-        count: grows with every erasure.
+        count: grows with every erasure; where it is 0 nothing need be asked.
     """
 
     def __init__(self) -> None:
@@ -77,12 +77,10 @@ class Erased:
 
     def holds(self, tenant: str, session: str) -> bool:
         """Whether a session, or a part of one, is erased."""
-        return self.count > 0 and self.has(tenant, _hash(session))
+        return self.has(tenant, _hash(session))
 
     def drops(self, tenant: str, session: str, agent: str, time: float) -> bool:
         """Whether an event is of something erased."""
-        if not self.count:
-            return False
         return self.has(tenant, _hash(session)) or time < self._agents.get(tenant, {}).get(_hash(agent), 0.0)
 
     def take(self, tenant: str, value: bytes | None) -> None:

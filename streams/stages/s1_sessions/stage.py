@@ -188,7 +188,8 @@ class SessionsStage(Stage):
         failed: dict[int, OpenSession],
         effects: Effects,
     ) -> None:
-        if self._erased.drops(tenant, event.session, event.agent, event.time.timestamp()):
+        # Most tenants have erased nothing, and this is asked for every event.
+        if self._erased.count and self._erased.drops(tenant, event.session, event.agent, event.time.timestamp()):
             return
         if event.type == FEEDBACK:
             self._take_feedback(event, tenant, partition, effects)

@@ -109,13 +109,14 @@ class JudgmentsStage(Stage):
                 self._erased.add_sessions(tenant, value.sessions)
                 forgets.setdefault(record.tp, set()).update(value.sessions)
                 continue
-            if self._erased.holds(tenant, value.session):
+            if self._erased.count and self._erased.holds(tenant, value.session):
                 continue
             key = tenant, value.id if isinstance(value, Trajectory) else value.session
             came.setdefault(key, []).append(value)
             partitions[key] = record.partition
         source = await self._store.resolve("judgments")
-        came = {key: values for key, values in came.items() if not self._erased.holds(*key)}  # a `Forget` came behind
+        if forgets:  # which may have come behind what they are about
+            came = {key: values for key, values in came.items() if not self._erased.holds(*key)}
         states = await self._load(list(came))
         sessions: list[PendingJudgment] = []
         for key, values in came.items():
