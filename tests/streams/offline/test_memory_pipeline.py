@@ -91,7 +91,7 @@ async def test_states_of_another_collection_are_forgotten(log_pipeline: Callable
             return self.name
 
         async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-            return {id: {"from": self.name} for id in ids if id == "acme/both"}
+            return {id: {"from": self.name, "state": "{}"} for id in ids if id == "acme/both"}
 
         async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
             yield {"id": "acme/both"}
