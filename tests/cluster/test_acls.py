@@ -144,11 +144,19 @@ MAY = {
     "agent-a": (AGENT_WRITES, AGENT_READS),
     "trainer": (
         {"adapters.weights", "adapters.manifests", "adapters.pointers"},
-        {"trajectories", "judgments", "adapters.acks", "adapters.weights", "adapters.manifests", "adapters.pointers"},
+        {
+            "trajectories",
+            "judgments",
+            "adapters.acks",
+            "adapters.weights",
+            "adapters.manifests",
+            "adapters.pointers",
+            "erasures",
+        },
     ),
     "worker": (
         {"observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"},
-        {"events", "observations", "trajectories", "judgments", "candidates"},
+        {"events", "observations", "trajectories", "judgments", "candidates", "erasures"},
     ),
     "nobody": (set(), set()),
 }
