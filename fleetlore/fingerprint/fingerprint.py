@@ -47,7 +47,7 @@ _LONGEST = 8192
 class Failure(NamedTuple):
     """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits).
 
-    `transient` is what the words of the error make likely; the fleet's row of the pattern has what was measured.
+    `transient` is what the words of the error make likely; whether it did pass is not measured.
     """
 
     tool: str

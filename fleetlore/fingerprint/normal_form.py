@@ -91,7 +91,7 @@ _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
 
 class NormalForm(NamedTuple):
     """error_class: at most `MAX_CLASS` characters. template: `fleetlore.fingerprint.template`. transient: a fault that,
-    by its words, will pass by itself; whether it does is measured in the stream."""
+    by its words, will pass by itself; whether it does is not measured."""
 
     error_class: str
     template: str
