@@ -45,9 +45,13 @@ def test_a_supervisor_that_is_ended_while_it_starts_its_command_takes_it_along()
         [sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as supervisor:
         assert supervisor.stdout is not None
-        role = psutil.Process(int(supervisor.stdout.readline()))
+        pid = int(supervisor.stdout.readline())
+        try:
+            roles = [psutil.Process(pid)]
+        except psutil.NoSuchProcess:  # taken along before this line was reached
+            roles = []
         code = supervisor.wait(40)
-    _, alive = psutil.wait_procs([role], timeout=30)
+    _, alive = psutil.wait_procs(roles, timeout=30)
     for each in alive:
         each.kill()
     assert not alive
