@@ -28,7 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore fleetlore.cli fleetlore.testing",
         "models.data models.memory sinks",
         "models.judge models.distil models.promotion",
-        "models.llm models.adapter models.calls",
+        "models.llm models.adapter models.calls models.export",
         "models.backtest",
         "streams.stage",
         "streams.stages",

@@ -25,7 +25,7 @@ PANELS = {
     "Start": ("demo", "up"),
     "Read": ("health", "patterns", "items", "places", "adapters", "facts", "judges", "dead-letters", "console"),
     "Join": ("mcp", "mcp-proxy", "ingest", "import"),
-    "Run": ("worker", "trainer", "topics", "backfill", "erase"),
+    "Run": ("worker", "trainer", "topics", "backfill", "erase", "export"),
     "Check": ("doctor", "replay", "backtest", "critic", "pretrain"),
 }
 _ORDER = [name for names in PANELS.values() for name in names]

@@ -136,27 +136,30 @@ def _is_public(text: str) -> bool:
         return False
 
 
-def _without(candidate: Candidate, found: Found) -> Candidate:
+def replacing(found: Found) -> Callable[[Any], Any]:
+    """A function that replaces what was found (`identities`) in a JSON value, in the names of its fields too."""
     whole = "|".join(re.escape(each) for each in sorted(found, key=lambda each: (-len(each), each)))
     quoted = re.compile(rf"(?<!\w)(?:{whole})(?!\w)", re.IGNORECASE)
     instead = {value.lower(): name for value, name in found.items()}
 
-    def said(text: str) -> str:
-        return quoted.sub(lambda match: instead[match.group().lower()], text)
-
-    def mapped(value: Any) -> Any:
+    def replaced(value: Any) -> Any:
         if isinstance(value, str):
-            return said(value)
+            return quoted.sub(lambda match: instead[match.group().lower()], value)
         if isinstance(value, dict):
-            return {said(name) if isinstance(name, str) else name: mapped(each) for name, each in value.items()}
-        return [mapped(each) for each in value] if isinstance(value, list | tuple) else value
+            return {replaced(name): replaced(each) for name, each in value.items()}
+        return [replaced(each) for each in value] if isinstance(value, list | tuple) else value
 
+    return replaced
+
+
+def _without(candidate: Candidate, found: Found) -> Candidate:
+    replaced = replacing(found)
     return replace(
         candidate,
-        title=said(candidate.title),
-        description=said(candidate.description),
-        content=said(candidate.content),
-        when=said(candidate.when),
-        remedy=mapped(candidate.remedy),
-        calls=tuple([said(each) for each in candidate.calls]),
+        title=replaced(candidate.title),
+        description=replaced(candidate.description),
+        content=replaced(candidate.content),
+        when=replaced(candidate.when),
+        remedy=replaced(candidate.remedy),
+        calls=tuple(replaced(candidate.calls)),
     )

@@ -1,0 +1,1 @@
+"""Turn judged sessions into datasets that trainers of language models read."""

@@ -1,0 +1,30 @@
+"""Take end users' identities out of a session, as they are taken out of lore (`models.memory.identities`)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from fleetlore.wire.trajectory import Step, Trajectory
+from models.memory.identities import identities, replacing
+
+
+def anonymous(session: Trajectory) -> Trajectory:
+    """The same session with identities replaced; itself where none is found."""
+    texts = [session.goal]
+    for step in session.steps:
+        texts += (step.arguments, step.result, step.error_message or "")
+    found = identities(texts)
+    if not found:
+        return session
+    replaced = replacing(found)
+
+    def told(step: Step) -> Step:
+        error = step.error_message
+        return replace(
+            step,
+            arguments=replaced(step.arguments),
+            result=replaced(step.result),
+            error_message=replaced(error) if error else error,
+        )
+
+    return replace(session, goal=replaced(session.goal), steps=tuple([told(step) for step in session.steps]))

@@ -1,0 +1,74 @@
+"""Tell a session as the chat that a language model was in: messages, tool calls and tool results."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from fleetlore.wire.trajectory import Step, Trajectory
+
+Message = dict[str, Any]
+
+_ASSISTANT = frozenset({"assistant", "model", "agent", "ai"})
+# The parameter of a tool that is called with plain text.
+TEXT_PARAMETER = "input"
+
+
+class Conversation(NamedTuple):
+    """A session as a chat.
+
+    Attributes:
+        messages: with the keys `role` and `content`; a call is in `tool_calls` of an assistant's message, as a list of
+            one `Step`, and its result is the message of role `tool` that follows, with that step under `of`.
+        before: of each call of the session, in order, how many messages stand before it.
+    """
+
+    messages: tuple[Message, ...]
+    before: tuple[int, ...]
+
+
+def conversation_of(session: Trajectory) -> Conversation:
+    """The chat of a session: its goal, then its steps in order."""
+    messages: list[Message] = []
+    before: list[int] = []
+    if session.goal and not any(step.role == "user" for step in session.steps[:2]):
+        messages.append({"role": "user", "content": session.goal})
+    for step in session.steps:
+        if step.role != "tool":
+            messages.append({"role": _role(step.role), "content": step.result})
+            continue
+        said = ""
+        if messages and messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]:
+            said = messages.pop()["content"]
+        before.append(len(messages))
+        messages.append({"role": "assistant", "content": said, "tool_calls": [step]})
+        messages.append({"role": "tool", "content": result_of(step), "of": step})
+    return Conversation(tuple(messages), tuple(before))
+
+
+def calling(step: Step) -> Message:
+    """The assistant's message that makes a call and says nothing else."""
+    return {"role": "assistant", "content": "", "tool_calls": [step]}
+
+
+def result_of(step: Step) -> str:
+    """What a call gave, as the model read it: its result, or its error."""
+    return (step.error_message or step.error_type or "") if step.failed else step.result
+
+
+def arguments_of(step: Step) -> dict[str, Any]:
+    """Arguments of a call by name; plain text is the argument `TEXT_PARAMETER`."""
+    try:
+        value = orjson.loads(step.arguments) if step.arguments.startswith("{") else None
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    return {TEXT_PARAMETER: step.arguments} if step.arguments else {}
+
+
+def _role(role: str) -> str:
+    if role in _ASSISTANT:
+        return "assistant"
+    return "system" if role == "system" else "user"

@@ -1,0 +1,118 @@
+"""Write a dataset for trainers of language models: rows to train and to test on, a card, and what it was made from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from msgspec.structs import replace
+
+from fleetlore.errors import ConfigError
+from fleetlore.wire.trajectory import Judgment
+from models.export.anonymous import anonymous
+from models.export.formats import Format, writer
+from models.export.rows import AGENT_SHARE, TEST_SHARE, Kind, Row, is_test, rows_of
+from models.export.tool_schemas import tools_by_agent
+from models.export.usable import usable_sessions
+
+_SAYS: Mapping[Kind, str] = {
+    "pairs": "Two calls from one state: `chosen` worked, `rejected` failed. For preference optimisation (DPO).",
+    "sft": "Sessions that succeeded, whole, with the calls that failed on the way. For supervised fine-tuning.",
+    "kto": "Calls: those that worked in a session that succeeded, and those that failed. For KTO.",
+}
+_LEFT_OUT = {
+    "guarded": "broke a rule that the environment guards",
+    "abstained": "judged by nobody",
+    "part": "a part of a longer session",
+    "incomplete": "events are missing",
+    "recalled": "its texts quote advice",
+}
+
+
+def write_dataset(judgments: Iterable[Judgment], kind: Kind, format: Format, folder: Path) -> dict[str, Any]:
+    """Write `train.jsonl`, `test.jsonl`, `README.md` (a card) and `sessions.json` into a folder; return the figures.
+
+    Rows and their order are a function of the set of sessions.
+
+    Raises:
+        ConfigError: the folder is not empty or cannot be written; the format has no such rows; there is no row.
+    """
+    write = writer(kind, format)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is not an empty folder: a dataset is written into one of its own")
+    kept, left_out = usable_sessions(judgments)
+    kept = [replace(each, trajectory=anonymous(each.trajectory)) for each in kept]
+    rows = rows_of(kept, kind)
+    if not rows:
+        raise ConfigError(f"{len(kept):,} sessions to learn from hold nothing for {kind}; left out: {dict(left_out)}")
+    tools = tools_by_agent(each.trajectory for each in kept)
+    parts = {"train": [row for row in rows if not is_test(row)], "test": [row for row in rows if is_test(row)]}
+    sessions = sorted({session for row in rows for session in row.sessions})
+    figures = {
+        "kind": kind,
+        "format": format,
+        "rows": {name: len(part) for name, part in parts.items()},
+        "row_kinds": dict(sorted(Counter(row.kind for row in rows).items())),
+        "agents": len({row.agent for row in rows}),
+        "tasks": len({row.task for row in rows}),
+        "sessions": len(sessions),
+        "sessions_left_out": dict(sorted(left_out.items())),
+        "judged_by": dict(sorted(_judges(kept, sessions).items())),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, part in parts.items():
+            (folder / f"{name}.jsonl").write_bytes(b"".join(write(row, tools[row.agent]) for row in part))
+        (folder / "sessions.json").write_bytes(orjson.dumps(sessions))
+        (folder / "README.md").write_text(_card(figures, rows))
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from None
+    return figures
+
+
+def _judges(kept: Sequence[Judgment], sessions: Sequence[str]) -> Counter[str]:
+    held = set(sessions)
+    return Counter(each.verdict.source for each in kept if each.trajectory.id in held)
+
+
+def _card(figures: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    largest = Counter(row.agent for row in rows).most_common(1)[0][1] / len(rows)
+    counts = [(f"rows of `{name}.jsonl`", count) for name, count in figures["rows"].items()]
+    counts += [
+        (f"rows from a {name}" if name != "session" else "sessions", n) for name, n in figures["row_kinds"].items()
+    ]
+    counts += [(name, figures[name]) for name in ("sessions", "agents", "tasks")]
+    counts += [(f"sessions judged by {name}", count) for name, count in figures["judged_by"].items()]
+    counts += [(f"sessions left out: {_LEFT_OUT[name]}", n) for name, n in figures["sessions_left_out"].items()]
+    table = "\n".join(f"| {what} | {count:,} |" for what, count in counts)
+    kind: Kind = figures["kind"]
+    return f"""---
+tags: [fleetlore, tool-use, {kind}]
+configs:
+- config_name: default
+  data_files:
+  - {{split: train, path: train.jsonl}}
+  - {{split: test, path: test.jsonl}}
+---
+
+# What a fleet of agents did, as {kind} in the format of {figures["format"]}
+
+{_SAYS[kind]}
+
+| | |
+| --- | --- |
+{table}
+
+- **Split** by task: {TEST_SHARE:.0%} of the tasks are for testing, and no task is on both sides.
+- **Agents**: none gives more than {AGENT_SHARE:.0%} of the rows, or twice its equal part where they are few; the most
+  that one gives here is {largest:.0%}.
+- **Left out** besides: calls that were cut, hold a masked secret, or followed advice, and failures that pass by
+  themselves.
+- **Tools** are described by the calls that were made: names and types of arguments, no descriptions.
+- **People**: what fleetlore recognises as an identity of an end user is replaced (e-mail, phone, card, fields such as
+  `last_name`). A name in free text is not recognised. Secrets were masked before the sessions were stored.
+- **Erasure**: `sessions.json` lists the sessions. Where one of them is erased, make the dataset anew.
+"""

@@ -1,0 +1,102 @@
+"""Find pairs of calls from one state, of which one failed and the other worked: what a preference is learned from.
+
+recovery    a call failed, and the next that worked was another attempt at the same, with no result in between but the
+            errors: it could have been made at once
+contrast    two sessions with one goal made the same calls with the same results up to here; in the one that succeeded
+            the next call worked, in the one that failed it failed
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Literal, NamedTuple
+
+from fleetlore.wire.trajectory import Judgment, Step, Trajectory
+from models.distil.call_diff import distance
+from models.distil.recovery import LESS, worked
+from models.export.conversation import result_of
+from models.export.usable import is_usable
+from models.memory.quality import is_verdict
+
+
+class Pair(NamedTuple):
+    """A call that is preferred to another.
+
+    Attributes:
+        session: whose chat is the prompt: up to its call number `at`.
+        other: session of the rejected call.
+    """
+
+    kind: Literal["recovery", "contrast"]
+    session: Trajectory
+    at: int
+    chosen: Step
+    rejected: Step
+    other: Trajectory
+
+
+def pairs_of(judgments: Sequence[Judgment]) -> list[Pair]:
+    """All pairs, each once, in an order that is a function of the set of sessions."""
+    found = [pair for judgment in judgments for pair in _recoveries(judgment)]
+    found += _contrasts(judgments)
+    once: dict[tuple[str, ...], Pair] = {}
+    for pair in sorted(found, key=lambda each: (each.kind != "recovery", each.session.id, each.at, each.other.id)):
+        goal, chosen, rejected = pair.session.goal, pair.chosen, pair.rejected
+        once.setdefault((goal, chosen.tool, chosen.arguments, rejected.tool, rejected.arguments), pair)
+    return list(once.values())
+
+
+def _recoveries(judgment: Judgment) -> Iterator[Pair]:
+    session = judgment.trajectory
+    if judgment.verdict.label != "success":  # what got past an error may still have been of no use
+        return
+    calls = session.calls
+    for at, failed in enumerate(calls):
+        later = next((place for place in range(at + 1, len(calls)) if not calls[place].failed), None)
+        if later is None:
+            return
+        repair = calls[later]
+        if _tells(failed) and is_usable(repair) and _repairs(failed, repair) and worked(judgment, repair):
+            yield Pair("recovery", session, at, repair, failed, session)
+
+
+def _tells(call: Step) -> bool:
+    """Whether it failed for a reason that its error names: what only came out wrong may be right elsewhere."""
+    return call.failed and is_usable(call) and not is_verdict(call.tool, call.error_message or "", call.error_type)
+
+
+def _repairs(failed: Step, later: Step) -> bool:
+    """Whether a call tries the same thing, and not less of it."""
+    if later.tool != failed.tool or (LESS.search(later.arguments) and not LESS.search(failed.arguments)):
+        return False
+    return bool(distance(failed.arguments, later.arguments))
+
+
+def _contrasts(judgments: Iterable[Judgment]) -> Iterator[Pair]:
+    # By state: the first call that worked in a session that succeeded, and those that failed in others.
+    better: dict[bytes, tuple[Trajectory, int, Step]] = {}
+    worse: defaultdict[bytes, list[tuple[Trajectory, Step]]] = defaultdict(list)
+    for judgment in judgments:
+        session, succeeded = judgment.trajectory, judgment.verdict.label == "success"
+        if not session.task or not session.goal:
+            continue
+        for at, (state, call) in enumerate(_states(session)):
+            if succeeded and is_usable(call) and worked(judgment, call):
+                better.setdefault(state, (session, at, call))
+            elif not succeeded and _tells(call):
+                worse[state].append((session, call))
+    for state, (session, at, chosen) in better.items():
+        for other, rejected in worse.get(state, ()):
+            yield Pair("contrast", session, at, chosen, rejected, other)
+
+
+def _states(session: Trajectory) -> Iterator[tuple[bytes, Step]]:
+    """Each call, and a hash of what its agent had seen before it: goal, user's words, calls and their results."""
+    seen = blake2b(f"{session.task}\x1f{session.goal}\x1f{session.place}".encode(), digest_size=16)
+    for step in session.steps:
+        if step.role == "tool":
+            yield seen.digest(), step
+        if step.role in ("tool", "user", "system"):  # what the model itself said is no part of the world's state
+            seen.update(f"\x1e{step.tool}\x1f{step.arguments}\x1f{result_of(step)}".encode())

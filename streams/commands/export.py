@@ -1,0 +1,92 @@
+"""Run `fleetlore export`: what the fleet did, as datasets that a language model is trained on."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli.output import Column, ask, print_json, print_table
+
+if TYPE_CHECKING:
+    from fleetlore.wire.trajectory import Judgment
+
+
+class DatasetKind(StrEnum):
+    """What a row is."""
+
+    pairs = "pairs"
+    sft = "sft"
+    kto = "kto"
+
+
+class DatasetFormat(StrEnum):
+    """Whose trainer reads it."""
+
+    trl = "trl"
+    openai = "openai"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command (entry point `export`)."""
+    app.command()(export)
+
+
+def export(
+    kind: Annotated[
+        DatasetKind,
+        typer.Argument(help="pairs: a call that worked beside one that failed; sft: sessions; kto: calls one by one."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Empty or new folder for the dataset.")],
+    format: Annotated[DatasetFormat, typer.Option("--format", help="Whose trainer reads it.")] = DatasetFormat.trl,
+    logs: Annotated[
+        Path | None,
+        typer.Option(
+            "--logs", metavar="PATH", help="Logged sessions, as `fleetlore import` reads them, in place of a broker's."
+        ),
+    ] = None,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Write judged sessions as a dataset to train the agents' own language model, with a card.
+
+    Only sessions that somebody judged, and only calls that no advice preceded: a model learns from what happened.
+    """
+    from models.export.dataset import write_dataset
+
+    if logs is not None and (broker is not None or data is not None):
+        raise typer.BadParameter("give --logs, or where a broker is (--broker, --data), not both")
+    judged = _of_logs(logs) if logs is not None else _of_broker(broker, data, tenant)
+    figures = write_dataset(judged, kind.value, format.value, out)
+    if json:
+        print_json({"folder": str(out), **figures})
+        return
+    rows = figures["rows"]
+    typer.echo(f"{out}: {rows['train']:,} rows to train on, {rows['test']:,} to test on.")
+    shown = [("rows", name, count) for name, count in figures["row_kinds"].items()]
+    shown += [("sessions judged by", name, count) for name, count in figures["judged_by"].items()]
+    shown += [("sessions left out", name, count) for name, count in figures["sessions_left_out"].items()]
+    print_table([Column("WHAT"), Column("OF"), Column("COUNT", "right")], [(a, b, f"{n:,}") for a, b, n in shown])
+
+
+def _of_broker(broker: str | None, data: Path | None, tenant: str) -> list[Judgment]:
+    from streams.training.judged_sessions import judged_sessions
+
+    return ask(judged_sessions(connection(broker, data), tenant))
+
+
+def _of_logs(path: Path) -> list[Judgment]:
+    from fleetlore.transcripts.read import read_sessions
+    from fleetlore.wire.trajectory import Judgment
+    from models.judge.chain import JudgeChain
+    from streams.offline.memory_pipeline import run_logs
+
+    judges = JudgeChain()
+    run = asyncio.run(run_logs(read_sessions(path), seed=0, learn=False))
+    return [Judgment(trajectory=each, verdict=judges.judge(each)) for each in run.trajectories]
