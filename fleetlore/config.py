@@ -156,6 +156,9 @@ class Settings:
         "Ed25519 public keys, in base64 and comma-separated, whose adapters agents and trainer accept; a key may "
         "revoke those after it; empty: an agent runs without the call model",
     )
+    console_token: str = _setting(
+        "", "what `fleetlore console` asks for off loopback; empty: a new one at each start, printed", secret=True
+    )
     state_dir: str = _setting(
         "~/.local/state/fleetlore",
         "folder where an agent's host keeps the newest adapter epochs it has seen, so that a restart cannot be led "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_PORT = 7070
-TOKEN = "FLEETLORE_CONSOLE_TOKEN"
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +52,7 @@ def console(
             signing_key=settings.signing_key or str(data / "keys" / "adapter_ed25519"),
             adapters_dir=settings.adapters_dir or str(data / "adapters"),
         )
-    token = None if is_loopback(host) else os.environ.get(TOKEN) or new_token()
+    token = None if is_loopback(host) else settings.console_token or new_token()
     actions = Actions(settings) if settings.signing_key and not read_only else None
     endpoints = metrics or ([] if data is None else _endpoints(data))
 
@@ -64,7 +62,9 @@ def console(
             listening = _listen(host, port)
             number = listening.getsockname()[1]
             shown = f"[{host}]" if ":" in host else host
-            typer.echo(f"console http://{shown}:{number}/" + (f"?token={token}" if token else ""))
+            # One that was given is known to who may see the page, and a log is read by others too.
+            printed = f"?token={token}" if token and not settings.console_token else ""
+            typer.echo(f"console http://{shown}:{number}/{printed}")
             config = uvicorn.Config(page.app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
             await uvicorn.Server(config).serve([listening])
 
@@ -84,6 +84,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen()  # who reads the address that is printed next may open it at once
     except OSError as error:
         listening.close()
         raise ConfigError(f"{host}:{port} cannot be used: {error.strerror}; choose another with --port") from None

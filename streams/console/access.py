@@ -17,6 +17,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 COOKIE = "fleetlore_console"
+# A probe knows neither the token nor the name, and learns nothing but that the page answers.
+LIVE = "/livez"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 HEADERS = {
     # Nothing but the page's own files: texts of others are on it.
@@ -57,6 +59,8 @@ class Access:
         return response
 
     def _refusal(self, request: Request) -> Response | None:
+        if request.url.path == LIVE:
+            return None
         host = request.url.hostname or ""
         if self._token is None and not is_loopback(host):
             # A name that somebody else's server gives this address (DNS rebinding) would pass for the page's own.

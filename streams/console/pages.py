@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -24,7 +24,7 @@ from fleetlore.errors import FleetloreError
 from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
 from models.judge.session_state import SessionState
 from streams.console import blocks
-from streams.console.access import Access
+from streams.console.access import LIVE, Access
 from streams.console.actions import Actions
 from streams.console.chart import line_chart
 from streams.console.sources import Snapshot
@@ -68,6 +68,7 @@ class Console:
             routes=[
                 Route("/", self._overview),
                 Route("/live", self._live),
+                Route(LIVE, self._alive),
                 Route("/patterns", self._patterns),
                 Route("/patterns/{id}", self._pattern),
                 Route("/items", self._items),
@@ -106,6 +107,9 @@ class Console:
 
     async def _overview(self, request: Request) -> Response:
         return self._page("overview", self._source.snapshot(), blocks=self._blocks())
+
+    async def _alive(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n")
 
     async def _live(self, request: Request) -> Response:
         """Server-sent events: the blocks that have changed, as JSON of their names and their HTML."""

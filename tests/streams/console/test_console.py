@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import shutil
 import socket
 import subprocess
@@ -91,6 +93,32 @@ def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
         run.stderr
         == f"fleetlore: 127.0.0.1:{port} cannot be used: Address already in use; choose another with --port\n"
     )
+
+
+def test_a_given_token_is_asked_for_and_not_printed(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("of-a-secret\n")
+    command = ["console", "--broker", "127.0.0.1:1", "--host", "0.0.0.0", "--port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fleetlore.cli.main", *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "FLEETLORE_CONSOLE_TOKEN_FILE": str(file)},
+    ) as served:
+        try:
+            assert served.stdout is not None
+            said = served.stdout.readline()
+            port = re.fullmatch(r"console http://0\.0\.0\.0:(\d+)/\n", said)
+            assert port, said
+            address = f"http://127.0.0.1:{port[1]}/"
+            with pytest.raises(HTTPError, match="401"):
+                urlopen(address, timeout=10)
+            with urlopen(Request(address, headers={"Authorization": "Bearer of-a-secret"}), timeout=10) as answer:
+                assert answer.status == 200
+            with urlopen(address + "livez", timeout=10) as answer:
+                assert answer.status == 200
+        finally:
+            served.terminate()
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")

@@ -136,6 +136,12 @@ def test_off_loopback_a_token_is_asked_for_and_kept_in_a_cookie() -> None:
     assert fresh.get("/", headers={"authorization": "Bearer secret"}).status_code == 200
 
 
+def test_a_probe_needs_neither_the_token_nor_the_name() -> None:
+    for pages in (client(token="secret"), client(base="http://10.1.1.1:7070")):
+        answer = pages.get("/livez")
+        assert (answer.status_code, answer.text) == (200, "ok\n")
+
+
 def test_a_name_that_points_here_from_outside_is_not_served() -> None:
     assert client(base="http://rebound.example").get("/").status_code == 421
 
