@@ -103,6 +103,7 @@ bench: $(STAMP)  ## Measure every row of docs/results/performance.md against its
 
 docs: $(STAMP)  ## Write the pages and tables that are made from the code, and the dashboard
 	$(BIN)/python deploy/dashboard.py
+	$(BIN)/python deploy/kubernetes.py
 	$(BIN)/python -m benchmarks.docs.reference
 	$(BIN)/python -m benchmarks.docs.scale
 	$(BIN)/python -m benchmarks.page

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from benchmarks.__main__ import NAMES
 from fleetlore import Fleet
@@ -146,6 +147,15 @@ def check_module(arguments: list[str]) -> None:
     assert module != "benchmarks" or not rest or rest[0] in NAMES
 
 
+def check_secret(arguments: list[str]) -> None:
+    """The chart looks for a Secret of this name, with this key."""
+    *create, name, source = arguments
+    assert create == ["create", "secret", "generic"]
+    key = source.partition("=")[2].partition("=")[0]
+    values = yaml.safe_load((ROOT / "deploy" / "helm" / "fleetlore" / "values.yaml").read_text())
+    assert {"name": name, "key": key} in (values["trainer"]["signingKey"], values["console"]["token"])
+
+
 @pytest.mark.parametrize(
     ("page", "line"), list(commands()), ids=lambda each: each.stem if isinstance(each, Path) else each
 )
@@ -165,8 +175,12 @@ def test_a_command_of_the_pages_is_one(page: Path, line: str, tmp_path: Path, mo
         case "export":
             assert {each.partition("=")[0] for each in arguments} <= {*variables()}
         case "docker":
-            assert arguments[0] == "compose" and (ROOT / "docker-compose.yml").exists()
+            assert (ROOT / ("docker-compose.yml" if arguments[0] == "compose" else arguments[2])).exists()
         case "openssl":
             pass  # run by tests/deploy/test_compose.py
+        case "helm":
+            assert (ROOT / arguments[2] / "Chart.yaml").exists()
+        case "kubectl":
+            check_secret(arguments)
         case other:
             pytest.fail(f"nothing checks {other}")
