@@ -61,7 +61,8 @@ def console(
             page = Console(sources, token, actions)
             listening = _listen(host, port)
             number = listening.getsockname()[1]
-            shown = f"[{host}]" if ":" in host else host
+            # On every address it is on this one too, and this one can be opened.
+            shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host) or (f"[{host}]" if ":" in host else host)
             # One that was given is known to who may see the page, and a log is read by others too.
             printed = f"?token={token}" if token and not settings.console_token else ""
             typer.echo(f"console http://{shown}:{number}/{printed}")

@@ -15,11 +15,13 @@ import pytest
 import typer
 import yaml
 
+from fleetlore.cli.app import build_app
 from fleetlore.config import Settings, variables
 from sinks.signing_key import load_signing_key
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("worker-1", "worker-2", "trainer")
+OURS = (*ROLES, "console")
 METRICS_PORT = "9464"
 
 
@@ -40,7 +42,7 @@ def test_compose_accepts_the_file() -> None:
 
 
 def test_the_services_are_there(services: dict[str, Any]) -> None:
-    assert set(services) == {"kafka", "etcd", "minio", "milvus", "keys", *ROLES, "prometheus", "grafana"}
+    assert set(services) == {"kafka", "etcd", "minio", "milvus", "keys", *OURS, "prometheus", "grafana"}
     assert services["kafka"]["image"].startswith("apache/kafka:4.")
     for name, service in services.items():
         if name == "keys":  # it runs once, and the trainer waits for its end
@@ -96,7 +98,23 @@ def test_a_key_can_be_made_with_openssl_as_the_guide_says(tmp_path: Path) -> Non
     assert outputs[1].strip() == load_signing_key(tmp_path / "signing.pem").public_base64
 
 
-@pytest.mark.parametrize("name", ROLES)
+def test_the_console_asks_every_role_and_is_on_the_port_that_is_published(services: dict[str, Any]) -> None:
+    console = services["console"]
+    program, name, *options = console["command"]
+    command: Any = typer.main.get_command(build_app()).commands[name]  # type: ignore[attr-defined]
+    with command.make_context(name, options) as context:
+        given = context.params
+    assert (program, given["host"]) == ("fleetlore", "0.0.0.0")
+    assert given["metrics"] == [f"http://{role}:{METRICS_PORT}" for role in ROLES]
+    assert console["ports"] == [f"127.0.0.1:{given['port']}:{given['port']}"]
+    assert f"http://127.0.0.1:{given['port']}/livez" in console["healthcheck"]["test"][-1]
+    assert (
+        console["environment"]["FLEETLORE_SIGNING_KEY"] == services["trainer"]["environment"]["FLEETLORE_SIGNING_KEY"]
+    )
+    assert console["volumes"] == [f"{services['trainer']['volumes'][0]}:ro"], "it reads the key and changes nothing"
+
+
+@pytest.mark.parametrize("name", OURS)
 def test_every_variable_is_a_setting(services: dict[str, Any], name: str) -> None:
     environment = services[name]["environment"]
     assert set(environment) <= set(variables())

@@ -108,7 +108,7 @@ def test_a_given_token_is_asked_for_and_not_printed(tmp_path: Path) -> None:
         try:
             assert served.stdout is not None
             said = served.stdout.readline()
-            port = re.fullmatch(r"console http://0\.0\.0\.0:(\d+)/\n", said)
+            port = re.fullmatch(r"console http://127\.0\.0\.1:(\d+)/\n", said)
             assert port, said
             address = f"http://127.0.0.1:{port[1]}/"
             with pytest.raises(HTTPError, match="401"):
