@@ -111,6 +111,7 @@ class Fleet:
         given["unknown_refused"] = False
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         self.emitter = Emitter(self.settings.cluster, self.tenant, max_events=max_buffered_events)
+        self.reviews = Emitter(self.settings.cluster, self.tenant, name="feedback")
         self.replica = LoreReplica(
             self.settings.cluster,
             self.tenant,
@@ -137,6 +138,7 @@ class Fleet:
         else:
             log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self.agent)
         await self.emitter.start()
+        await self.reviews.start()
         await self.replica.start()
         self._warns_of_missing_lore = True
         if self._ready_seconds:
@@ -150,7 +152,7 @@ class Fleet:
     async def close(self, timeout_seconds: float = 2.0) -> None:
         """Send what is buffered within the limit, then stop everything. Never hangs."""
         self.lore_search.close()
-        await self.emitter.close(timeout_seconds)
+        await asyncio.gather(self.emitter.close(timeout_seconds), self.reviews.close(timeout_seconds))
         await asyncio.gather(self.replica.close(), *(subscriber.close() for subscriber in self._subscribers))
 
     async def __aenter__(self) -> Self:
@@ -261,7 +263,11 @@ class Fleet:
         return await sequential([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
-        """Correct how a session ended, whenever that becomes known. False where the event was dropped."""
+        """Correct how a session ended, whenever that becomes known. False where the event was dropped.
+
+        It goes to a topic of its own, which takes the right to write there. It outranks the environment's reward, but
+        not where this agent speaks of its own session.
+        """
         now = self.clock.now()
         data: dict[str, Any] = {names.OUTCOME: outcome}
         if reward is not None:
@@ -273,21 +279,21 @@ class Fleet:
         with self.lock:
             self._feedback = max(self._feedback + 1, int(now * 1000))
             number = half + self._feedback % half
-        return self.emitter.emit(Event("feedback", self.tenant, self.agent, session, number, now, data))
+        return self.reviews.emit(Event("feedback", self.tenant, self.agent, session, number, now, data))
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything sent so far has been acknowledged; False when the time is up."""
-        return await self.emitter.flush(timeout_seconds)
+        return all(await asyncio.gather(self.emitter.flush(timeout_seconds), self.reviews.flush(timeout_seconds)))
 
     @property
     def sent(self) -> int:
         """Events that the broker has acknowledged."""
-        return self.emitter.sent
+        return self.emitter.sent + self.reviews.sent
 
     @property
     def dropped(self) -> int:
         """Events that were given up because the broker did not take them in time."""
-        return self.emitter.dropped
+        return self.emitter.dropped + self.reviews.dropped
 
     @property
     def call_model(self) -> CallModel | None:

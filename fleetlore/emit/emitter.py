@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import accumulate, islice
-from typing import Any
+from typing import Any, Literal
 
 from aiokafka.errors import MessageSizeTooLargeError
 
@@ -76,6 +76,7 @@ class Emitter:
         bootstrap: Kafka bootstrap servers.
         max_events, max_bytes: size of the buffer.
         linger_seconds: how long an event may wait for others to share its batch.
+        name: of the topic; `feedback` is written by few, so that one connects with the first event.
 
     Attributes:
         sent: events that the broker has acknowledged.
@@ -92,12 +93,14 @@ class Emitter:
         max_events: int = 10_000,
         max_bytes: int = 64 * 1024 * 1024,
         linger_seconds: float = 0.1,
+        name: Literal["events", "feedback"] = "events",
     ) -> None:
         self.sent = 0
         self.dropped = 0
         self.masked: Counter[str] = Counter()
         self._bootstrap = bootstrap
-        self._topic = topic(tenant, "events")
+        self._topic = topic(tenant, name)
+        self._connects_at_once = name == "events"
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._linger_seconds = linger_seconds
@@ -128,6 +131,10 @@ class Emitter:
     async def start(self) -> None:
         """Begin to deliver; returns at once, whether or not the broker answers."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        if self._connects_at_once or self._waiting:
+            self._connect()
+
+    def _connect(self) -> None:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
@@ -184,6 +191,8 @@ class Emitter:
         lane = self._lane_of.get(session) or self._lane(session)
         entries = lane.entries
         entries.append((self._accepted, session, encoded))
+        if self._task is None and self._loop is not None:
+            self._connect()
         if len(entries) == 1:
             lane.wake.set()
         if at_once or len(entries) == _COMPANY:

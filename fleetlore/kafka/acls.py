@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,13 +18,15 @@ VERSIONS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # What a role does to the topics of a tenant, besides looking at how they are made, which reading and writing allow.
 AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", *VERSIONS)}
 WORKER = {
-    "Read": ("events", "observations", "trajectories", "judgments", "candidates", "erasures"),
+    "Read": ("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures"),
     "Write": ("observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"),
     # It makes the topics that are missing, and ends where they change.
     "Create": ALL,
     "Describe": ALL,
     "DescribeConfigs": ALL,
 }
+# Corrects how sessions ended: no agent may.
+REVIEWER = {"Write": ("feedback",)}
 TRAINER = {"Read": ("trajectories", "judgments", "erasures", *VERSIONS, "adapters.acks"), "Write": VERSIONS}
 # Who runs the commands: topics, backfill, erase, redrive, replay, rollback, verify.
 OPERATOR = {each: ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
@@ -48,12 +50,14 @@ class Access:
 
 
 def accesses(tenants: Sequence[str], group: str) -> list[Access]:
-    """What a fleet needs: a user for the agents of each tenant, one for workers, trainer and operators.
+    """What a fleet needs: a user for the agents of each tenant and one for its reviewers, one for workers, trainer and
+    operators.
 
     Args:
         group: consumer group of the workers.
     """
     made = [access for tenant in tenants for access in _topics(f"{PREFIX}-agent-{tenant}", AGENT, [tenant])]
+    made += [access for tenant in tenants for access in _topics(f"{PREFIX}-reviewer-{tenant}", REVIEWER, [tenant])]
     worker, trainer, operator = (f"{PREFIX}-{role}" for role in ("worker", "trainer", "operator"))
     made += _topics(worker, WORKER, tenants)
     made.append(Access(worker, ("Read",), "group", (group,)))
@@ -78,7 +82,7 @@ def as_strimzi(needed: Iterable[Access]) -> str:
     return "---\n".join("\n".join(_kafka_user(user, of_user)) + "\n" for user, of_user in users.items())
 
 
-def _topics(user: str, does: dict[str, tuple[str, ...]], tenants: Sequence[str]) -> Iterator[Access]:
+def _topics(user: str, does: Mapping[str, tuple[str, ...]], tenants: Sequence[str]) -> Iterator[Access]:
     """One access for all topics to which the same is done."""
     operations = {name: tuple(operation for operation, names in does.items() if name in names) for name in ALL}
     for same in dict.fromkeys(operations.values()):

@@ -11,7 +11,7 @@ twice is the same event.
 | `outcome` | a tool call ended: tool, arguments, result or error, duration; advice given, withheld, cited; adapter |
 | `message` | what a person or the model said between calls |
 | `session.ended` | success, failure or unknown, and a reward where the environment gave one |
-| `feedback` | a later correction of the verdict; the agent is the one who gives it |
+| `feedback` | a later correction of the verdict, on a topic of its own; the agent is the one who gives it |
 """
 
 from __future__ import annotations

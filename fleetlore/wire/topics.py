@@ -79,6 +79,9 @@ class TopicSpec:
 
 TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("events", "session", False, 30, "events, one or a JSON array of them"),
+    TopicSpec(
+        "feedback", "session", False, 30, "corrections of how a session ended; who may write here outranks rewards"
+    ),
     TopicSpec("observations", "-", False, 7, "what sessions saw of tools and patterns, cumulative"),
     TopicSpec("patterns", "pattern", True, None, "failure pattern or call health with counts and hint"),
     TopicSpec(
@@ -86,7 +89,7 @@ TOPICS: tuple[TopicSpec, ...] = (
         "-",
         False,
         30,
-        "closed sessions: goal, steps, how they ended; feedback, and what a model said of them",
+        "closed sessions: goal, steps, how they ended; corrections, and what a model said of them",
     ),
     TopicSpec("judgments", "-", False, 30, "trajectories with a verdict"),
     TopicSpec("candidates", "-", False, 7, "what one session contributes to a memory item"),

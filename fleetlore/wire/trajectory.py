@@ -100,27 +100,29 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         )
 
 
-class Feedback(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="feedback"):
+class Feedback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="feedback"):
     """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
 
     Attributes:
         time: event time in seconds since the Unix epoch.
         by: the agent or person who gave it.
+        claimed: it came among the agents' events, where whoever may write events can give it. Any other counts first.
     """
 
     session: str
     label: Literal["success", "failure"]
     time: float
     by: str
+    claimed: bool = False
 
     def newest(self, other: Feedback | None) -> Feedback:
         """The one of two that counts."""
         return self if other is None or self._rank >= other._rank else other
 
     @property
-    def _rank(self) -> tuple[float, str, bool]:
+    def _rank(self) -> tuple[bool, float, str, bool]:
         # Of two that one person gave at one time the failure counts: a success that is none does more harm.
-        return self.time, self.by, self.label == "failure"
+        return not self.claimed, self.time, self.by, self.label == "failure"
 
     def to_json(self) -> bytes:
         return encode(self)
@@ -170,6 +172,12 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def revision(self) -> tuple[int, float]:
         """(number of its events, time of the correction or 0): the greatest of a session is the newest."""
         return self.events, self.feedback.time if self.feedback else 0.0
+
+    @property
+    def correction(self) -> Feedback | None:
+        """The feedback, where somebody else gave it who may: it outranks the environment's reward."""
+        given = self.feedback
+        return None if given is None or given.claimed or given.by == self.agent else given
 
     @property
     def calls(self) -> tuple[Step, ...]:
@@ -225,18 +233,20 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         return msgspec.json.decode(value, type=cls)
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Whether a session succeeded, how sure that is, and who says so.
 
     Attributes:
         probability: of success, 0..1; .5 where the judge abstained.
         version: of the judge, so that a better one can be replayed over the same log.
+        by: who gave it, where it is feedback.
     """
 
     label: Label
     probability: float
     source: Source
     version: str
+    by: str = ""
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from fleetlore.stats.hashing import drawn
-from fleetlore.wire.trajectory import Source, Trajectory, Verdict
+from fleetlore.wire.trajectory import Feedback, Source, Trajectory, Verdict
 
 AUDITED_SHARE = 1 / 32
 
@@ -40,21 +40,28 @@ class ViolationJudge:
 
 
 class FeedbackJudge:
-    """Repeats the latest feedback, which outranks every other judge but the violation.
+    """Repeats the latest feedback of somebody else who may give it: it outranks every other judge but the violation.
 
-    People err too, so the probability stays inside (0, 1), and the trainer weighs it below an environment's own
-    verdict.
+    Who may is a matter of the broker: it comes by a topic with an access list of its own. People err too, so the
+    probability stays inside (0, 1), and the trainer weighs it below an environment's own verdict.
     """
 
-    version = "feedback-1"
+    version = "feedback-2"
     PROBABILITY: Final = 0.95
 
     def judge(self, trajectory: Trajectory) -> Verdict | None:
-        if trajectory.feedback is None:
+        return self._of(trajectory.correction)
+
+    def own_word(self, trajectory: Trajectory) -> Verdict | None:
+        """What the session's agent says of it later; an environment knows better. Of other agents' claims nothing."""
+        given = trajectory.feedback
+        return self._of(given) if given is not None and given.by == trajectory.agent else None
+
+    def _of(self, given: Feedback | None) -> Verdict | None:
+        if given is None:
             return None
-        return _verdict(
-            self.PROBABILITY if trajectory.feedback.label == "success" else 1 - self.PROBABILITY, "feedback", self
-        )
+        probability = self.PROBABILITY if given.label == "success" else 1 - self.PROBABILITY
+        return _verdict(probability, "feedback", self, given.by)
 
 
 class RewardJudge:
@@ -108,6 +115,8 @@ class RulesJudge:
 class JudgeChain:
     """The violation, feedback, or else the first of `judges` that does not abstain; "abstained" if all do.
 
+    The word of the session's own agent counts only where no environment spoke.
+
     No judge sees a part of a session that was closed early (`ending == "continued"`): its end is not the session's end.
 
     On a share of the sessions, drawn by hash, the judges after the deciding one vote too. The environment's reward then
@@ -115,7 +124,8 @@ class JudgeChain:
     """
 
     def __init__(self, judges: Sequence[Judge] | None = None) -> None:
-        self._first: tuple[Judge, ...] = (ViolationJudge(), FeedbackJudge())
+        self._feedback = FeedbackJudge()
+        self._first: tuple[Judge, ...] = (ViolationJudge(), self._feedback)
         self._judges: tuple[Judge, ...] = tuple(judges) if judges is not None else (RewardJudge(), RulesJudge())
         self.version = "+".join(judge.version for judge in self._first + self._judges)
 
@@ -143,6 +153,8 @@ class JudgeChain:
             verdict = judge.judge(trajectory)
             if verdict is not None:
                 return verdict
+        if trajectory.ending != "continued" and not (votes and votes[0].source == "reward"):
+            votes = [own] if (own := self._feedback.own_word(trajectory)) is not None else votes
         return votes[0] if votes else self.abstained
 
     @property
@@ -196,10 +208,11 @@ def gave_up(trajectory: Trajectory) -> bool:
     return last.role != "user" and _GAVE_UP.search(text) is not None
 
 
-def _verdict(probability: float, source: Source, judge: Judge) -> Verdict:
+def _verdict(probability: float, source: Source, judge: Judge, by: str = "") -> Verdict:
     return Verdict(
         label="success" if probability > 0.5 else "failure",
         probability=probability,
         source=source,
         version=judge.version,
+        by=by,
     )

@@ -134,7 +134,7 @@ def tool_family(trajectory: Trajectory) -> str:
 
 def measurable(trajectory: Trajectory, votes: Iterable[Verdict]) -> list[Verdict]:
     """The votes that can be measured: only feedback contradicts an environment's own."""
-    return [vote for vote in votes if vote.source != "reward" or trajectory.feedback is not None]
+    return [vote for vote in votes if vote.source != "reward" or trajectory.correction is not None]
 
 
 def cases_of(
@@ -144,9 +144,9 @@ def cases_of(
 
     The truth is the feedback, or else the environment's reward.
     """
-    if not before and len(votes) <= 1 and trajectory.feedback is None:
+    if not before and len(votes) <= 1 and trajectory.correction is None:
         return
-    truth = trajectory.feedback or next((vote for vote in votes if vote.source == "reward"), None)
+    truth = trajectory.correction or next((vote for vote in votes if vote.source == "reward"), None)
     now = {vote.version: vote for vote in measurable(trajectory, votes)}
     for version, vote in ({vote.version: vote for vote in measurable(trajectory, before)} | now).items():
         if truth is None or version not in now:

@@ -105,10 +105,10 @@ def acls(
     ] = Format.kafka,
     tenant: Tenants = None,
 ) -> None:
-    """Print what each role needs on a secured cluster: agents of each tenant, workers, trainer, operators.
+    """Print what each role needs on a secured cluster: agents and reviewers of a tenant, workers, trainer, operators.
 
-    Users are called fleetlore-agent-TENANT, fleetlore-worker, fleetlore-trainer and fleetlore-operator. Every topic is
-    named in full, so no tenant's list covers another's topics.
+    Users are called fleetlore-agent-TENANT, fleetlore-reviewer-TENANT, fleetlore-worker, fleetlore-trainer and
+    fleetlore-operator. Every topic is named in full, so no tenant's list covers another's topics.
     """
     from fleetlore.kafka.acls import accesses, as_commands, as_strimzi
 

@@ -169,7 +169,7 @@ class Backfill:
             self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
             self.tenants = _tenants(await self._watcher.topics())
             await self._erased.read(self._settings.cluster, self.tenants)
-            names = [topic(tenant, "events") for tenant in self.tenants]
+            names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
             self._opened = stack.pop_all()
         return self
@@ -248,13 +248,13 @@ class Backfill:
             )
 
     async def hand_over(self) -> None:
-        """Let the live workers merge the events since the last commit."""
+        """Let the live workers merge the events and feedback since the last commit."""
         producer = BatchProducer(self._settings.cluster)
         await producer.start()
         try:
             async for batch in self._batches():
-                effects = await self._sessions.process(batch)
-                await producer.deliver(effects.outgoing)
+                for stage, records in self._chain.first_of(batch):
+                    await producer.deliver((await stage.process(records)).outgoing)
                 await self._commit(await self._committable())
         finally:
             await producer.stop()

@@ -55,7 +55,8 @@ class Chain:
         self._writes: list[asyncio.Task[None]] = []
 
     async def run(self, batch: Sequence[Record]) -> Effects:
-        """Process a batch of the first stage's topic and return that stage's effects.
+        """Process a batch of the first stage's topic, and of feedback; return the first stage's effects, which
+        count both.
 
         The rows of the batch are still being written then, beside the next batch's first stage; those of all batches
         before it are acknowledged.
@@ -64,20 +65,31 @@ class Chain:
             StoreUnavailable: the last batch whose rows are known to be acknowledged is the one before the previous.
         """
         first, *later = self._stages
-        effects = await first.process(batch)
+        came = dict(self.first_of(batch))
+        waiting = {stage.reads: records for stage, records in came.items() if stage is not first}
+        effects = await first.process(came.get(first, []))
         await self.settle()  # the later stages read what they wrote
-        waiting: dict[str, list[Record]] = {}
         self._hand_on(effects.outgoing, waiting)
         self._write(effects)
         for stage in later:
             records = waiting.pop(stage.reads, None)
             if records:
                 made = await stage.process(records)
+                if stage in came:
+                    effects.processed += made.processed
+                    effects.dead_letters += made.dead_letters
                 self._hand_on(made.outgoing, waiting)
                 self._write(made)
             if stage.holds:
                 self._write(await stage.process([]))
         return effects
+
+    def first_of(self, batch: Sequence[Record]) -> list[tuple[Stage, list[Record]]]:
+        """The stages that read the topics of a batch, each with its records."""
+        by_topic: dict[str, list[Record]] = {}
+        for record in batch:
+            by_topic.setdefault(record.topic.split(".", 2)[2], []).append(record)
+        return [(stage, by_topic[stage.reads]) for stage in self._stages if stage.reads in by_topic]
 
     async def settle(self) -> None:
         """Wait until all rows are acknowledged.
@@ -193,7 +205,8 @@ class MemoryPipeline:
     def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event], *, place: str = "") -> Session:
         """Make a session that puts its events into `emitted`; `take` them when it has ended."""
         fleet = _Fleet(agent, self)
-        fleet.emitter, fleet.replica = _Emitter(emitted, self.clock), _Replica(self.index)
+        fleet.emitter = fleet.reviews = _Emitter(emitted, self.clock)
+        fleet.replica = _Replica(self.index)
         return fleet.session(goal, task, id, place=place)
 
     async def take(self, events: Sequence[Event]) -> list[Trajectory]:
@@ -214,9 +227,13 @@ class MemoryPipeline:
 
     async def run(self, events: Iterable[Event]) -> list[Trajectory]:
         """Process events and return the sessions that they close. Secrets are masked, as an agent masks them."""
+        values: dict[str, list[bytes]] = {"events": [], "feedback": []}
+        for event in events:
+            values["feedback" if event.kind == "feedback" else "events"].append(encode_event(event))
         records = [
-            Record(topic(DEFAULT_TENANT, "events"), 0, self._offset + place, None, value, {})
-            for place, value in enumerate(json_arrays([encode_event(event) for event in events]))
+            Record(topic(DEFAULT_TENANT, name), 0, self._offset + place, None, value, {})
+            for name, some in values.items()
+            for place, value in enumerate(json_arrays(some))
         ]
         self._offset += len(records)
         outgoing = (await self._chain.run(records)).outgoing

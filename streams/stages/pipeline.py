@@ -16,6 +16,7 @@ from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
 from sinks.metrics import Metrics
 from streams.stage.base import Stage, Store
 from streams.stage.erased import Erased
+from streams.stages.feedback import FeedbackStage
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments.stage import JudgmentsStage
@@ -35,12 +36,14 @@ def pipeline(
     half_life_seconds: float = HALF_LIFE_SECONDS,
     erased: Erased | None = None,
 ) -> tuple[Stage, ...]:
-    """Make the stages one to four, which drop what was `erased`. The fifth, which asks a `model`, belongs to a worker
-    alone.
+    """Make the stages one to four, which drop what was `erased`, and that of feedback.
+
+    The fifth, which asks a `model`, belongs to a worker alone.
     """
     erased = erased or Erased()
     return (
         SessionsStage(store, clock, metrics, silent_seconds, erased),
+        FeedbackStage(clock),
         PatternsStage(store, clock, metrics, erased),
         JudgmentsStage(store, judge or JudgeChain(), metrics, model, erased),
         ItemsStage(store, clock, metrics, half_life_seconds, erased),

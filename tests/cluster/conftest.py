@@ -16,7 +16,10 @@ __all__ = ["start_worker"]
 
 HERE = Path(__file__).parent
 USERS = (
-    *(f"fleetlore-{each}" for each in ("agent-a", "agent-ab", "agent-b", "worker", "trainer", "operator")),
+    *(
+        f"fleetlore-{each}"
+        for each in ("agent-a", "agent-ab", "agent-b", "reviewer-a", "worker", "trainer", "operator")
+    ),
     "nobody",
 )
 

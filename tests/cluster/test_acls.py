@@ -156,8 +156,9 @@ MAY = {
     ),
     "worker": (
         {"observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"},
-        {"events", "observations", "trajectories", "judgments", "candidates", "erasures"},
+        {"events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures"},
     ),
+    "reviewer-a": ({"feedback"}, set()),
     "nobody": (set(), set()),
 }
 

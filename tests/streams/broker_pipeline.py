@@ -63,10 +63,9 @@ class BrokerPipeline:
 
     async def send(self, events: Sequence[Event], per_record: int = 1) -> None:
         assert self._producer is not None
-        name = topic(self.tenant, "events")
         sent = [
             await self._producer.send(name, encode_record(chunk), key=key, partition=partition, headers=BATCH_HEADERS)
-            for key, partition, chunk in records_of(events, per_record)
+            for name, key, partition, chunk in records_of(self.tenant, events, per_record)
         ]
         await asyncio.gather(*sent)
 

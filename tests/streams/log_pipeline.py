@@ -199,8 +199,7 @@ class LogPipeline:
 
     async def send(self, events: Sequence[Event], per_record: int = 1) -> None:
         """Each partition's events in order, at most `per_record` in a record."""
-        for key, partition, chunk in records_of(events, per_record):
-            name = topic(self.tenant, "events")
+        for name, key, partition, chunk in records_of(self.tenant, events, per_record):
             self.log.append(name, encode_record(chunk), key=key, partition=partition, headers=BATCH_HEADERS)
 
     async def send_raw(
@@ -277,16 +276,19 @@ def in_order(knowledge: Knowledge) -> Knowledge:
     return replace(knowledge, judgments=sorted(knowledge.judgments))
 
 
-def records_of(events: Sequence[Event], per_record: int) -> Iterator[tuple[bytes | None, int, list[Event]]]:
-    """(key, partition, events) of records, as an emitter would fill them."""
-    chunks: dict[int, list[Event]] = {}
+def records_of(
+    tenant: str, events: Sequence[Event], per_record: int
+) -> Iterator[tuple[str, bytes | None, int, list[Event]]]:
+    """(topic, key, partition, events) of records, as an emitter would fill them."""
+    chunks: dict[tuple[str, int], list[Event]] = {}
     for event in events:
-        partition = partition_for(event.session, PARTITIONS)
-        chunk = chunks.setdefault(partition, [])
+        name = topic(tenant, "feedback" if event.kind == "feedback" else "events")
+        place = name, partition_for(event.session, PARTITIONS)
+        chunk = chunks.setdefault(place, [])
         chunk.append(event)
         if len(chunk) == per_record:
-            yield (event.session.encode() if per_record == 1 else None), partition, chunk
-            chunks[partition] = []
-    for partition, chunk in chunks.items():
+            yield name, (event.session.encode() if per_record == 1 else None), place[1], chunk
+            chunks[place] = []
+    for (name, partition), chunk in chunks.items():
         if chunk:
-            yield None, partition, chunk
+            yield name, None, partition, chunk

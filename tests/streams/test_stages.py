@@ -291,7 +291,7 @@ async def test_a_new_pattern_goes_out_at_once_and_a_known_one_waits_for_its_row(
     name = topic(pipeline.tenant, "patterns")
     await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
     await pipeline.step()
-    while await pipeline.batch(pipeline.stages[1], 0) or await pipeline.batch(pipeline.stages[1], 1):
+    while await pipeline.batch(pipeline.stages[2], 0) or await pipeline.batch(pipeline.stages[2], 1):
         pipeline.commit()
     assert pipeline.log.read_all(name)
     assert not await pipeline.bodies("patterns")
@@ -305,7 +305,7 @@ async def test_what_waits_is_not_written_over_the_collection_of_a_backfill(
     log_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = log_pipeline(batch_records=100)
-    patterns = pipeline.stages[1]
+    patterns = pipeline.stages[2]
     await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
     await pipeline.step()
     while await pipeline.batch(patterns, 0) or await pipeline.batch(patterns, 1):
@@ -344,7 +344,7 @@ async def test_a_new_item_goes_out_and_a_wrong_one_is_taken_back_at_once_and_row
     # A lesson takes sessions of two goals.
     await pipeline.send(story.session("bad", WRONG, outcome="failure"))
     await pipeline.send(story.session("as bad", WRONG, outcome="failure", task="task-2"))
-    for stage in (0, 2, 3):
+    for stage in (0, 1, 3, 4):
         await _worked(pipeline, stage)
     [lesson] = told()
     assert len(told()[lesson]) == 1
@@ -352,12 +352,12 @@ async def test_a_new_item_goes_out_and_a_wrong_one_is_taken_back_at_once_and_row
     assert any(committed < end for committed, end in pipeline.committed("candidates").values())
     # The same again, by another agent: agents know the item, so it waits.
     await pipeline.send(story.session("bad too", WRONG, outcome="failure", agent="other"))
-    for stage in (0, 2, 3):
+    for stage in (0, 1, 3, 4):
         await _worked(pipeline, stage)
     assert len(told()[lesson]) == 1
     for session in ("bad", "as bad", "bad too"):
         await pipeline.send([story.feedback(session, "success")])
-    for stage in (0, 2, 3):
+    for stage in (0, 1, 3, 4):
         await _worked(pipeline, stage)
     assert told()[lesson][-1] is None
     await pipeline.drain()

@@ -179,7 +179,7 @@ def _naming(name: str, record: ConsumerRecord, hashes: set[int], names: Iterable
     if name == "dead-letters":  # of any bytes
         yield from ((0, 0) for session in list(names)[:1_000] if session in value or session.strip(b'"') == record.key)
         return
-    if name == "events":
+    if name in ("events", "feedback"):
         found = ((number, stable_hash(event.session)) for number, event in enumerate(_events(record)))
         yield from ((number, session) for number, session in found if session in hashes)
         return

@@ -19,6 +19,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import MAX_FUTURE_SECONDS, parse_event
 from fleetlore.wire.records import MAX_EVENT_BYTES
+from fleetlore.wire.trajectory import Feedback
 from streams.stage.base import Effects, Record, dead_letter, split
 
 Name = Annotated[str, Meta(min_length=1, max_length=ev.MAX_ID_LENGTH)]
@@ -113,6 +114,14 @@ def bytes_of(event: Incoming, record: Record) -> bytes:
         if (found.session, found.sequence, found.agent) == (event.session, event.sequence, event.agent):
             return part
     return record.value or b""
+
+
+def feedback_of(event: Incoming, *, claimed: bool) -> Feedback | None:
+    """The correction that an event of feedback makes; None where it says nothing."""
+    label = event.data.outcome
+    if label == "unknown":
+        return None
+    return Feedback(session=event.session, label=label, time=event.time.timestamp(), by=event.agent, claimed=claimed)
 
 
 def _sound(event: Incoming, tenant: str, latest: datetime) -> bool:

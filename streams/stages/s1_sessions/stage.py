@@ -23,14 +23,14 @@ from math import inf
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.wire.topics import tenant_of
-from fleetlore.wire.trajectory import Feedback, encode
+from fleetlore.wire.trajectory import encode
 from models.judge.session_state import SessionState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stage.erased import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
-from streams.stages.s1_sessions.parse import FEEDBACK, Data, Incoming, bytes_of, read_events
+from streams.stages.s1_sessions.parse import FEEDBACK, Data, Incoming, bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.sanitize import clean
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
@@ -239,11 +239,13 @@ class SessionsStage(Stage):
                     del kept[key]
 
     def _take_feedback(self, event: Incoming, tenant: str, partition: Partition, effects: Effects) -> None:
-        """Add feedback to an open session; for one that is closed or unknown, send it on by itself."""
-        label = event.data.outcome
-        if label == "unknown":
+        """Add feedback to an open session; for one that is closed or unknown, send it on by itself.
+
+        Among the events it is a claim: what outranks a reward comes by a topic of its own.
+        """
+        feedback = feedback_of(event, claimed=True)
+        if feedback is None:
             return
-        feedback = Feedback(session=event.session, label=label, time=event.time.timestamp(), by=event.agent)
         session = partition.find((event.session, 0))
         if session is not None:
             session.feedback = feedback.newest(session.feedback)

@@ -38,7 +38,7 @@ def recorder() -> Recorder:
 def fleet(recorder: Recorder) -> Fleet:
     """A fleet that never meets a broker."""
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
-    fleet.emitter = recorder  # type: ignore[assignment]
+    fleet.emitter = fleet.reviews = recorder  # type: ignore[assignment]
     return fleet
 
 
@@ -227,7 +227,7 @@ async def test_nothing_is_told_twice_unless_asked_for(fleet: Fleet) -> None:
 
 async def test_what_is_withheld_is_named_beside_what_is_shown(recorder: Recorder) -> None:
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=1.0, clock=FakeClock(1000.0))
-    fleet.emitter = recorder  # type: ignore[assignment]
+    fleet.emitter = fleet.reviews = recorder  # type: ignore[assignment]
     pattern, item = teach(fleet)
     async with fleet.session("g") as session:
         assert session.advise(*CALL).ids == (pattern,)

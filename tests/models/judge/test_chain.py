@@ -106,7 +106,7 @@ def test_an_unknown_outcome_is_abstained_and_not_guessed() -> None:
     chain = JudgeChain()
     verdict = chain.judge(session(WORKED))
     assert (verdict.label, verdict.probability, verdict.source) == ("abstained", 0.5, "none")
-    assert verdict.version == chain.version == "guard-1+feedback-1+reward-1+rules-1"
+    assert verdict.version == chain.version == "guard-1+feedback-2+reward-1+rules-1"
 
 
 def test_no_judge_judges_a_part_of_a_session() -> None:

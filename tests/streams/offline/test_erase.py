@@ -43,7 +43,9 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
 ) -> None:
     pipeline = broker_pipeline
     fleet = pipeline.story.fleet()
-    await pipeline.send(flat(fleet))
+    hers = next(each[0].session for each in fleet if each[0].agent == "a1")
+    corrected = [*flat(fleet), pipeline.story.feedback(hers, "failure")]
+    await pipeline.send(corrected)
     await pipeline.drain()
     replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
     await replica.start()
@@ -55,7 +57,7 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
     assert await pipeline.knowledge() == before
     report = await erased(pipeline, agent="a1")
     assert report.done and report.rows == looked.rows and report.cases == looked.cases
-    assert set(report.until) == set(report.records) >= {"events", "trajectories", "judgments", "observations"}
+    assert set(report.until) == set(report.records) >= {"events", "feedback", "trajectories", "judgments"}
     assert min(report.until.values()) > report.time + 6 * 86_400
     never = await reference(pipeline.tenant, flat([each for each in fleet if each[0].agent != "a1"]))
     assert await pipeline.knowledge() == never
@@ -65,7 +67,7 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
     assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
     known = orjson.dumps(list(replica.index.items.values()), default=str)
     assert b"good-1" not in known and b"bad-1" not in known
-    await pipeline.send(flat(fleet))  # an agent that was away sends it again
+    await pipeline.send(corrected)  # an agent that was away sends it again
     await pipeline.drain()
     assert (await pipeline.knowledge()).state_hash == never.state_hash
     assert (await erased(pipeline, agent="a1")).rows == {"judgments": 0, "patterns": 0, "items": 0}

@@ -26,8 +26,9 @@ TENANT = "acme"
 def batches(events: Sequence[Event], size: int) -> list[list[Record]]:
     """Records of one event, `size` in a batch."""
     records = [
-        Record(topic(TENANT, "events"), 0, offset, None, encode_record([event]), dict(BATCH_HEADERS))
+        Record(topic(TENANT, name), 0, offset, None, encode_record([event]), dict(BATCH_HEADERS))
         for offset, event in enumerate(events)
+        for name in ["feedback" if event.kind == "feedback" else "events"]
     ]
     return [records[start : start + size] for start in range(0, len(records), size)]
 

@@ -30,7 +30,7 @@ def session(number: int) -> Trajectory:
 
 
 def test_without_settings_there_are_the_environment_and_the_rules() -> None:
-    assert judge_chain(Settings()).version == "guard-1+feedback-1+reward-1+rules-1"
+    assert judge_chain(Settings()).version == "guard-1+feedback-2+reward-1+rules-1"
     assert language_model(Settings(), Metrics("worker")) is None
 
 
