@@ -1,6 +1,6 @@
 """Run agents with and without a memory in worlds whose checkers are programs: `python -m benchmarks.evaluate tools`.
 
-`python -m benchmarks.evaluate sql-log` is made of logs of real agents (`benchmarks.evaluate.logged.command`), and
+`sql-log`, `python-log` and `bash-log` are made of logs of real agents (`benchmarks.evaluate.logged.command`), and
 `ablation` takes parts of learning away (`benchmarks.evaluate.ablation`). These two have options of their own.
 """
 
@@ -202,10 +202,10 @@ def _immunity(seeds: int, quick: bool, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["sql-log"]:
+    if sys.argv[1:2] and sys.argv[1].endswith("-log"):
         from benchmarks.evaluate.logged import command
 
-        command.app(sys.argv[2:], prog_name="python -m benchmarks.evaluate sql-log")
+        command.app(sys.argv[1:], prog_name="python -m benchmarks.evaluate")
     if sys.argv[1:2] == ["ablation"]:
         from benchmarks.evaluate import ablation
 

@@ -1,8 +1,9 @@
-"""Measure memories in a world of logs: `python -m benchmarks.evaluate sql-log --data DIR`.
+"""Measure memories in a world of logs: `python -m benchmarks.evaluate sql-log --data DIR`, or `python-log`, `bash-log`.
 
 Printed as JSON: `solved` {arm: {slice: {budget: {mean, low, high}}}}, `calls` {arm: {slice: …}} until solved, ten at
-the most, `paired` {arm: {rival: {slice: …}}} within five calls, `sessions` {slice: …}, and the hash of the reading
-rule. The slices are in `benchmarks.evaluate.logged.holdouts`.
+the most, `failed` {arm: {slice: …}} of the first calls, `log_loss` {arm: {slice: …}} of the chances of failure that an
+arm states, `paired` {arm: {rival: {slice: …}}} within five calls, `sessions` {slice: …}, and the hash of the reading
+rule. The slices are in `benchmarks.evaluate.logged.holdouts`, the worlds in `benchmarks.evaluate.logged.logs`.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ import typer
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import NONE, Results, report
 from benchmarks.evaluate.logged.fleet import Fleet, Told
-from benchmarks.evaluate.logged.holdouts import Stage, stages_by_place, stages_by_task
-from benchmarks.evaluate.logged.memories import LookUp, Memory, OwnLog, Perfect, RawEpisodes, Regression
+from benchmarks.evaluate.logged.holdouts import Stage, stages_by_group, stages_by_task
+from benchmarks.evaluate.logged.logs import WORLDS, some_tasks
+from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect, RawEpisodes, Regression
 from benchmarks.evaluate.logged.play import Played, play
 from benchmarks.evaluate.logged.reading import rule_hash
 from benchmarks.evaluate.logged.reasoning_bank import ReasoningBank
-from benchmarks.evaluate.logged.world import LoggedWorld, sql_world
+from benchmarks.evaluate.logged.world import LoggedWorld
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import Column, print_json, print_table
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import shared_encoder
 
 OWN = ("weights", "warnings", "text", "both")
-RIVALS = ("log", "look-up", "LR", "raw-episodes", "reasoning-bank", "reasoning-bank-steps")
+RIVALS = ("log", "look-up", "counts", "LR", "raw-episodes", "reasoning-bank", "reasoning-bank-steps")
 ARMS = (NONE, *RIVALS, *OWN, "perfect")
 
 
@@ -46,17 +48,21 @@ class Plan:
 
 
 def main(
-    data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Logged sessions with a reward a call.")],
+    world: Annotated[str, typer.Argument(metavar="WORLD", help=f"One of: {', '.join(WORLDS)}.")],
+    data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Logged sessions: steps and trajectories.")],
     arms: Annotated[str, typer.Option(help="Which arms, with commas between them.")] = ",".join(ARMS),
     seeds: Annotated[int, typer.Option(min=1, max=100, help="What is held out.")] = 5,
     orders: Annotated[int, typer.Option(min=1, max=100, help="Orders of the past, of each seed.")] = 3,
+    tasks: Annotated[int, typer.Option(min=0, help="Play in so many tasks of the logs; 0: in all.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure how many tasks agents that were logged would have solved with each memory, within 1 to 10 calls."""
     plan = Plan(_chosen(arms), seeds, orders)
+    if world not in WORLDS:
+        raise ConfigError(f"there is no world {world!r}; the worlds of logs are {', '.join(WORLDS)}")
     began = time.process_time()
-    results = asyncio.run(run(sql_world(data), plan, _progress))
-    found = {"world": "sql-log", "reading_rule": rule_hash(), **report(results)}
+    results = asyncio.run(run(some_tasks(WORLDS[world](data), tasks), plan, _progress))
+    found = {"world": world, "reading_rule": rule_hash(), **report(results)}
     found["cpu_seconds"] = round(time.process_time() - began, 1)
     print_json(found) if as_json else _print(found)
 
@@ -67,7 +73,7 @@ async def run(world: LoggedWorld, plan: Plan, progress: Callable[[str], None]) -
     for seed in range(plan.seeds):
         once: dict[tuple[str, str], list[Played]] = {}
         for order in range(plan.orders):
-            for stages in (stages_by_task(world, seed, order), stages_by_place(world, seed, order)):
+            for stages in (stages_by_task(world, seed, order), stages_by_group(world, seed, order)):
                 async for arm, name, played in _stages(world, stages, plan, seed, once):
                     found[arm][name] += played
             progress(f"seed {seed}, order {order}")
@@ -98,6 +104,7 @@ def _memories(arms: Sequence[str]) -> dict[str, Memory]:
         NONE: Memory,
         "log": OwnLog,
         "look-up": LookUp,
+        "counts": Counts,
         "LR": Regression,
         "raw-episodes": lambda: RawEpisodes(shared_encoder()),
         "reasoning-bank": lambda: ReasoningBank(shared_encoder(), steps=False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,12 @@ AT = 5
 
 
 def report(results: Results) -> dict[str, Any]:
-    """Sections `solved`, `calls`, `paired` and `sessions`: see `benchmarks.evaluate.logged.command`.
+    """All sections of `benchmarks.evaluate.logged.command` that are counted from what was played.
 
     A difference is of the share solved within five calls, arm minus rival, over the same sessions and draws.
     """
     arms = list(results)
+    losses = _means(results, lambda each: each.log_loss)
     return {
         "solved": {
             arm: {
@@ -35,13 +36,9 @@ def report(results: Results) -> dict[str, Any]:
             }
             for arm, slices in results.items()
         },
-        "calls": {
-            arm: {
-                name: interval([each.task for each in some], [each.calls for each in some])
-                for name, some in slices.items()
-            }
-            for arm, slices in results.items()
-        },
+        "calls": _means(results, lambda each: each.calls),
+        "failed": _means(results, lambda each: each.failed),
+        "log_loss": {arm: slices for arm, slices in losses.items() if slices},
         "paired": {
             arm: {
                 rival: {name: _difference(some, results[rival][name]) for name, some in results[arm].items()}
@@ -55,6 +52,18 @@ def report(results: Results) -> dict[str, Any]:
             for name, some in next(iter(results.values())).items()
         },
     }
+
+
+def _means(results: Results, figure: Callable[[Played], float | None]) -> dict[str, dict[str, dict[str, float]]]:
+    """By arm and slice; a slice is left out where the figure is not there for each session."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for arm, slices in results.items():
+        found[arm] = {}
+        for name, some in slices.items():
+            values = [value for each in some if (value := figure(each)) is not None]
+            if len(values) == len(some):
+                found[arm][name] = interval([each.task for each in some], values)
+    return found
 
 
 def _difference(ours: Sequence[Played], theirs: Sequence[Played]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 from benchmarks.evaluate.arms.memory import Note, Recall
 from benchmarks.evaluate.logged.memories import Attended, Memory
-from benchmarks.evaluate.logged.world import SQL, LoggedTask, Reply
+from benchmarks.evaluate.logged.world import LoggedTask, Reply
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.transcripts.session import LoggedSession
@@ -71,7 +71,7 @@ class Told(Memory):
 
     def recall(self, task: LoggedTask) -> Recall:
         session = self._fleet.session(task, f"{task.id}/asks", model=self._hears != "text")
-        advice = [session.advise(SQL, text, unseen=False) for text in task.replies]
+        advice = [session.advise(task.tool, text, unseen=False) for text in task.replies]
         risks = [each.risk for each in advice] if self._hears in ("weights", "both") else []
         if self._hears == "weights":
             return Recall(risks=risks)
@@ -104,7 +104,7 @@ class _Listening(Attended):
         await self._session.__aexit__(kind, error, traceback)
 
     async def took(self, text: str, reply: Reply) -> bool:
-        async with self._session.action(SQL, text) as action:
+        async with self._session.action(reply.call.tool, text) as action:
             if reply.call.failure is None:
                 action.result = reply.call.said
                 return False

@@ -1,20 +1,22 @@
-"""Draw what the fleet has met and what is measured: a model family is held out, and tasks or whole databases with it.
+"""Draw what the fleet has met and what is measured: a fifth of the model families, and tasks or whole groups of tasks.
 
-All personas are agents of the family that is held out; which one that is goes round with the seed. So every figure is
-of agents that the fleet has never seen, and the slices differ in what it knows of their tasks:
+All personas are agents of the families that are held out; which those are goes round with the seed. So every figure is
+of agents that the fleet has never seen, and the slices differ in what it knows of their tasks. Tasks of one database
+(file system, benchmark: `LoggedWorld.groups_are`) are a group:
 
 | slice | the fleet knows |
 | --- | --- |
 | `known` | other agents' sessions at the task |
-| `new_tasks` | other tasks of the same databases |
-| `new_databases` | other databases |
-| `after_5`, `after_20`, `after_60` | that, and so many sessions at other tasks of the database |
+| `new_tasks` | other tasks of the same groups |
+| `new_databases` (`new_file_systems`, `new_benchmarks`) | other groups |
+| `after_5`, `after_20`, `after_60` | that, and so many sessions at other tasks of the group |
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from random import Random
 from typing import NamedTuple
 
@@ -23,8 +25,9 @@ from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.session import LoggedSession
 
+FAMILIES = 0.2
 TASKS = 0.2
-DATABASES = 0.25
+GROUPS = 0.25
 AFTER = (5, 20, 60)
 KNOWN_TASKS = 60
 
@@ -45,36 +48,36 @@ class Stage(NamedTuple):
 
 def stages_by_task(world: LoggedWorld, seed: int, order: int) -> list[Stage]:
     """One stage: a share of the tasks held out."""
-    held_family = _held_family(world.sessions, seed)
+    out = _held_families(world.sessions, seed)
     tasks = _drawn(world.tasks, f"{seed}/task")
     held = set(tasks[: max(1, round(TASKS * len(tasks)))])
-    past = [each for each in world.sessions if each.task not in held and family(each.agent) != held_family]
-    seen = {each.place for each in past}
-    new = [task for task in sorted(held) if world.tasks[task].place in seen]
+    past = [each for each in world.sessions if each.task not in held and family(each.agent) not in out]
+    seen = {world.groups[each.task] for each in past}
+    new = [task for task in sorted(held) if world.groups[task] in seen]
     known = [task for task in tasks if task not in held][:KNOWN_TASKS]
-    measured = {"new_tasks": _personas(world, new, held_family), "known": _personas(world, known, held_family)}
+    measured = {"new_tasks": _personas(world, new, out), "known": _personas(world, known, out)}
     return [Stage(_shuffled(past, seed, order), measured)]
 
 
-def stages_by_place(world: LoggedWorld, seed: int, order: int) -> list[Stage]:
-    """A share of the databases held out; then the fleet meets half of their tasks, and the other half is measured."""
-    held_family = _held_family(world.sessions, seed)
-    places = _drawn({task.place for task in world.tasks.values() if task.place}, f"{seed}/place")
-    held = set(places[: max(1, round(DATABASES * len(places)))])
-    if len(held) == len(places):
-        raise ConfigError("the logs tell of too few databases to hold some out")
-    others = [each for each in world.sessions if family(each.agent) != held_family]
-    past = [each for each in others if each.place and each.place not in held]
-    there = sorted(task for task, each in world.tasks.items() if each.place in held)
+def stages_by_group(world: LoggedWorld, seed: int, order: int) -> list[Stage]:
+    """A share of the groups held out; then the fleet meets half of their tasks, and the other half is measured."""
+    out = _held_families(world.sessions, seed)
+    groups = _drawn({group for task in world.tasks if (group := world.groups[task])}, f"{seed}/place")
+    held = set(groups[: max(1, round(GROUPS * len(groups)))])
+    if len(held) == len(groups):
+        raise ConfigError(f"the logs tell of too few {world.groups_are} to hold some out")
+    others = [each for each in world.sessions if family(each.agent) not in out and world.groups[each.task]]
+    past = [each for each in others if world.groups[each.task] not in held]
+    there = sorted(task for task in world.tasks if world.groups[task] in held)
     met = {task for task in there if stable_hash(f"half/{task}") % 2 == 0}
-    stages = [Stage(_shuffled(past, seed, order), {"new_databases": _personas(world, there, held_family)})]
+    stages = [Stage(_shuffled(past, seed, order), {f"new_{world.groups_are}": _personas(world, there, out)})]
     waiting = _shuffled([each for each in others if each.task in met], seed, order)
     at: Counter[str] = Counter()
     number: list[int] = []
     for each in waiting:
-        at[each.place] += 1
-        number.append(at[each.place])
-    unmet = _personas(world, [task for task in there if task not in met], held_family)
+        at[world.groups[each.task]] += 1
+        number.append(at[world.groups[each.task]])
+    unmet = _personas(world, [task for task in there if task not in met], out)
     before = 0
     for count in AFTER:
         more = [each for each, place in zip(waiting, number, strict=True) if before < place <= count]
@@ -83,15 +86,16 @@ def stages_by_place(world: LoggedWorld, seed: int, order: int) -> list[Stage]:
     return stages
 
 
-def _held_family(sessions: Sequence[LoggedSession], seed: int) -> str:
+def _held_families(sessions: Sequence[LoggedSession], seed: int) -> set[str]:
     families = sorted({family(each.agent) for each in sessions})
     if len(families) < 2:
         raise ConfigError("the logs are of one model family: none can be held out")
-    return families[seed % len(families)]
+    count = max(1, round(FAMILIES * len(families)))
+    return {families[(seed * count + each) % len(families)] for each in range(count)}
 
 
-def _personas(world: LoggedWorld, tasks: Sequence[str], of: str) -> list[Measured]:
-    return [Measured(task, agent) for task in tasks for agent in sorted(world.tasks[task].made) if family(agent) == of]
+def _personas(world: LoggedWorld, tasks: Sequence[str], of: AbstractSet[str]) -> list[Measured]:
+    return [Measured(task, agent) for task in tasks for agent in sorted(world.tasks[task].made) if family(agent) in of]
 
 
 def _drawn(names: Iterable[str], key: str) -> list[str]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from math import exp, log
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from benchmarks.evaluate.arms.memory import Note, Recall
-from benchmarks.evaluate.logged.world import SQL, LoggedTask, Reply
+from benchmarks.evaluate.logged.world import LoggedTask, Reply
+from fleetlore.calls.context import words_of
 from fleetlore.errors import ModelUnavailable
 from fleetlore.risk.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
@@ -122,6 +124,35 @@ class LookUp(Memory):
         return (failed + 0.5) / (worked + failed + 1.0) if worked + failed else None
 
 
+class Counts(Memory):
+    """How often calls with each of its names failed and worked: naive Bayes."""
+
+    def __init__(self) -> None:
+        self._calls = [0, 0]
+        self._named: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+
+    async def learn(self, past: Sequence[LoggedSession]) -> None:
+        for session in past:
+            for call in _calls(session):
+                if not call.passes:
+                    failed = call.failure is not None
+                    self._calls[failed] += 1
+                    for name in words_of(call.text, len(call.text)):
+                        self._named[name][failed] += 1
+
+    def recall(self, task: LoggedTask) -> Recall:
+        return Recall(risks=[self._risk(text) for text in task.replies])
+
+    def _risk(self, text: str) -> float:
+        worked, failed = (each + 1 for each in self._calls)
+        logit = log(failed / worked)
+        for name in words_of(text, len(text)):
+            if name in self._named:
+                ok, bad = self._named[name]
+                logit += log((bad + 1) / (failed + 1)) - log((ok + 1) / (worked + 1))
+        return 1 / (1 + exp(-max(-30.0, min(30.0, logit))))
+
+
 class Regression(Memory):
     """Logistic regression on words and pairs of words of the call, the goal and the place, fitted on all calls anew.
 
@@ -219,7 +250,7 @@ class RawEpisodes(Memory):
 def line_of(call: Call) -> str:
     """A call as it was, in one line."""
     said = "ok" if call.failure is None else f"error {' '.join(call.said.split())[:MAX_ERROR]}"
-    return f"{SQL}({' '.join(call.text.split())}) -> {said}"
+    return f"{call.tool}({' '.join(call.text.split())}) -> {said}"
 
 
 def _described(text: str, goal: str, place: str) -> str:

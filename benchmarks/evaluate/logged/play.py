@@ -7,11 +7,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.evaluate.arms.memory import Recall
 from benchmarks.evaluate.logged.holdouts import Measured
 from benchmarks.evaluate.logged.memories import Memory
-from benchmarks.evaluate.logged.reading import Floats, factors
+from benchmarks.evaluate.logged.reading import LEAST, Floats, factors
 from benchmarks.evaluate.logged.world import LoggedTask, luck
 
 BUDGET = 10
@@ -24,12 +25,16 @@ class Played(NamedTuple):
     Attributes:
         solved: share of the runs that were solved within 1, 2, … `BUDGET` calls.
         calls: made, at most `BUDGET`; the mean over the runs.
+        failed: share of the runs whose first call failed.
+        log_loss: of the chances of failure that the memory states for all proposals; None where it leaves one out.
     """
 
     task: str
     agent: str
     solved: tuple[float, ...]
     calls: float
+    failed: float
+    log_loss: float | None
 
 
 async def play(
@@ -40,21 +45,32 @@ async def play(
     for id, personas in groupby(sorted(measured), key=lambda each: each.task):
         task = tasks[id]
         recall = memory.recall(task)
+        fails = np.array([reply.call.failure is not None for reply in task.replies.values()])
+        loss = _log_loss(recall.risks, fails)
         read = np.log(factors(task.proposals, recall))
         for _, agent in personas:
             ready = np.log(task.readiness(agent))
-            needed = []
+            needed, failed = [], []
             for run in range(RUNS):
                 key = f"{seed}/{id}/{agent}/{run}"
                 drawn = ready + luck(task, key)
+                failed.append(fails[np.argmax(drawn + read)])
                 needed.append(
                     await _in_session(memory, task, recall, drawn, read, key)
                     if memory.in_session
                     else _calls_needed(drawn + read, task)
                 )
             solved = tuple(float(np.mean([each <= budget for each in needed])) for budget in range(1, BUDGET + 1))
-            found.append(Played(id, agent, solved, float(np.mean([min(each, BUDGET) for each in needed]))))
+            calls = float(np.mean([min(each, BUDGET) for each in needed]))
+            found.append(Played(id, agent, solved, calls, float(np.mean(failed)), loss))
     return found
+
+
+def _log_loss(risks: Sequence[float | None], fails: npt.NDArray[np.bool_]) -> float | None:
+    if not risks or None in risks:
+        return None
+    chances = np.clip(np.array(risks, float), LEAST, 1.0 - LEAST)
+    return float(-np.mean(np.log(np.where(fails, chances, 1.0 - chances))))
 
 
 def _calls_needed(scores: Floats, task: LoggedTask) -> int:

@@ -8,27 +8,19 @@ reward.
 
 from __future__ import annotations
 
-import gzip
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
-from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.transcripts.steps import TRAJECTORIES
-from fleetlore.wire import events as ev
 from models.backtest.advice.heard import Call
-from streams.offline.hear import at_places, call_log
 
-SQL = "sql"
 OWN = 4.0
 SOLVED = 1.0
 
@@ -36,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Reply(NamedTuple):
-    """What the log says of a call at a task: `reward` is what the benchmark gave for it."""
+    """What the log says of a call at a task: `reward` is what the benchmark gave for it, 1 where it solves the task."""
 
     call: Call
     reward: float
@@ -47,7 +39,8 @@ class LoggedTask:
     """A task and the calls that were ever proposed there.
 
     Attributes:
-        place: the database that its log tells; empty where it tells none.
+        tool: of all its proposals.
+        place: what agents state as their place: the database that its log tells; empty where it tells none.
         proposals: in the order in which they came, each once.
         replies: by proposal.
         made: by agent, how often it made each proposal.
@@ -55,6 +48,7 @@ class LoggedTask:
 
     id: str
     goal: str
+    tool: str
     place: str
     replies: dict[str, Reply] = field(default_factory=dict)
     made: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -75,46 +69,17 @@ class LoggedTask:
 
 
 class LoggedWorld(NamedTuple):
-    """Sessions that state their places, and the tasks that are made of them."""
+    """Logged sessions, and the tasks that are made of them.
+
+    Attributes:
+        groups: of each task of a session what it has in common with others: its database, its benchmark; or "".
+        groups_are: what such groups are, for names of slices.
+    """
 
     sessions: list[LoggedSession]
     tasks: dict[str, LoggedTask]
-
-
-def sql_world(folder: Path) -> LoggedWorld:
-    """The SQL sessions below a folder.
-
-    Raises:
-        ConfigError: no session has a reward for each of its calls, as `meta.rewards` of its trajectory.
-    """
-    rewards = dict(_rewards(folder))
-    chosen = [
-        each
-        for each in read_sessions(folder)
-        if each.session in rewards and any(kind == "outcome" and data[ev.TOOL] == SQL for kind, data in each.events)
-    ]
-    if not chosen:
-        raise ConfigError(f"{folder} holds no SQL session with a reward for each call (meta.rewards)")
-    sessions = at_places(chosen)
-    tasks: dict[str, LoggedTask] = {}
-    for session in sessions:
-        task = tasks.setdefault(session.task, LoggedTask(session.task, session.goal, session.place))
-        for call, reward in zip(call_log(session).calls, rewards[session.session], strict=False):
-            text = " ".join(call.text.split())
-            if text and not call.pseudo:
-                task.replies.setdefault(text, Reply(call, float(reward)))
-                task.made[session.agent][text] += 1
-    return LoggedWorld(sessions, {name: task for name, task in tasks.items() if task.replies})
-
-
-def _rewards(folder: Path) -> Iterator[tuple[str, Sequence[float]]]:
-    for path in sorted(folder.rglob(f"{TRAJECTORIES}*")):
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for line in file:
-                trajectory = orjson.loads(line)
-                found = (trajectory.get("meta") or {}).get("rewards")
-                if found:
-                    yield trajectory["session"], found
+    groups: Mapping[str, str]
+    groups_are: str
 
 
 def luck(task: LoggedTask, key: str) -> Floats:
@@ -127,5 +92,7 @@ def luck(task: LoggedTask, key: str) -> Floats:
 
 
 def family(agent: str) -> str:
-    """The model of an agent: its set-ups (`model/…`) are one family."""
-    return agent.partition("/")[0]
+    """The model of an agent: its set-ups (`model/…`) are one family, and so are a maker's sizes (`model-7b`)."""
+    model, set_up, _ = agent.partition("/")
+    maker = re.match(r"[A-Za-z]+", model)
+    return model if set_up or maker is None else maker.group()

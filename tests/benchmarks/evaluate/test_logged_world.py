@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import log
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from typer.testing import CliRunner
 
 from benchmarks.evaluate.logged.command import app
 from benchmarks.evaluate.logged.figures import interval
-from benchmarks.evaluate.logged.holdouts import Measured, stages_by_place, stages_by_task
-from benchmarks.evaluate.logged.memories import LookUp, Memory, OwnLog, Perfect
+from benchmarks.evaluate.logged.holdouts import Measured, stages_by_group, stages_by_task
+from benchmarks.evaluate.logged.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
+from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect
 from benchmarks.evaluate.logged.play import BUDGET, RUNS, play
-from benchmarks.evaluate.logged.world import LoggedWorld, family, sql_world
+from benchmarks.evaluate.logged.world import LoggedWorld, family
 from fleetlore.errors import ConfigError
 
 AGENTS = ("ada/plain", "ada/react", "bob/plain", "cyd/plain")
@@ -61,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def world(folder: Path) -> LoggedWorld:
-    return sql_world(folder)
+    return sql_log(folder)
 
 
 def test_a_task_has_each_proposal_once_with_its_answer_and_no_pseudo_call(world: LoggedWorld) -> None:
@@ -77,13 +79,15 @@ def test_logs_without_a_reward_for_each_call_are_refused(tmp_path: Path) -> None
     session = {"session": "s", "agent": "a", "task": "t", "goal": "count", "outcome": "success"}
     (tmp_path / "trajectories.jsonl").write_text(f"{json.dumps(session)}\n")
     (tmp_path / "steps.jsonl").write_text("")
-    with pytest.raises(ConfigError, match="reward for each call"):
-        sql_world(tmp_path)
+    for name, read in WORLDS.items():
+        wanted = "end is known" if name == "python-log" else "reward for each call"
+        with pytest.raises(ConfigError, match=wanted):
+            read(tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_neither_the_family_of_a_persona_nor_what_is_held_out_was_met(world: LoggedWorld, seed: int) -> None:
-    for stages in (stages_by_task(world, seed, 0), stages_by_place(world, seed, 0)):
+    for stages in (stages_by_task(world, seed, 0), stages_by_group(world, seed, 0)):
         met_tasks: set[str] = set()
         met_places: set[str] = set()
         families: set[str] = set()
@@ -136,6 +140,78 @@ def test_a_look_up_knows_the_task_that_others_solved(world: LoggedWorld) -> None
     assert solved(world, memory, 1) > 0.95
 
 
+def test_counts_know_the_names_that_failed_at_other_tasks(world: LoggedWorld) -> None:
+    memory = Counts()
+    asyncio.run(memory.learn([each for each in world.sessions if not each.task.endswith("/5")]))
+    risks = memory.recall(world.tasks["t/3/5"]).risks
+    assert risks[0] is not None and risks[0] > 0.9
+    assert risks[1] is not None and risks[1] < 0.1
+
+
+Step = tuple[str, str, str | None, float]
+
+
+def write(folder: Path, sessions: Mapping[tuple[str, str], tuple[int, Sequence[Step]]]) -> Path:
+    """Logs of {(agent, task): (outcome, [(tool, input, error, reward)])}, one session each."""
+    trajectories, steps = [], []
+    for (agent, task), (outcome, calls) in sessions.items():
+        base = {"source": "s", "agent": agent, "session": f"{agent}:{task}", "task": task, "goal": f"do {task}"}
+        meta = {"rewards": [reward for *_, reward in calls]}
+        trajectories.append(base | {"outcome": outcome, "label_from": "env_reward", "meta": meta})
+        steps += [
+            base | {"step": number, "tool": tool, "role": "tool", "input": text, "output": "done", "error": error}
+            for number, (tool, text, error, _) in enumerate(calls)
+        ]
+    for name, lines in (("trajectories", trajectories), ("steps", steps)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_python_sessions_are_begun_again_and_solve_what_most_of_those_solved(tmp_path: Path) -> None:
+    good, bad = ("python", "import math\nmath.pi", None, 0.0), ("python", "import maths", "no such module", 0.0)
+    world = python_log(
+        write(
+            tmp_path,
+            {
+                ("ada-7b", "sums/1"): (1, [good, bad]),
+                ("ada-13b", "sums/1"): (1, [good]),
+                ("bob-7b", "sums/1"): (0, [good]),
+                ("cyd-7b", "sums/1"): (0, [bad, good]),
+            },
+        )
+    )
+    task = world.tasks["sums/1"]
+    assert task.proposals == [good[1], bad[1]]  # the first of each session, with its line breaks
+    assert task.solves().tolist() == [True, False]
+    assert task.replies[bad[1]].call.failure is not None
+    assert world.groups == {"sums/1": "sums"}
+    assert {family(agent) for agent in task.made} == {"ada", "bob", "cyd"}
+
+
+def test_a_bash_command_is_answered_where_its_answer_cannot_depend_on_what_was_done_before(tmp_path: Path) -> None:
+    first, later, changing = ("bash", "ls", None, 0.5), ("bash", "cat a", None, 1.0), ("bash", "pwd", None, 0.0)
+    world = bash_log(
+        write(
+            tmp_path,
+            {
+                ("ada", "bash/fs1/1"): (1, [first, later, ("bash", "only once", None, 0.0), changing]),
+                ("bob", "bash/fs1/1"): (1, [later, ("bash", "pwd", None, 1.0)]),
+            },
+        )
+    )
+    assert world.tasks["bash/fs1/1"].proposals == ["ls", "cat a"]
+    assert world.tasks["bash/fs1/1"].solves().tolist() == [False, True]
+    assert world.groups == {"bash/fs1/1": "bash/fs1"}
+
+
+def test_some_tasks_are_the_same_ones_each_time_with_their_sessions(world: LoggedWorld) -> None:
+    some = some_tasks(world, 9)
+    assert len(some.tasks) == 9
+    assert some.tasks.keys() == some_tasks(world, 9).tasks.keys()
+    assert {each.task for each in some.sessions} == set(some.tasks)
+    assert some_tasks(world, 0) is world
+
+
 def test_an_interval_is_as_wide_as_its_clusters_differ() -> None:
     same = interval(["a", "a", "b", "b"], [0.0, 1.0, 0.0, 1.0])
     assert same == {"mean": 0.5, "low": 0.5, "high": 0.5}
@@ -144,7 +220,7 @@ def test_an_interval_is_as_wide_as_its_clusters_differ() -> None:
 
 
 def test_one_command_measures_all_arms(folder: Path) -> None:
-    options = ["--data", str(folder), "--seeds", "2", "--orders", "2", "--json"]
+    options = ["sql-log", "--data", str(folder), "--seeds", "2", "--orders", "2", "--json"]
     ran = CliRunner().invoke(app, options)
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
@@ -160,6 +236,33 @@ def test_one_command_measures_all_arms(folder: Path) -> None:
 
 @pytest.mark.parametrize("arms", ["none,magic", "weights"])
 def test_wrong_arms_are_explained(folder: Path, arms: str) -> None:
-    ran = CliRunner().invoke(app, ["--data", str(folder), "--arms", arms])
+    ran = CliRunner().invoke(app, ["sql-log", "--data", str(folder), "--arms", arms])
     assert ran.exit_code == 1
     assert "the arms are none" in ran.output
+
+
+def test_one_command_measures_python_as_it_does_sql(tmp_path: Path) -> None:
+    sessions = {}
+    for agent, kind, task in product(("ada-1b", "bob-1b", "cyd-1b"), ("sums", "words", "lists", "games"), range(8)):
+        solving = agent == "cyd-1b" or (agent == "ada-1b") == (task % 2 == 0)
+        code = f"print({task})" if solving else f"prin({task})"
+        error = None if solving else "NameError: name 'prin' is not defined"
+        sessions[agent, f"{kind}/{task}"] = int(solving), [("python", code, error, 0.0)]
+    options = ["python-log", "--data", str(write(tmp_path, sessions)), "--seeds", "2", "--orders", "1", "--json"]
+    ran = CliRunner().invoke(app, [*options, "--arms", "none,counts,LR,weights,perfect"])
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.stdout)
+    assert set(found["sessions"]) == {"new_tasks", "known", "new_benchmarks", "after_5", "after_20", "after_60"}
+    failed = {arm: found["failed"][arm]["new_tasks"]["mean"] for arm in found["failed"]}
+    assert failed["perfect"] < 0.1 < failed["none"]
+    assert failed["weights"] < failed["none"]
+    losses = {arm: slices["new_tasks"]["mean"] for arm, slices in found["log_loss"].items()}
+    assert losses.keys() == {"counts", "LR", "weights", "perfect"}
+    assert losses["perfect"] == min(losses.values())
+    assert losses["weights"] < log(2)
+
+
+def test_a_world_that_is_none_is_explained(folder: Path) -> None:
+    ran = CliRunner().invoke(app, ["tcl-log", "--data", str(folder)])
+    assert ran.exit_code == 1
+    assert "the worlds of logs are sql-log" in ran.output
