@@ -111,7 +111,8 @@ class AdapterPublisher(Generic[Manifest]):
         reference = registry.elsewhere()
         if reference is not None:
             try:
-                registry.fetched(reference, await asyncio.to_thread(self._blob_store.fetch, reference))
+                weights = await asyncio.to_thread(self._blob_store.fetch, reference, self.kind.most_bytes)
+                registry.fetched(reference, weights)
             except AdapterRefused as refusal:
                 raise BrokerUnavailable(f"the weights in service cannot be fetched: {refusal}") from refusal
         return registry

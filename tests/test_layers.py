@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.wire",
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",
         "fleetlore.adapters",
-        "fleetlore.emit fleetlore.calls",
+        "fleetlore.emit fleetlore.calls fleetlore.lora",
         "fleetlore.recall fleetlore.risk fleetlore.transcripts",
         "fleetlore.store fleetlore.watch",
         "fleetlore.agent",

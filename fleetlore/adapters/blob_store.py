@@ -21,7 +21,6 @@ from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 
 SCHEMA = 1
 MAX_INLINE_BYTES = 512 * 1024
-MAX_WEIGHTS_BYTES = 16 * 1024 * 1024
 # No `..`, no hidden file, no second scheme: nothing that could lead out of the root or into another storage.
 _BELOW = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")
 
@@ -101,8 +100,8 @@ class BlobStore:
             raise BrokerUnavailable(f"{self._root} did not take weights: {error!r}") from error
         return WeightsReference(f"{self._root}/{name}", version, len(weights))
 
-    def fetch(self, reference: WeightsReference) -> bytes:
-        """The weights, verified.
+    def fetch(self, reference: WeightsReference, most_bytes: int) -> bytes:
+        """The weights, verified; of more than `most_bytes` none is read.
 
         Raises AdapterRefused:
             not_allowed: not under the root, or there is none; behind a link, or no regular file.
@@ -112,7 +111,7 @@ class BlobStore:
         name = reference.uri.removeprefix(f"{self._root}/")
         if not self._root or name == reference.uri or not _BELOW.match(name):
             raise AdapterRefused("not_allowed", f"{reference.uri[:200]!r} is not under {self._root!r}")
-        if reference.size_bytes > MAX_WEIGHTS_BYTES:
+        if reference.size_bytes > most_bytes:
             raise AdapterRefused("oversized", f"{reference.size_bytes} bytes of weights")
         read = self._read_file if self._root.startswith("file:") else self._files.cat_file
         try:

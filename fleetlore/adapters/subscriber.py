@@ -149,6 +149,10 @@ class AdapterSubscriber(Generic[Holder]):
             return False
         return True
 
+    def is_revoked(self, version: str) -> bool:
+        """Whether nobody may run a version any more, for all that was read."""
+        return self._registry.revoked(version)
+
     def apply_pending(self) -> bool:
         """Apply the version that waits, if any. The caller promises that no action is open."""
         staged, self._pending = self._pending, None
@@ -222,9 +226,9 @@ class AdapterSubscriber(Generic[Holder]):
             self._fetch = asyncio.create_task(self._fetched(reference), name="fleetlore-weights")
 
     async def _fetched(self, reference: WeightsReference) -> None:
-        began = self._clock.monotonic()
+        began, most_bytes = self._clock.monotonic(), self.holder.kind.most_bytes
         try:
-            self._registry.fetched(reference, await asyncio.to_thread(self._blob_store.fetch, reference))
+            self._registry.fetched(reference, await asyncio.to_thread(self._blob_store.fetch, reference, most_bytes))
         except AdapterRefused as refusal:
             now = self._clock.monotonic()
             self._refetch = reference, now + REFETCH_SECONDS

@@ -11,7 +11,7 @@ import typer
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import check_tenant
-from fleetlore.wire.adapter_manifest import CALLS, PROCEDURAL
+from fleetlore.wire.adapter_manifest import CALLS, LANGUAGE_MODEL, PROCEDURAL
 
 
 class AdapterName(StrEnum):
@@ -19,6 +19,7 @@ class AdapterName(StrEnum):
 
     calls = CALLS
     procedural = PROCEDURAL
+    llm = LANGUAGE_MODEL
 
 
 def _broker(value: str | None) -> str | None:

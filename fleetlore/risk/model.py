@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from fleetlore.adapters.blob_store import MAX_WEIGHTS_BYTES, sha256_of
+from fleetlore.adapters.blob_store import sha256_of
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder, Vectors, shared_encoder
 from fleetlore.risk.inference import NOTHING, InferenceEngine, KVCache
@@ -223,7 +223,7 @@ class RiskModel:
 
         Raises AdapterRefused with the reason `tampered`, `oversized`, `foreign`, `structure`, `not_finite` or `probe`.
         """
-        if len(weights) > MAX_WEIGHTS_BYTES:
+        if len(weights) > manifest.most_bytes:
             raise AdapterRefused("oversized", f"{len(weights)} bytes")
         if sha256_of(weights) != manifest.version:
             raise AdapterRefused("tampered", "the weights are not the ones the manifest names")

@@ -28,6 +28,7 @@ from fleetlore.wire.adapter_manifest import (
     AdapterManifest,
     AdapterPointer,
     CallsManifest,
+    LanguageModelManifest,
     Probe,
     ProceduralManifest,
 )
@@ -101,10 +102,39 @@ def calls_manifest_for(weights: bytes, tenant: str, **changes: Any) -> CallsMani
     return structs.replace(manifest, **changes)
 
 
+def lora_manifest_for(weights: bytes, tenant: str, **changes: Any) -> LanguageModelManifest:
+    """A manifest of a LoRA over a language model, then `changes`: what it says of the tensors is theirs to say."""
+    manifest = LanguageModelManifest(
+        version=hashlib.sha256(weights).hexdigest(),
+        ordinal=1,
+        parent=None,
+        tenant=tenant,
+        size_bytes=len(weights),
+        data=(),
+        sessions=0,
+        agents=0,
+        tools=(),
+        metrics={"tasks solved": 0.5},
+        created=1_000.0,
+        base="tiny",
+        base_sha256="",
+        rank=RANK,
+        alpha=ALPHA,
+        rank_stabilized=False,
+        targets=(),
+        tensors={},
+        gate_sha256="",
+    )
+    return structs.replace(manifest, **changes)
+
+
 def version_of(
     kind: type[AdapterManifest], seed: int, tenant: str, **changes: Any
-) -> tuple[bytes, CallsManifest | ProceduralManifest]:
-    """Weights and manifest of a version of either adapter."""
+) -> tuple[bytes, CallsManifest | ProceduralManifest | LanguageModelManifest]:
+    """Weights and manifest of a version of any adapter."""
+    if kind is LanguageModelManifest:
+        weights = random_weights(seed)
+        return weights, lora_manifest_for(weights, tenant, **changes)
     if kind is ProceduralManifest:
         weights = random_weights(seed)
         return weights, manifest_for(weights, tenant, **changes)

@@ -1,7 +1,8 @@
 """Describe adapters on the log: a version's manifest, the pointer that puts it into service, and its revocation.
 
-There are two adapters: `calls`, the call model that every agent runs, and `procedural`, a LoRA over the network of
-`fleetlore.risk`. All that is said here is said of one of them, by its name.
+There are three adapters: `calls`, the call model that every agent runs; `procedural`, a LoRA over the network of
+`fleetlore.risk`; and `llm`, a LoRA over the agents' own language model, which somebody trained elsewhere. All that is
+said here is said of one of them, by its name.
 
 Each is canonical JSON (sorted keys) under one Ed25519 signature (`fleetlore.adapters.signatures`).
 """
@@ -17,6 +18,7 @@ import msgspec
 SCHEMA = 1
 CALLS = "calls"
 PROCEDURAL = "procedural"
+LANGUAGE_MODEL = "llm"
 CHANNEL = "stable"
 CANARY = "canary"
 REVOKED = "revoked/"
@@ -117,9 +119,11 @@ class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name
         tools: those whose calls it may judge.
         metrics: the gate's figures.
         created: Unix seconds.
+        most_bytes: that weights of this adapter may have.
     """
 
     name: ClassVar[str]
+    most_bytes: ClassVar[int] = 16 * 1024 * 1024
     version: str
     ordinal: int
     parent: str | None
@@ -187,7 +191,34 @@ class ProceduralManifest(AdapterManifest, frozen=True, kw_only=True, tag=PROCEDU
         return self.alpha / self.rank
 
 
-ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, ProceduralManifest)
+class LanguageModelManifest(AdapterManifest, frozen=True, kw_only=True, tag=LANGUAGE_MODEL):
+    """A LoRA over a language model, as `fleetlore adapters publish-llm` checked it; `metrics` are its owner's own.
+
+    Attributes:
+        base: name of the language model, as it is served.
+        base_sha256: hash of the model's weights (`fleetlore.lora.base.base_of`).
+        rank, alpha, rank_stabilized: of the LoRA; the scale is alpha / rank, or alpha / sqrt(rank).
+        targets: names of the modules that it changes, sorted.
+        tensors: shape of each tensor by its name.
+        gate_sha256: hash of the report that said that it may be published.
+        learned_from: hashes (`fleetlore.stats.hashing.stable_hash`) of the sessions of its dataset, sorted: base64 of
+            little-endian 64-bit integers; empty where nobody stated them.
+    """
+
+    name: ClassVar[str] = LANGUAGE_MODEL
+    most_bytes: ClassVar[int] = 512 * 1024 * 1024
+    base: str
+    base_sha256: str
+    rank: int
+    alpha: float
+    rank_stabilized: bool
+    targets: tuple[str, ...]
+    tensors: dict[str, tuple[int, ...]]
+    gate_sha256: str
+    learned_from: str = ""
+
+
+ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, ProceduralManifest, LanguageModelManifest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def write_dataset(judgments: Iterable[Judgment], kind: Kind, format: Format, fol
         folder.mkdir(parents=True, exist_ok=True)
         for name, part in parts.items():
             (folder / f"{name}.jsonl").write_bytes(b"".join(write(row, tools[row.agent]) for row in part))
-        (folder / "sessions.json").write_bytes(orjson.dumps(sessions))
+        (folder / "sessions.json").write_bytes(orjson.dumps({"agents": figures["agents"], "sessions": sessions}))
         (folder / "README.md").write_text(_card(figures, rows))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from None

@@ -158,7 +158,7 @@ async def _remade_lora(
     parent = registry.weights(manifest.parent) if manifest.parent else None
     reference = registry.reference(manifest.parent) if manifest.parent else None
     if reference is not None:
-        parent = BlobStore(settings.weights_storage).fetch(reference)
+        parent = BlobStore(settings.weights_storage).fetch(reference, manifest.most_bytes)
     if manifest.parent and parent is None:
         raise ConfigError(f"its parent {manifest.parent[:12]} is no longer kept")
     sessions = await _sessions(settings.cluster, manifest.tenant, manifest, timeout_seconds)

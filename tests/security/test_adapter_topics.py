@@ -213,7 +213,7 @@ def storage(tmp_path: Path) -> tuple[BlobStore, Any, Path]:
 
 def refused(storage: tuple[BlobStore, Any, Path]) -> str:
     with pytest.raises(AdapterRefused) as found:
-        storage[0].fetch(storage[1])
+        storage[0].fetch(storage[1], 1 << 20)
     return found.value.reason
 
 

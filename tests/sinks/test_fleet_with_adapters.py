@@ -15,7 +15,7 @@ from fleetlore import Fleet
 from fleetlore.adapters.listing import read_adapters, read_to_end
 from fleetlore.errors import ConfigError
 from fleetlore.testing.adapters import manifest_for, random_weights, version_of
-from fleetlore.wire.adapter_manifest import ADAPTERS, CallsManifest, ProceduralManifest
+from fleetlore.wire.adapter_manifest import CallsManifest, ProceduralManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
@@ -112,7 +112,7 @@ async def test_an_agent_acknowledges_each_adapter(
     key = create_signing_key(tmp_path / "key")
     monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
     versions = {}
-    for kind in ADAPTERS:
+    for kind in (CallsManifest, ProceduralManifest):
         weights, manifest = version_of(kind, 1, tenant)
         async with AdapterPublisher(kind, broker.address, key) as publisher:
             await publisher.publish(weights, manifest)

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetlore.config import Settings
-from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest, CallsManifest, ProceduralManifest
+from fleetlore.lora.learned_from import unpack
+from fleetlore.wire.adapter_manifest import (
+    ADAPTERS,
+    AdapterManifest,
+    CallsManifest,
+    LanguageModelManifest,
+    ProceduralManifest,
+)
 from sinks.adapter_publisher import AdapterPublisher
 from streams.offline.erase.found import Found
 
@@ -47,6 +54,11 @@ def has_learned(version: AdapterManifest, known: Mapping[str, AdapterManifest], 
         places = found.positions.get("trajectories", set())
         held = any(p in ranges and ranges[p].start <= offset < ranges[p].stop for p, offset, _ in places)
         return held or _after(version, found.ended_unplaced("trajectories"))
+    if isinstance(version, LanguageModelManifest):
+        erased = {each for of_session in found.hashes.values() for each in of_session}
+        if version.learned_from:
+            return not erased.isdisjoint(unpack(version.learned_from))
+        return _after(version, [each for each in found.ended.values() if each > 0.0])
     assert isinstance(version, ProceduralManifest)
     places = found.positions.get("judgments", set())
     if any(tuple(place[:3]) in places for batch in version.batches for place in batch.places):

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetlore.adapters.blob_store import MAX_WEIGHTS_BYTES, BlobStore, WeightsReference, parse_reference
+from fleetlore.adapters.blob_store import BlobStore, WeightsReference, parse_reference
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.testing.adapters import random_weights
 
+MOST = 1 << 20
 WEIGHTS = random_weights(1)
 VERSION = hashlib.sha256(WEIGHTS).hexdigest()
 
@@ -22,7 +23,7 @@ def blob_store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 
 def refused(blob_store: BlobStore, reference: WeightsReference) -> str:
     with pytest.raises(AdapterRefused) as found:
-        blob_store.fetch(reference)
+        blob_store.fetch(reference, MOST)
     return found.value.reason
 
 
@@ -30,7 +31,7 @@ def test_what_was_put_is_fetched(blob_store: BlobStore) -> None:
     reference = blob_store.put("acme", VERSION, WEIGHTS)
     assert blob_store.put("acme", VERSION, WEIGHTS) == reference
     assert parse_reference(reference.to_json()) == reference
-    assert blob_store.fetch(reference) == WEIGHTS
+    assert blob_store.fetch(reference, MOST) == WEIGHTS
 
 
 def test_what_was_dropped_is_missing(blob_store: BlobStore) -> None:
@@ -52,7 +53,7 @@ def test_other_weights_than_the_reference_says_are_refused(blob_store: BlobStore
 
 def test_more_than_an_adapter_can_have_is_not_even_read(blob_store: BlobStore) -> None:
     reference = blob_store.put("acme", VERSION, WEIGHTS)
-    assert refused(blob_store, replace(reference, size_bytes=MAX_WEIGHTS_BYTES + 1)) == "oversized"
+    assert refused(blob_store, replace(reference, size_bytes=MOST + 1)) == "oversized"
 
 
 @pytest.mark.parametrize(

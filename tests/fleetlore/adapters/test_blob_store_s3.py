@@ -66,14 +66,14 @@ def bucket(agent_host: None) -> str:
 
 def refused(blob_store: BlobStore, reference: WeightsReference) -> str:
     with pytest.raises(AdapterRefused) as found:
-        blob_store.fetch(reference)
+        blob_store.fetch(reference, 1 << 20)
     return found.value.reason
 
 
 def test_what_was_put_is_fetched_by_another(bucket: str) -> None:
     reference = BlobStore(bucket).put("acme", VERSION, WEIGHTS)
     assert reference.uri == f"s3://fleet/adapters/acme/{VERSION}.safetensors"
-    assert BlobStore(bucket).fetch(reference) == WEIGHTS
+    assert BlobStore(bucket).fetch(reference, 1 << 20) == WEIGHTS
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_call_that_worked_is_preferred_to_the_one_that_failed_before_it(tmp_pa
         "required": ["input"],
     }
     assert figures["row_kinds"] == {"recovery": 1}
-    assert orjson.loads((tmp_path / "data" / "sessions.json").read_bytes()) == ["s"]
+    assert orjson.loads((tmp_path / "data" / "sessions.json").read_bytes()) == {"agents": 1, "sessions": ["s"]}
 
 
 def test_two_sessions_that_part_at_one_call_make_a_pair(tmp_path: Path) -> None:

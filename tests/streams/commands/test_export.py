@@ -64,7 +64,7 @@ async def test_sessions_come_whole_from_the_log_and_erased_ones_do_not(
     assert done.exit_code == 0, done.output
     (row,) = rows(out)
     assert row["prompt"][-1]["content"] == kept.trajectory.steps[0].result  # and not the digest's first characters
-    assert orjson.loads((out / "sessions.json").read_bytes()) == ["kept"]
+    assert orjson.loads((out / "sessions.json").read_bytes())["sessions"] == ["kept"]
     assert orjson.loads(done.output)["row_kinds"] == {"recovery": 1}
 
 

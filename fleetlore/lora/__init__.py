@@ -1,0 +1,1 @@
+"""Check, keep and follow adapters of the agents' own language model, without torch."""

@@ -1,0 +1,171 @@
+"""Check a LoRA as `peft` saves it, and carry it as one file that says all there is to say of it.
+
+Only what is a matrix beside a matrix of the base is taken: two tensors for each changed module, `lora_A` (rank, in) and
+`lora_B` (out, rank). No module is saved whole, none is added, no code is named. What is left of the configuration is
+written anew from the manifest. The scale travels in the file's metadata too: a version is its weights *and* its scale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.lora.base import Base
+from fleetlore.lora.tensors import TensorFile, read_tensors, write_tensors
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_SCALE = "fleetlore"  # of the metadata
+_NAME = re.compile(r"base_model\.model\.((?:[\w-]+\.)*([\w-]+))\.lora_(A|B)\.weight")
+_MOST_CONFIG = 1024 * 1024
+MOST_RANK = 512
+
+# Of `peft.LoraConfig`: what is absent, empty or as here in a plain LoRA. Else more than two matrices of a module are
+# changed, or code is named.
+_PLAIN: Mapping[str, object] = {
+    "modules_to_save": None,
+    "bias": "none",
+    "use_dora": False,
+    "lora_bias": False,
+    "use_qalora": False,
+    "use_bdlora": None,
+    "fan_in_fan_out": False,
+    "rank_pattern": None,
+    "alpha_pattern": None,
+    "auto_mapping": None,
+    "layer_replication": None,
+    "alora_invocation_tokens": None,
+    "trainable_token_indices": None,
+    "target_parameters": None,
+}
+# These change the base before it is trained: the difference to the base is not what the file holds.
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
+
+
+class Lora(NamedTuple):
+    """An adapter that passed every check.
+
+    Attributes:
+        weights: one file, in one form; its hash is the version.
+    """
+
+    weights: bytes
+    rank: int
+    alpha: float
+    rank_stabilized: bool
+    targets: tuple[str, ...]
+    tensors: dict[str, tuple[int, ...]]
+
+
+def read_lora(folder: Path, base: Base) -> Lora:
+    """Read the adapter that `peft` saved in a folder; other files there are not looked at.
+
+    Raises:
+        ConfigError: the folder does not hold it.
+        AdapterRefused: `structure`, `foreign` (it does not fit the base), `oversized` or `not_finite`.
+    """
+    try:
+        stated = orjson.loads((folder / CONFIG).read_bytes()[:_MOST_CONFIG])
+        if (folder / WEIGHTS).stat().st_size > LanguageModelManifest.most_bytes:
+            raise AdapterRefused("oversized", f"{WEIGHTS} has more than {LanguageModelManifest.most_bytes:,} bytes")
+        file = read_tensors((folder / WEIGHTS).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{folder} holds no LoRA as peft saves it: {error.filename}: {error.strerror}") from None
+    except orjson.JSONDecodeError as error:
+        raise AdapterRefused("structure", f"{CONFIG} is no JSON: {error}") from None
+    rank, alpha, stabilized = _scale_of(stated)
+    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    targets = _check_names(shapes, rank)
+    _check_base(shapes, base)
+    scale = orjson.dumps({"alpha": alpha, "base_sha256": base.sha256, "rank": rank, "rank_stabilized": stabilized})
+    weights = write_tensors(TensorFile(file.tensors, {"format": "pt", _SCALE: scale.decode()}, file.data))
+    return Lora(weights, rank, alpha, stabilized, targets, dict(sorted(shapes.items())))
+
+
+def check_lora(weights: bytes, manifest: LanguageModelManifest) -> None:
+    """Check that weights are what a signed manifest says of them.
+
+    Raises:
+        AdapterRefused: `structure` or `not_finite`.
+    """
+    file = read_tensors(weights)
+    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    if shapes != manifest.tensors or _check_names(shapes, manifest.rank) != manifest.targets:
+        raise AdapterRefused("structure", "the tensors are not the ones the manifest names")
+    try:
+        scale = orjson.loads(file.metadata.get(_SCALE, ""))
+    except orjson.JSONDecodeError:
+        scale = None
+    if scale != {name: getattr(manifest, name) for name in ("alpha", "base_sha256", "rank", "rank_stabilized")}:
+        raise AdapterRefused("structure", "the scale in the file is not the one the manifest names")
+
+
+def config_of(manifest: LanguageModelManifest) -> bytes:
+    """The configuration that `peft` and vLLM read beside the weights."""
+    return orjson.dumps(
+        {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": manifest.base,
+            "r": manifest.rank,
+            "lora_alpha": manifest.alpha,
+            "use_rslora": manifest.rank_stabilized,
+            "target_modules": manifest.targets,
+            "bias": "none",
+            "lora_dropout": 0.0,
+            "inference_mode": True,
+        },
+        option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS,
+    )
+
+
+def _scale_of(stated: Any) -> tuple[int, float, bool]:
+    if not isinstance(stated, dict) or stated.get("peft_type") != "LORA":
+        raise AdapterRefused("structure", f"{CONFIG} does not describe a LoRA")
+    for name, plain in _PLAIN.items():
+        value = stated.get(name)
+        if value and value != plain:
+            raise AdapterRefused("structure", f"{CONFIG}: {name} is {str(value)[:100]}: only plain LoRA is taken")
+    initial = stated.get("init_lora_weights", True)
+    if isinstance(initial, str) and initial.lower().startswith(_CHANGES_BASE):
+        raise AdapterRefused("structure", f"{CONFIG}: {initial[:40]} changes the base; save it as a plain LoRA first")
+    rank, alpha = stated.get("r"), stated.get("lora_alpha")
+    if not isinstance(rank, int) or not 0 < rank <= MOST_RANK:
+        raise AdapterRefused("structure", f"{CONFIG}: r is {str(rank)[:40]}, not 1 to {MOST_RANK}")
+    if not isinstance(alpha, int | float) or not 0 < alpha <= 64 * MOST_RANK:
+        raise AdapterRefused("structure", f"{CONFIG}: lora_alpha is {str(alpha)[:40]}")
+    return rank, float(alpha), stated.get("use_rslora") is True
+
+
+def _check_names(shapes: Mapping[str, tuple[int, ...]], rank: int) -> tuple[str, ...]:
+    """The modules that are changed, by their last names; each has both its matrices, of one rank."""
+    sides: dict[str, set[str]] = {}
+    targets = set()
+    for name, shape in shapes.items():
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise AdapterRefused("structure", f"{name[:100]!r} is no matrix of a LoRA")
+        module, last, side = match.groups()
+        if len(shape) != 2 or shape[0 if side == "A" else 1] != rank:
+            raise AdapterRefused("structure", f"{name[:100]!r} has shape {shape} at rank {rank}")
+        sides.setdefault(module, set()).add(side)
+        targets.add(last)
+    single = next((module for module, both in sides.items() if len(both) < 2), None)
+    if not sides or single is not None:
+        raise AdapterRefused("structure", f"{single or 'the file'} has not both matrices of a LoRA")
+    return tuple(sorted(targets))
+
+
+def _check_base(shapes: Mapping[str, tuple[int, ...]], base: Base) -> None:
+    for name, shape in shapes.items():
+        match = _NAME.fullmatch(name)
+        module, side = (match[1], match[3]) if match else ("", "")
+        there = base.shapes.get(f"{module}.weight")
+        if there is None or len(there) != 2 or shape[1 if side == "A" else 0] != there[1 if side == "A" else 0]:
+            said = "has no such matrix" if there is None else f"has one of {there}"
+            raise AdapterRefused("foreign", f"{name[:100]!r} has shape {shape}, and the base {said}")

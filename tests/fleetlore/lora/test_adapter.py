@@ -1,0 +1,195 @@
+"""Which adapters of a language model are taken, and that those that are do what they did."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from peft import PeftModel
+from transformers import LlamaForCausalLM
+
+from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.lora.adapter import CONFIG, WEIGHTS, Lora, read_lora
+from fleetlore.lora.base import base_of
+from fleetlore.lora.slot import KEPT, LoraSlot
+from fleetlore.lora.tensors import read_tensors, write_tensors
+from fleetlore.testing.adapters import lora_manifest_for
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
+from tests.lora import MakeLora
+
+WORDS = torch.arange(12).reshape(1, -1)
+
+
+def manifest_of(lora: Lora, base_hash: str, **changes: Any) -> LanguageModelManifest:
+    said = {name: getattr(lora, name) for name in ("rank", "alpha", "rank_stabilized", "targets", "tensors")}
+    return lora_manifest_for(lora.weights, "default", **said | {"base_sha256": base_hash} | changes)
+
+
+@pytest.mark.parametrize("config", [{}, {"use_rslora": True, "target_modules": ["down_proj"]}])
+def test_a_kept_version_answers_as_the_adapter_that_was_trained(
+    config: dict[str, Any], base_folder: Path, make_lora: MakeLora, tmp_path: Path
+) -> None:
+    trained, base = make_lora(**config), base_of(base_folder)
+    lora = read_lora(trained, base)
+    slot = LoraSlot(tmp_path / "kept")
+    kept = slot.prepare(lora.weights, manifest_of(lora, base.sha256))
+    answers = []
+    for folder in (trained, kept.path):
+        model = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained(base_folder), folder).eval()
+        with torch.no_grad():
+            answers.append(model(WORDS).logits)
+    assert torch.equal(*answers)
+    assert not torch.equal(answers[0], LlamaForCausalLM.from_pretrained(base_folder).eval()(WORDS).logits)
+
+
+def test_the_same_weights_at_another_scale_are_another_version(base_folder: Path, make_lora: MakeLora) -> None:
+    base = base_of(base_folder)
+    one, other = (read_lora(make_lora(lora_alpha=alpha), base).weights for alpha in (8, 16))
+    assert one != other and read_tensors(one).data == read_tensors(other).data
+    assert read_lora(make_lora(lora_alpha=8), base).weights == one
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"modules_to_save": ["lm_head"]}, {"use_dora": True}, {"rank_pattern": {"q_proj": 2}}, {"bias": "all"}],
+    ids=str,
+)
+def test_what_is_more_than_plain_lora_is_refused(
+    config: dict[str, Any], base_folder: Path, make_lora: MakeLora
+) -> None:
+    with pytest.raises(AdapterRefused, match=f"structure: {CONFIG}: {next(iter(config))}"):
+        read_lora(make_lora(**config), base_of(base_folder))
+
+
+def changed(folder: Path, **tensors: torch.Tensor | None) -> Path:
+    """The adapter with tensors added, replaced or (None) taken out."""
+    there = safetensors.torch.load_file(folder / WEIGHTS) | {
+        name.replace("__", "."): tensor for name, tensor in tensors.items()
+    }
+    kept = {name: tensor for name, tensor in there.items() if tensor is not None}
+    safetensors.torch.save_file(kept, folder / WEIGHTS)
+    return folder
+
+
+Q = "base_model__model__model__layers__0__self_attn__q_proj__"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reason"),
+    [
+        ({f"{Q}lora_A__weight": None}, "structure"),
+        ({f"{Q}lora_A__weight": torch.full((4, 16), torch.nan)}, "not_finite"),
+        ({f"{Q}lora_A__weight": torch.full((4, 16), torch.inf, dtype=torch.bfloat16)}, "not_finite"),
+        ({f"{Q}lora_A__weight": torch.zeros(4, 16, dtype=torch.int32)}, "structure"),
+        ({f"{Q}lora_A__weight": torch.zeros(4, 8)}, "foreign"),
+        ({f"{Q}lora_A__weight": torch.zeros(3, 16)}, "structure"),
+        ({"base_model__model__lm_head__weight": torch.zeros(64, 16)}, "structure"),
+        (
+            {f"base_model__model__nowhere__lora_{side}__weight": torch.zeros(4, 4) for side in "AB"},
+            "foreign",
+        ),
+    ],
+)
+def test_tensors_that_do_not_belong_are_refused(
+    tensors: dict[str, Any], reason: str, base_folder: Path, make_lora: MakeLora
+) -> None:
+    with pytest.raises(AdapterRefused) as refused:
+        read_lora(changed(make_lora(), **tensors), base_of(base_folder))
+    assert refused.value.reason == reason
+
+
+def test_a_pickle_is_not_looked_at(base_folder: Path, make_lora: MakeLora) -> None:
+    folder = make_lora()
+    (folder / WEIGHTS).rename(folder / "adapter_model.bin")
+    with pytest.raises(ConfigError, match="holds no LoRA"):
+        read_lora(folder, base_of(base_folder))
+
+
+def test_a_base_is_named_by_its_content(base_folder: Path, tmp_path: Path) -> None:
+    whole = base_of(base_folder)
+    assert whole.sha256 == hashlib.sha256((base_folder / "model.safetensors").read_bytes()).hexdigest()
+    LlamaForCausalLM.from_pretrained(base_folder).save_pretrained(tmp_path, max_shard_size="4KB")
+    parts = base_of(tmp_path)
+    assert parts.sha256 != whole.sha256 and parts.shapes == whole.shapes
+    (next(tmp_path.glob("*.safetensors"))).write_bytes(b"x" * 100)
+    with pytest.raises(ConfigError, match="damaged"):
+        base_of(tmp_path)
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=300).map(lambda rest: len(rest).to_bytes(8, "little") + rest))
+def test_any_bytes_are_tensors_or_refused(file: bytes) -> None:
+    try:
+        read_tensors(file)
+    except AdapterRefused as refusal:
+        assert refusal.reason in ("structure", "not_finite")
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=8).filter(lambda name: name != "__metadata__"),
+        st.lists(st.integers(0, 4), max_size=3),
+        max_size=5,
+    ),
+    st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+)
+def test_a_file_is_read_and_written_in_one_form(shapes: dict[str, list[int]], dtype: torch.dtype) -> None:
+    saved = safetensors.torch.save({name: torch.ones(shape, dtype=dtype) for name, shape in shapes.items()})
+    once = write_tensors(read_tensors(saved))
+    assert write_tensors(read_tensors(once)) == once
+    assert {name: list(tensor.shape) for name, tensor in safetensors.torch.load(once).items()} == shapes
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": "0" * 64}, "tampered"),
+        ({"alpha": 80.0}, "structure"),
+        ({"base_sha256": "0" * 64}, "structure"),
+        ({"targets": ("q_proj",)}, "structure"),
+        ({"tensors": {}}, "structure"),
+    ],
+)
+def test_weights_that_are_not_what_their_manifest_says_are_not_kept(
+    changes: dict[str, Any], reason: str, base_folder: Path, make_lora: MakeLora, tmp_path: Path
+) -> None:
+    base = base_of(base_folder)
+    lora = read_lora(make_lora(), base)
+    with pytest.raises(AdapterRefused) as refused:
+        LoraSlot(tmp_path / "kept").prepare(lora.weights, manifest_of(lora, base.sha256, **changes))
+    assert refused.value.reason == reason
+    assert not (tmp_path / "kept").exists()
+
+
+def test_the_last_few_versions_stay_and_a_revoked_one_goes(
+    base_folder: Path, make_lora: MakeLora, tmp_path: Path
+) -> None:
+    base, slot = base_of(base_folder), LoraSlot(tmp_path / "kept")
+    for seed in range(KEPT + 2):
+        lora = read_lora(make_lora(seed), base)
+        slot.apply(slot.prepare(lora.weights, manifest_of(lora, base.sha256)))
+    assert {each.name for each in (tmp_path / "kept").iterdir()} == set(slot.kept) and len(slot.kept) == KEPT
+    running = slot.version
+    slot.reset()
+    assert slot.current is None and running not in slot.kept and len(list((tmp_path / "kept").iterdir())) == KEPT - 1
+
+
+def test_what_lies_in_the_folder_already_is_not_believed(
+    base_folder: Path, make_lora: MakeLora, tmp_path: Path
+) -> None:
+    base = base_of(base_folder)
+    lora = read_lora(make_lora(), base)
+    manifest = manifest_of(lora, base.sha256)
+    planted = tmp_path / manifest.version
+    planted.mkdir()
+    (planted / CONFIG).write_text('{"auto_mapping": {"parent_library": "evil"}}')
+    (planted / "more.py").write_text("")
+    kept = LoraSlot(tmp_path).prepare(lora.weights, manifest)
+    assert sorted(each.name for each in kept.path.iterdir()) == [CONFIG, WEIGHTS]
+    assert orjson.loads((kept.path / CONFIG).read_bytes())["base_model_name_or_path"] == "tiny"

@@ -1,0 +1,158 @@
+"""A LoRA over a language model goes from its owner's folder to the servers that follow it, and back again."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from peft import PeftModel
+from transformers import LlamaForCausalLM
+from typer.testing import CliRunner, Result
+
+from fleetlore.cli.app import build_app
+from fleetlore.errors import ConfigError
+from fleetlore.lora.follow import LoraFollower
+from fleetlore.lora.learned_from import pack, unpack
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
+from sinks.adapter_publisher import ADAPTER_TOPICS
+from sinks.signing_key import create_signing_key
+from streams.commands.publish_llm import read_gate
+from streams.embedded.broker import EmbeddedBroker
+from streams.offline.erase.adapters import has_learned
+from streams.offline.erase.found import Found
+from tests.doubles import vllm
+from tests.lora import MakeLora, base_folder, make_lora
+
+__all__ = ["base_folder", "make_lora"]
+
+Run = Callable[..., Awaitable[Result]]
+
+
+@pytest.fixture
+async def run(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """`await run("publish-llm", …)`: a command of `fleetlore adapters` where the key is."""
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=1)
+    key = create_signing_key(tmp_path / "key")
+    for name, value in {
+        "SIGNING_KEY": str(tmp_path / "key"),
+        "PUBLIC_KEY": key.public_base64,
+        "WEIGHTS_STORAGE": f"file://{tmp_path}/shared",
+        "BROKER": broker.address,
+        "TENANTS": tenant,
+        "LORA_DIR": str(tmp_path / "kept"),
+    }.items():
+        monkeypatch.setenv(f"FLEETLORE_{name}", value)
+    (tmp_path / "gate.json").write_text('{"passed": true, "metrics": {"tasks solved": 0.5}}')
+
+    async def call(command: str, *arguments: str) -> Result:
+        words = ["adapters", command, *arguments, "--tenant", tenant]
+        return await asyncio.to_thread(CliRunner().invoke, build_app(), words)
+
+    return call
+
+
+@pytest.fixture
+async def follower(run: Run, tenant: str, tmp_path: Path) -> AsyncIterator[LoraFollower]:
+    async with LoraFollower(tmp_path / "kept", tenant=tenant) as running:
+        yield running
+
+
+async def published(run: Run, lora: Path, base: Path, tmp_path: Path, *more: str) -> dict[str, Any]:
+    options = ("--base", str(base), "--base-name", "tiny", "--gate", str(tmp_path / "gate.json"), "--json")
+    done = await run("publish-llm", str(lora), *options, *more)
+    assert done.exit_code == 0, done.output
+    return dict(orjson.loads(done.output))
+
+
+async def runs(follower: LoraFollower, version: str | None) -> None:
+    async with asyncio.timeout(40):
+        while (follower.current.manifest.version if follower.current else None) != version:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_version_is_followed_rolled_back_and_revoked(
+    run: Run, follower: LoraFollower, base_folder: Path, make_lora: MakeLora, tmp_path: Path
+) -> None:
+    first = await published(run, make_lora(1), base_folder, tmp_path)
+    await runs(follower, first["version"])
+    assert follower.current is not None and follower.name == first["name"]
+    PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained(base_folder), follower.current.path)
+    second = await published(run, make_lora(2), base_folder, tmp_path)
+    await runs(follower, second["version"])
+    assert second["ordinal"] == 2 and follower.current.manifest.parent == first["version"]
+    assert follower.find(first["name"]) is not None  # requests that name it may be on their way
+    assert (await run("rollback", first["version"], "--adapter", "llm")).exit_code == 0
+    await runs(follower, first["version"])
+    assert (await run("revoke", first["version"])).exit_code == 0
+    await runs(follower, second["version"])
+    assert follower.find(first["name"]) is None
+
+
+async def test_vllm_is_given_verified_versions_and_nothing_else(
+    run: Run, base_folder: Path, make_lora: MakeLora, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm.install(monkeypatch)
+    joined = importlib.reload(importlib.import_module("fleetlore.join.vllm"))
+    joined.register()
+    resolver = joined.LoRAResolverRegistry.get_resolver(f"fleetlore:{tenant}")
+    first = await published(run, make_lora(1), base_folder, tmp_path)
+    found = await resolver.resolve_lora("tiny", first["name"])
+    assert Path(found.lora_path).name == first["version"] and found.lora_name == first["name"]
+    sibling = tmp_path / "kept" / ("0" * 64)
+    sibling.mkdir()
+    for base, name in (
+        ("other", first["name"]),
+        ("tiny", f"fleetlore:{tenant}:{sibling.name}"),
+        ("tiny", f"fleetlore:{tenant}:../kept/{first['version']}"),
+        ("tiny", f"fleetlore:other:{first['version']}"),
+        ("tiny", str(sibling)),
+        ("tiny", "my-lora"),
+    ):
+        assert await resolver.resolve_lora(base, name) is None
+    await resolver._follower.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("report", "says"),
+    [
+        ('{"passed": false, "metrics": {"loss": 1}}', "does not say that it passed"),
+        ('{"passed": "yes", "metrics": {"loss": 1}}', "does not say that it passed"),
+        ('{"passed": true}', "no figures"),
+        ('{"passed": true, "metrics": {"loss": "low"}}', "no figures"),
+        ("passed", "no JSON"),
+    ],
+)
+def test_nothing_is_published_that_has_not_passed(report: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "gate.json").write_text(report)
+    with pytest.raises(ConfigError, match=says):
+        read_gate(tmp_path / "gate.json")
+
+
+async def test_an_erasure_finds_the_versions_that_learned_of_a_session(
+    run: Run, follower: LoraFollower, base_folder: Path, make_lora: MakeLora, tmp_path: Path
+) -> None:
+    dataset = tmp_path / "dataset"
+    dataset.mkdir()
+    (dataset / "sessions.json").write_bytes(orjson.dumps({"agents": 2, "sessions": ["s1", "s2"]}))
+    stated = await published(run, make_lora(1), base_folder, tmp_path, "--dataset", str(dataset))
+    await runs(follower, stated["version"])
+    assert follower.current is not None
+    version: LanguageModelManifest = follower.current.manifest
+    assert (version.sessions, version.agents) == (2, 2)
+    for session, learned in (("s2", True), ("s3", False)):
+        found = Found()
+        found.add(session, 0, version.created - 1)
+        assert has_learned(version, {}, found) is learned
+
+
+def test_what_a_version_learned_from_is_hashes() -> None:
+    assert unpack(pack(["s1", "s2"])) == {stable_hash("s1"), stable_hash("s2")}
+    assert unpack("") == frozenset()
