@@ -2,8 +2,9 @@
 
 Printed as JSON: `solved` {arm: {slice: {budget: {mean, low, high}}}}, `calls` {arm: {slice: …}} until solved, ten at
 the most, `failed` {arm: {slice: …}} of the first calls, `log_loss` {arm: {slice: …}} of the chances of failure that an
-arm states, `paired` {arm: {rival: {slice: …}}} within five calls, `sessions` {slice: …}, and the hash of the reading
-rule. The slices are in `benchmarks.evaluate.logged.holdouts`, the worlds in `benchmarks.evaluate.logged.logs`.
+arm states, `paired` {arm: {rival: {slice: …}}} of tasks solved within five calls, `paired_failed` {…} of first calls
+that fail, `sessions` {slice: …}, and the hash of the reading rule. The slices are in
+`benchmarks.evaluate.logged.holdouts`, the worlds in `benchmarks.evaluate.logged.logs`.
 """
 
 from __future__ import annotations

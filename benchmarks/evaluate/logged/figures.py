@@ -21,9 +21,9 @@ AT = 5
 def report(results: Results) -> dict[str, Any]:
     """All sections of `benchmarks.evaluate.logged.command` that are counted from what was played.
 
-    A difference is of the share solved within five calls, arm minus rival, over the same sessions and draws.
+    A difference is of the share solved within five calls, or of first calls that fail, arm minus rival, over the same
+    sessions and draws.
     """
-    arms = list(results)
     losses = _means(results, lambda each: each.log_loss)
     return {
         "solved": {
@@ -39,14 +39,8 @@ def report(results: Results) -> dict[str, Any]:
         "calls": _means(results, lambda each: each.calls),
         "failed": _means(results, lambda each: each.failed),
         "log_loss": {arm: slices for arm, slices in losses.items() if slices},
-        "paired": {
-            arm: {
-                rival: {name: _difference(some, results[rival][name]) for name, some in results[arm].items()}
-                for rival in arms
-                if rival != arm
-            }
-            for arm in arms
-        },
+        "paired": _differences(results, lambda each: each.solved[AT - 1]),
+        "paired_failed": _differences(results, lambda each: each.failed),
         "sessions": {
             name: {"sessions": len(some), "tasks": len({each.task for each in some})}
             for name, some in next(iter(results.values())).items()
@@ -66,10 +60,26 @@ def _means(results: Results, figure: Callable[[Played], float | None]) -> dict[s
     return found
 
 
-def _difference(ours: Sequence[Played], theirs: Sequence[Played]) -> dict[str, float]:
+def _differences(
+    results: Results, figure: Callable[[Played], float]
+) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """By arm, rival and slice."""
+    return {
+        arm: {
+            rival: {name: _difference(some, results[rival][name], figure) for name, some in slices.items()}
+            for rival in results
+            if rival != arm
+        }
+        for arm, slices in results.items()
+    }
+
+
+def _difference(
+    ours: Sequence[Played], theirs: Sequence[Played], figure: Callable[[Played], float]
+) -> dict[str, float]:
     pairs = list(zip(ours, theirs, strict=True))
     assert all(a[:2] == b[:2] for a, b in pairs)
-    return interval([a.task for a, _ in pairs], [a.solved[AT - 1] - b.solved[AT - 1] for a, b in pairs])
+    return interval([a.task for a, _ in pairs], [figure(a) - figure(b) for a, b in pairs])
 
 
 def interval(clusters: Sequence[str], values: Sequence[float]) -> dict[str, float]:

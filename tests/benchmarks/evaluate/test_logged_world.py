@@ -256,6 +256,7 @@ def test_one_command_measures_python_as_it_does_sql(tmp_path: Path) -> None:
     failed = {arm: found["failed"][arm]["new_tasks"]["mean"] for arm in found["failed"]}
     assert failed["perfect"] < 0.1 < failed["none"]
     assert failed["weights"] < failed["none"]
+    assert found["paired_failed"]["perfect"]["none"]["new_tasks"]["high"] < 0
     losses = {arm: slices["new_tasks"]["mean"] for arm, slices in found["log_loss"].items()}
     assert losses.keys() == {"counts", "LR", "weights", "perfect"}
     assert losses["perfect"] == min(losses.values())
