@@ -1,27 +1,34 @@
-"""Fleet-wide learning for AI agents: one agent's failure becomes every agent's lesson, within a second."""
+"""Fleet-wide learning for AI agents: one agent's failure becomes every agent's lesson, within a second.
+
+A name is imported when it is first asked for: an agent imports what it uses, and `fleetlore --help` none of it.
+"""
 
 from __future__ import annotations
 
-from fleetlore.agent.attempts import Attempt, Attempts
-from fleetlore.agent.blocking import BlockingFleet, BlockingSession
-from fleetlore.agent.current import current_session
-from fleetlore.agent.fleet import Action, Fleet, Session
-from fleetlore.agent.tool import tool
-from fleetlore.errors import (
-    AdapterRefused,
-    BrokerUnavailable,
-    ConfigError,
-    FleetloreError,
-    InvalidEvent,
-    ModelUnavailable,
-    StackError,
-    StoreUnavailable,
-)
-from fleetlore.recall.advice import Advice
-from fleetlore.redact.redact import redact
-from fleetlore.watch.watchdog import Budget
-from fleetlore.wire.events import Event
-from fleetlore.wire.lore import MemoryItem, Pattern
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleetlore.agent.attempts import Attempt, Attempts
+    from fleetlore.agent.blocking import BlockingFleet, BlockingSession
+    from fleetlore.agent.current import current_session
+    from fleetlore.agent.fleet import Action, Fleet, Session
+    from fleetlore.agent.tool import tool
+    from fleetlore.errors import (
+        AdapterRefused,
+        BrokerUnavailable,
+        ConfigError,
+        FleetloreError,
+        InvalidEvent,
+        ModelUnavailable,
+        StackError,
+        StoreUnavailable,
+    )
+    from fleetlore.recall.advice import Advice
+    from fleetlore.redact.redact import redact
+    from fleetlore.watch.watchdog import Budget
+    from fleetlore.wire.events import Event
+    from fleetlore.wire.lore import MemoryItem, Pattern
 
 __version__ = "0.1.0"
 
@@ -51,3 +58,44 @@ __all__ = [
     "redact",
     "tool",
 ]
+
+_MODULE_OF = {
+    "Action": "agent.fleet",
+    "AdapterRefused": "errors",
+    "Advice": "recall.advice",
+    "Attempt": "agent.attempts",
+    "Attempts": "agent.attempts",
+    "BlockingFleet": "agent.blocking",
+    "BlockingSession": "agent.blocking",
+    "BrokerUnavailable": "errors",
+    "Budget": "watch.watchdog",
+    "ConfigError": "errors",
+    "Event": "wire.events",
+    "Fleet": "agent.fleet",
+    "FleetloreError": "errors",
+    "InvalidEvent": "errors",
+    "MemoryItem": "wire.lore",
+    "ModelUnavailable": "errors",
+    "Pattern": "wire.lore",
+    "Session": "agent.fleet",
+    "StackError": "errors",
+    "StoreUnavailable": "errors",
+    "current_session": "agent.current",
+    "redact": "redact.redact",
+    "tool": "agent.tool",
+}
+
+# The function of this name is public, and the import of a room would put that in its place: so it is imported first.
+import_module("fleetlore.redact")
+del redact
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.cli.options import Adapter, Broker, Data, Json, Tenant, Timeout, Version, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
+
+if TYPE_CHECKING:
+    from fleetlore.adapters.listing import AdapterListing
 
 SHORT = 12
 MOST_NAMES = 20
@@ -166,5 +168,8 @@ def _range(each: dict[str, Any]) -> str:
 
 
 def _read(broker: Broker, data: Data, tenant: str, adapter: Adapter, timeout: float) -> AdapterListing:
-    listing = ask(read_adapters(connection(broker, data).cluster, tenant, timeout_seconds=timeout))
+    cluster = connection(broker, data).cluster
+    from fleetlore.adapters.listing import read_adapters
+
+    listing = ask(read_adapters(cluster, tenant, timeout_seconds=timeout))
     return listing.of(adapter) if adapter is not None else listing

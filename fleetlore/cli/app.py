@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
@@ -28,8 +29,10 @@ PANELS = {
     "Run": ("worker", "trainer", "topics", "backfill", "erase", "export"),
     "Check": ("doctor", "replay", "backtest", "critic", "pretrain"),
 }
-_ORDER = [name for names in PANELS.values() for name in names]
-
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+_OTHERS = "Commands"
+# Columns of a help text, where the terminal has as many.
+_WIDTH = 100
 
 _NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up --data DIR` and give --data DIR"
 
@@ -38,7 +41,15 @@ class _Commands(TyperGroup):
     """Commands by purpose. An expected error takes one line and exits with 1; any other keeps its traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(self.commands, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+        order = list(_PANEL_OF)
+        return sorted(self.commands, key=lambda name: order.index(name) if name in order else len(order))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        names = self.list_commands(ctx)
+        room = formatter.width - 6 - max(map(len, names))
+        for panel, some in groupby(names, lambda name: _PANEL_OF.get(name, _OTHERS)):
+            with formatter.section(panel):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(room)) for name in some])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -57,7 +68,8 @@ def build_app() -> typer.Typer:
         help="One agent's failure becomes every agent's lesson.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,  # its tables print local variables, which may hold secrets
-        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode=None,  # rich takes longer to import than everything else that a help text needs
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH},
     )
     app.callback()(_root)
     cli_lore.register(app)
@@ -69,12 +81,9 @@ def build_app() -> typer.Typer:
     cli_ingest.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
-    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
-    for command in app.registered_commands:
-        name = str(command.name or getattr(command.callback, "__name__", ""))
-        command.rich_help_panel = panel_of.get(name, "Commands")
     for each in app.registered_groups:
-        each.rich_help_panel = panel_of.get(each.name or "", "Commands")
+        if each.typer_instance is not None:
+            each.typer_instance.rich_markup_mode = None
     return app
 
 

@@ -7,19 +7,16 @@ import json as json_
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
-from fleetlore.cluster import Bootstrap
-from fleetlore.kafka.dead_letter_log import read_dead_letters
-from fleetlore.kafka.read import observer, record_at
-from fleetlore.redact.redact import redact, redact_value
-from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, read_dead_letter
-from fleetlore.wire.topics import topic as full_name
+
+if TYPE_CHECKING:
+    from fleetlore.cluster import Bootstrap
+    from fleetlore.wire.dead_letter import DeadLetterRecord
 
 SHOWN_CHARACTERS = 4_000
 _PLACE = re.compile(r"\d{1,9}:\d{1,18}\Z", re.ASCII)
@@ -48,6 +45,8 @@ def place(text: str) -> str:
 
 def source_topic(tenant: str, name: str | None) -> str | None:
     """Full name of a topic that was named short or in full."""
+    from fleetlore.wire.topics import topic as full_name
+
     return name if name is None or name.startswith("fleetlore.") else full_name(tenant, name)
 
 
@@ -149,6 +148,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one dead letter: its source, its reason and its value with secrets masked."""
+    from fleetlore.redact.redact import redact, redact_value
+
     letter = ask(_letter(connection(broker, data).cluster, tenant, id_))
     if letter is None:
         raise typer.BadParameter(f"tenant {tenant} has no dead letter at {id_}", param_hint="ID")
@@ -176,6 +177,8 @@ def show(
 
 def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
     """The facts of a letter. Its detail quotes from the bytes, so it may hold what they hold."""
+    from fleetlore.redact.redact import redact
+
     return {
         "id": letter.place,
         "time": letter.time,
@@ -192,6 +195,10 @@ def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
 
 def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
     """The value as text with secrets masked, JSON indented; and how many characters are left out."""
+    import orjson
+
+    from fleetlore.redact.redact import redact, redact_value
+
     try:
         text = json_.dumps(redact_value(orjson.loads(value)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -202,6 +209,9 @@ def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
 async def _survey(
     bootstrap: Bootstrap, tenant: str, timeout: float, reasons: set[str], source: str | None, limit: int
 ) -> _Survey:
+    from fleetlore.kafka.dead_letter_log import read_dead_letters
+    from fleetlore.wire.dead_letter import Mark
+
     survey = _Survey(limit)
     async for each in read_dead_letters(bootstrap, tenant, timeout):
         if isinstance(each, Mark):
@@ -212,6 +222,10 @@ async def _survey(
 
 
 async def _letter(bootstrap: Bootstrap, tenant: str, id_: str) -> DeadLetterRecord | None:
+    from fleetlore.kafka.read import observer, record_at
+    from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
+    from fleetlore.wire.topics import topic as full_name
+
     partition, _, offset = id_.partition(":")
     async with observer(bootstrap) as consumer:
         record = await record_at(consumer, full_name(tenant, "dead-letters"), int(partition), int(offset))

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
-from fleetlore.recall.hints import worth_showing
-from fleetlore.recall.replica import LoreReplica
-from fleetlore.stats.health import DEGRADED_RULE, Window
-from fleetlore.stats.health import health as health_of
-from fleetlore.store.search import LoreSearch
-from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
+
+if TYPE_CHECKING:
+    from fleetlore.store.search import LoreSearch
+    from fleetlore.wire.lore import MemoryItem, Pattern
 
 
 class LevelName(StrEnum):
@@ -48,7 +46,7 @@ class KindName(StrEnum):
     fact = "fact"
 
 
-T = TypeVar("T", MemoryItem, Pattern)
+T = TypeVar("T", "MemoryItem", "Pattern")
 
 
 def _with_words(text: str | None) -> str | None:
@@ -90,6 +88,9 @@ def health(
     json: Json = False,
 ) -> None:
     """Show how often calls fail, with confidence intervals, errors and trend."""
+    from fleetlore.stats.health import DEGRADED_RULE, Window
+    from fleetlore.stats.health import health as health_of
+
     if hours is not None and days is not None:
         raise typer.BadParameter("give --hours or --days, not both")
     window = Window("hours", hours) if hours is not None else Window("days", days) if days is not None else None
@@ -165,6 +166,8 @@ def patterns(
     json: Json = False,
 ) -> None:
     """List failure patterns with their numbers of failures, sessions and agents."""
+    from fleetlore.wire.lore import PATTERN_LEVELS
+
     scores: dict[str, float] = {}
     if search is not None:
         if level.value not in PATTERN_LEVELS:
@@ -230,6 +233,9 @@ def patterns(
 
 
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
+    from fleetlore.recall.hints import worth_showing
+    from fleetlore.wire.lore import PATTERN_LEVELS
+
     # An exception's template is without its class, and the text of some is nothing but a name.
     error_class = pattern.error_class if pattern.error_class[:1].isupper() else ""
     said = ": ".join(filter(None, (error_class, pattern.template))) or pattern.error_class
@@ -271,7 +277,7 @@ def items(
         _, lore_items = _read(broker, data, tenant, timeout)
         # Names of places are many, and have a command of their own.
         chosen = [each for each in lore_items if (each.kind == kind.value if kind else each.kind != "place" or item_id)]
-        chosen.sort(key=MemoryItem.worth, reverse=True)
+        chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
         _show_item([each for each in chosen if each.id.startswith(item_id)], item_id, json)
         return
@@ -334,6 +340,8 @@ def _say_rest(total: int, limit: int) -> None:
 
 def _read(broker: Broker, data: Data, tenant: str, timeout: float) -> tuple[list[Pattern], list[MemoryItem]]:
     bootstrap = connection(broker, data).cluster
+    from fleetlore.recall.replica import LoreReplica
+
     index = ask(LoreReplica.snapshot(bootstrap, tenant, timeout_seconds=timeout))
     return list(index.patterns.values()), list(index.items.values())
 
@@ -342,7 +350,10 @@ def _found(
     broker: Broker, data: Data, tenant: str, search: Callable[[LoreSearch], Coroutine[Any, Any, list[tuple[float, T]]]]
 ) -> tuple[list[T], dict[str, float]]:
     """What a search of the store finds, and its scores by id."""
-    store = LoreSearch(connection(broker, data), tenant)
+    settings = connection(broker, data)
+    from fleetlore.store.search import LoreSearch
+
+    store = LoreSearch(settings, tenant)
     try:
         matches = ask(search(store))
     finally:

@@ -7,8 +7,8 @@ function
     def register(app: typer.Typer) -> None
 
 that adds it to `app` (or to `fleetlore.cli.app.group(app, "adapters")`). It is called at every start, so its module
-imports what is heavy (Faust, torch) inside the command. Where its imports fail because an extra is not installed, the
-command says which one when it is called.
+imports what is heavy inside the command, after the arguments have been checked. Where its imports fail because an extra
+is not installed, the command says which one when it is called.
 
 Exit codes: 0 done, 1 an error that is explained in one line, 2 wrong usage, 3 differences remain (`topics apply`), 130
 interrupted.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,14 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: without the program's name; those of the process by default.
     """
-    try:
-        from fleetlore.cli.app import build_app
-    except ImportError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in ("typer", "rich"):
-            raise
-        print(f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'", file=sys.stderr)
-        raise SystemExit(1) from None
+    for package in ("typer", "rich"):
+        if find_spec(package) is None:
+            print(f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'", file=sys.stderr)
+            raise SystemExit(1)
+    from fleetlore.cli.app import build_app
+
     build_app()(args=None if arguments is None else list(arguments), prog_name="fleetlore")
 
 

@@ -61,6 +61,7 @@ Logs = Annotated[
     Path,
     typer.Argument(
         metavar="DIR",
+        exists=True,
         help="Logged sessions in any form that `fleetlore import` reads, or trajectories.jsonl and steps.jsonl.",
     ),
 ]

@@ -17,16 +17,14 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from fleetlore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 T = TypeVar("T")
 
@@ -68,6 +66,11 @@ class Column:
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], console: Console | None = None) -> None:
     """Print rows of texts, made safe here."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     console = console or Console(highlight=False)
     cells = [[safe(cell) for cell in row] for row in rows]
     if not console.is_terminal:
@@ -86,6 +89,8 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], consol
 
 def _plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
     """Aligned by the cells a character takes on a terminal: a Chinese character takes two."""
+    from rich.cells import cell_len
+
     lines = [[column.name for column in columns], *rows]
     widths = [max(cell_len(line[place]) for line in lines) for place in range(len(columns))]
     return "\n".join(

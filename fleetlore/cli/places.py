@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
-from fleetlore.recall.replica import LoreReplica
-from fleetlore.wire.lore import MemoryItem
+
+if TYPE_CHECKING:
+    from fleetlore.wire.lore import MemoryItem
 
 REJECTED = "Rejected"
 
@@ -30,7 +31,10 @@ def places(
     json: Json = False,
 ) -> None:
     """List the places that sessions stated, or what results and errors told of one: names, and who met them."""
-    index = ask(LoreReplica.snapshot(connection(broker, data).cluster, tenant, timeout_seconds=timeout))
+    cluster = connection(broker, data).cluster
+    from fleetlore.recall.replica import LoreReplica
+
+    index = ask(LoreReplica.snapshot(cluster, tenant, timeout_seconds=timeout))
     known: dict[str, list[MemoryItem]] = defaultdict(list)
     for item in index.items.values():
         if item.kind == "place":

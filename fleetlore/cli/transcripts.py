@@ -6,19 +6,19 @@ import asyncio
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, connection
 from fleetlore.cli.output import moment, print_json
-from fleetlore.cluster import Cluster
-from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.tenants import check_tenant
 from fleetlore.transcripts.read import FORMS, files_of, read_files
-from fleetlore.transcripts.send import Found, send
-from fleetlore.wire.events import checked_name
+
+if TYPE_CHECKING:
+    from fleetlore.cluster import Cluster
+    from fleetlore.transcripts.send import Found
 
 FormName = StrEnum("FormName", {name.replace("-", "_"): name for name in FORMS})  # type: ignore[misc]
 
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def import_logs(
     form: Annotated[FormName, typer.Argument(help="Form of the logs.")],
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or folders of them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", exists=True, help="Files, or folders of them.")],
     agent: Annotated[str | None, typer.Option("--agent", help="Agent of all sessions, in place of the log's.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Task of all sessions, in place of the log's.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is found; send nothing.")] = False,
@@ -42,6 +42,8 @@ def import_logs(
     json: Json = False,
 ) -> None:
     """Send logged sessions through the pipeline at their own times; importing them again changes nothing."""
+    from fleetlore.wire.events import checked_name
+
     if agent is not None:
         checked_name("agent", agent)
     check_tenant(tenant)
@@ -52,7 +54,7 @@ def import_logs(
     found = asyncio.run(_import(form.value, files, address, tenant, agent, task, timeout))
     seconds, size = time.monotonic() - started, sum(file.stat().st_size for file in files)
     if json:
-        counted = {name: getattr(found, name) for name in Found.__slots__}
+        counted = {name: getattr(found, name) for name in found.__slots__}
         print_json({**counted, "files": len(files), "bytes": size, "seconds": round(seconds, 3)})
         return
     _show(found, len(files), size, seconds, sent=not dry_run)
@@ -67,6 +69,9 @@ async def _import(
     task: str | None,
     timeout: float,
 ) -> Found:
+    from fleetlore.emit.emitter import Emitter
+    from fleetlore.transcripts.send import send
+
     sessions, now = read_files(form, files), time.time()
     if broker is None:
         return await send(sessions, None, tenant, end_time=now, agent=agent, task=task)

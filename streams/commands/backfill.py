@@ -45,14 +45,14 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Fill a collection version up to the end of the log. Run it again to continue."""
-    from streams.offline.backfill import Start, run_backfill
-
     if from_time is not None and from_offset is not None:
         raise ConfigError("--from and --from-offset exclude each other")
-    start = None
-    if from_time is not None or from_offset is not None:
-        start = Start(time=None if from_time is None else _seconds(from_time), offset=from_offset)
-    report = ask(run_backfill(connection(broker, data, milvus), name, start)).to_dict()
+    time = None if from_time is None else _seconds(from_time)
+    settings = connection(broker, data, milvus)
+    from streams.offline.backfill import Start, run_backfill
+
+    start = None if time is None and from_offset is None else Start(time=time, offset=from_offset)
+    report = ask(run_backfill(settings, name, start)).to_dict()
     if as_json:
         print_json(report)
     else:
@@ -73,17 +73,19 @@ def switch(
 
     It refuses if a collection has fewer than half of the live rows or the broker no longer has the oldest events.
     """
+    settings = connection(broker, data, milvus)
     from streams.offline.backfill import switch as make_the_switch
 
-    ask(make_the_switch(connection(broker, data, milvus), name, allow_loss=allow_loss))
+    ask(make_the_switch(settings, name, allow_loss=allow_loss))
     typer.echo(f"{name} is live.")
 
 
 def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) -> None:
     """List the collection versions and mark the live one."""
+    settings = connection(None, data, milvus)
     from sinks.collections import list_versions
 
-    found = ask(_on_milvus(connection(None, data, milvus), list_versions))
+    found = ask(_on_milvus(settings, list_versions))
     if as_json:
         print_json([{"name": name, "live": live} for name, live in found.items()])
     else:
@@ -97,12 +99,13 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Drop a collection version that is not live, with all its rows. It asks first."""
+    settings = connection(None, data, milvus)
     from sinks.collections import check_droppable, drop_version
 
     if not yes:
-        ask(_on_milvus(connection(None, data, milvus), lambda client: check_droppable(client, name)))
+        ask(_on_milvus(settings, lambda client: check_droppable(client, name)))
         confirm(f"Drop {name} with all its rows?")
-    ask(_on_milvus(connection(None, data, milvus), lambda client: drop_version(client, name)))
+    ask(_on_milvus(settings, lambda client: drop_version(client, name)))
     typer.echo(f"{name} is dropped.")
 
 

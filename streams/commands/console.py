@@ -39,6 +39,7 @@ def console(
     read_only: Annotated[bool, typer.Option("--read-only", help="Show no actions.")] = False,
 ) -> None:
     """Serve a page that shows what the fleet has learned, until Ctrl-C."""
+    settings = connection(broker, data, milvus)
     import uvicorn
 
     from streams.console.access import is_loopback, new_token
@@ -46,7 +47,6 @@ def console(
     from streams.console.pages import Console
     from streams.console.sources import Sources
 
-    settings = connection(broker, data, milvus)
     if data is not None:
         settings = settings.with_(
             signing_key=settings.signing_key or str(data / "keys" / "adapter_ed25519"),

@@ -41,12 +41,12 @@ def fit(
     The table counts its verdicts on sessions of held-out agents and tasks. Needs the extra `backtest`; 22,000 sessions
     take minutes.
     """
+    if not out.parent.is_dir():
+        raise ConfigError(f"the folder {out.parent} does not exist")
     from fleetlore.transcripts.read import read_sessions
     from models.judge.critic_fit import fit
     from streams.offline.memory_pipeline import run_logs
 
-    if not out.parent.is_dir():
-        raise ConfigError(f"the folder {out.parent} does not exist")
     sessions = read_sessions(folder)
     typer.echo(f"reading {len(sessions):,} sessions", err=True)
     trajectories = asyncio.run(run_logs(sessions, seed=seed, learn=False)).trajectories

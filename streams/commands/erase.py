@@ -44,16 +44,16 @@ def erase(
     Patterns, items and records of judges are changed by the workers, which must be running. What lies on the log is
     taken up no more and ages out; the report says when the last of it is gone.
     """
+    everything = tenant is not None and not (session or agent or user)
+    name = check_tenant(tenant or DEFAULT_TENANT)
+    settings = with_key(connection(broker, data, milvus), data)
     from sinks.signing_key import load_signing_key
     from streams.offline.erase.found import Wanted
     from streams.offline.erase.job import erase as run
 
-    everything = tenant is not None and not (session or agent or user)
-    name = check_tenant(tenant or DEFAULT_TENANT)
     wanted = Wanted(tenant=name, session=session, agent=agent, user=user, everything=everything)
     if not dry_run and not yes:
         confirm(f"Erase {safe(wanted.scope)} from all that was learned? It cannot be brought back.")
-    settings = with_key(connection(broker, data, milvus), data)
     key = None if certificate is None else load_signing_key(settings.signing_key)
     report = ask(run(settings, wanted, dry_run=dry_run, timeout_seconds=timeout))
     if key is not None and certificate is not None:

@@ -46,7 +46,10 @@ def export(
     logs: Annotated[
         Path | None,
         typer.Option(
-            "--logs", metavar="PATH", help="Logged sessions, as `fleetlore import` reads them, in place of a broker's."
+            "--logs",
+            metavar="PATH",
+            exists=True,
+            help="Logged sessions, as `fleetlore import` reads them, in place of a broker's.",
         ),
     ] = None,
     broker: Broker = None,
@@ -58,11 +61,11 @@ def export(
 
     Only sessions that somebody judged, and only calls that no advice preceded: a model learns from what happened.
     """
-    from models.export.dataset import write_dataset
-
     if logs is not None and (broker is not None or data is not None):
         raise typer.BadParameter("give --logs, or where a broker is (--broker, --data), not both")
     judged = _of_logs(logs) if logs is not None else _of_broker(broker, data, tenant)
+    from models.export.dataset import write_dataset
+
     figures = write_dataset(judged, kind.value, format.value, out)
     if json:
         print_json({"folder": str(out), **figures})
@@ -76,9 +79,10 @@ def export(
 
 
 def _of_broker(broker: str | None, data: Path | None, tenant: str) -> list[Judgment]:
+    settings = connection(broker, data)
     from streams.training.judged_sessions import judged_sessions
 
-    return ask(judged_sessions(connection(broker, data), tenant))
+    return ask(judged_sessions(settings, tenant))
 
 
 def _of_logs(path: Path) -> list[Judgment]:

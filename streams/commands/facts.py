@@ -11,7 +11,6 @@ import typer
 from fleetlore.cli.app import group
 from fleetlore.cli.options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, print_json, print_table
-from fleetlore.recall.replica import LoreReplica
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +24,10 @@ def register(app: typer.Typer) -> None:
 
 def load(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE…", help="Markdown (.md), JSONL (.jsonl) or text (any other).")
+        list[Path],
+        typer.Argument(
+            metavar="FILE…", exists=True, dir_okay=False, help="Markdown (.md), JSONL (.jsonl) or text (any other)."
+        ),
     ],
     tool: Annotated[str, typer.Option("--tool", help="Tool that the documents describe.")] = "",
     source: Annotated[str, typer.Option("--source", help="Name of the document. Default: its file name.")] = "",
@@ -36,13 +38,13 @@ def load(
     json: Json = False,
 ) -> None:
     """Load documents as facts. Loading a document of the same name again replaces its facts."""
+    if source and len(files) > 1:
+        raise typer.BadParameter("a name fits one document only", param_hint="--source")
+    settings = connection(broker, data, milvus)
     from models.memory.facts import read_facts
     from streams.offline.facts import load_facts
 
-    if source and len(files) > 1:
-        raise typer.BadParameter("a name fits one document only", param_hint="--source")
     found = [fact for file in files for fact in read_facts(file, tenant, tool, source)]
-    settings = connection(broker, data, milvus)
     new, gone = ask(load_facts(settings, tenant, found))
     if json:
         print_json({"tenant": tenant, "facts": len(found), "new": new, "forgotten": gone})
@@ -60,7 +62,10 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the facts by document."""
-    index = ask(LoreReplica.snapshot(connection(broker, data).cluster, tenant, timeout_seconds=timeout))
+    cluster = connection(broker, data).cluster
+    from fleetlore.recall.replica import LoreReplica
+
+    index = ask(LoreReplica.snapshot(cluster, tenant, timeout_seconds=timeout))
     found = sorted(
         (
             each
@@ -89,11 +94,11 @@ def forget(
     json: Json = False,
 ) -> None:
     """Forget facts by id, or all facts of a document."""
-    from streams.offline.facts import forget_facts
-
     if not ids and not source:
         raise typer.BadParameter("give ids, or a document with --source")
     settings = connection(broker, data, milvus)
+    from streams.offline.facts import forget_facts
+
     gone = ask(forget_facts(settings, tenant, frozenset(ids or ()), source))
     if json:
         print_json({"tenant": tenant, "forgotten": [fact.id for fact in gone]})

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fleetlore.cli.options import Data, Json, Milvus, Tenant, connection
 from fleetlore.cli.output import Column, ask, print_json, print_table, safe
-from fleetlore.config import Settings
-from fleetlore.stats.intervals import wilson
-from models.judge.record import JudgeRecord
+
+if TYPE_CHECKING:
+    from fleetlore.config import Settings
+    from models.judge.record import JudgeRecord
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +61,9 @@ def tally(records: Iterable[JudgeRecord]) -> list[dict[str, Any]]:
 
     Whether a judge is silenced is decided on each partition by what its own record says.
     """
+    from fleetlore.stats.intervals import wilson
+    from models.judge.record import JudgeRecord
+
     merged: dict[tuple[str, str], JudgeRecord] = {}
     silenced: set[tuple[str, str, str]] = set()
     for record in records:
@@ -90,6 +94,7 @@ def tally(records: Iterable[JudgeRecord]) -> list[dict[str, Any]]:
 
 
 async def _read(settings: Settings, tenant: str) -> list[JudgeRecord]:
+    from models.judge.record import JudgeRecord
     from sinks.metrics import Metrics
     from sinks.milvus import MilvusStore
     from streams.stages.s3_judgments.judge_records import LABEL

@@ -34,6 +34,9 @@ def pretrain(
     Trainer and agents use the file named by FLEETLORE_BASE. Set it before the first version of a tenant: adapters of
     another base are refused. The same logs, passes and seed give the same file.
     """
+    card = out.with_suffix(".md")
+    if not out.parent.is_dir() or out.is_dir() or card == out:
+        raise ConfigError(f"--out {out}: give a file (not *.md) in an existing folder")
     import torch
 
     from fleetlore.risk.encoder import shared_encoder
@@ -43,9 +46,6 @@ def pretrain(
     from streams.offline.memory_pipeline import run_logs
 
     torch.set_num_threads(1)  # two threads add up in another order than one, and another last bit is another hash
-    card = out.with_suffix(".md")
-    if not out.parent.is_dir() or out.is_dir() or card == out:
-        raise ConfigError(f"--out {out}: give a file (not *.md) in an existing folder")
     sessions = read_sessions(folder)
     typer.echo(f"reading {len(sessions):,} sessions", err=True)
     trajectories = asyncio.run(run_logs(sessions, seed=seed, learn=False)).trajectories

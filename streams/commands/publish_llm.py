@@ -6,22 +6,20 @@ import hashlib
 import math
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
-from msgspec.structs import replace
 
 from fleetlore.cli.app import group
 from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.lora.adapter import read_lora
-from fleetlore.lora.base import base_of
-from fleetlore.lora.learned_from import pack
-from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from streams.commands.rollback import with_key
+
+if TYPE_CHECKING:
+    from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
 
 def register(app: typer.Typer) -> None:
@@ -57,6 +55,12 @@ def publish_llm(
     """
     metrics = read_gate(gate)
     sessions, agents = ((), 0) if dataset is None else _learned_from(dataset)
+    settings = with_key(connection(broker, data), data)
+    from fleetlore.lora.adapter import read_lora
+    from fleetlore.lora.base import base_of
+    from fleetlore.lora.learned_from import pack
+    from fleetlore.wire.adapter_manifest import LanguageModelManifest
+
     model = base_of(base)
     lora = read_lora(adapter, model)
     manifest = LanguageModelManifest(
@@ -81,7 +85,6 @@ def publish_llm(
         gate_sha256=hashlib.sha256(gate.read_bytes()).hexdigest(),
         learned_from=pack(sessions) if sessions else "",
     )
-    settings = with_key(connection(broker, data), data)
     published = ask(_publish(settings, lora.weights, manifest, reason, canary))
     name = f"fleetlore:{tenant}:{published.version}"
     if json:
@@ -93,6 +96,9 @@ def publish_llm(
 async def _publish(
     settings: Settings, weights: bytes, manifest: LanguageModelManifest, reason: str, canary: float
 ) -> LanguageModelManifest:
+    from msgspec.structs import replace
+
+    from fleetlore.wire.adapter_manifest import LanguageModelManifest
     from sinks.adapter_publisher import AdapterPublisher
 
     async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:

@@ -19,15 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus, connection
 from fleetlore.cli.output import Column, ask, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.kafka.read import observer
 from fleetlore.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
@@ -52,6 +48,8 @@ def _settings(broker: str | None, milvus: str | None, tenants: list[str] | None,
 
 async def _reach(settings: Settings) -> None:
     """Raises BrokerUnavailable, before Faust is there to explain it with a traceback."""
+    from fleetlore.kafka.read import observer
+
     async with observer(settings.cluster):
         pass
 
@@ -77,11 +75,12 @@ def register_trainer(app: typer.Typer) -> None:
     @app.command()
     def trainer(broker: Broker = None, tenant: Tenants = None, metrics_port: MetricsPort = None) -> None:
         """Train adapters from judged sessions and publish signed versions until SIGTERM."""
+        settings = _settings(broker, None, tenant, metrics_port)
         from streams.runtime.lifecycle import leave
         from streams.training.trainer import run_trainer
 
         async def train() -> None:
-            await run_trainer(_settings(broker, None, tenant, metrics_port))
+            await run_trainer(settings)
             leave(0)  # from within, because the end of the loop would wait for an update that was given up
 
         asyncio.run(train())
@@ -96,9 +95,10 @@ def register_doctor(app: typer.Typer) -> None:
 
         Exit code: 0 if all is well, 3 if something should be seen to, 1 if something is broken.
         """
+        settings = connection(broker, data, milvus)
         from streams.offline.doctor import examine
 
-        found = ask(examine(connection(broker, data, milvus)))
+        found = ask(examine(settings))
         if json:
             print_json([asdict(each) for each in found])
         else:
@@ -140,12 +140,12 @@ def register_replay(app: typer.Typer) -> None:
         json: Json = False,
     ) -> None:
         """Send logged sessions through the pipeline and report. Without --data or --broker it starts its own stack."""
-        from fleetlore.transcripts.read import read_sessions
-
         if data is not None and (broker or milvus):
             raise ConfigError("give --data, or --broker and --milvus: a stack's folder names its own addresses")
         if (broker is None) != (milvus is None):
             raise ConfigError("give both --broker and --milvus")
+        from fleetlore.transcripts.read import read_sessions
+
         sessions = read_sessions(folder)
         report = asyncio.run(_replay(sessions, data, broker, milvus, tenant, seed, timeout))
         if json:
@@ -155,6 +155,8 @@ def register_replay(app: typer.Typer) -> None:
 
 
 async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool, page: bool) -> None:
+    from rich.console import Console
+
     from streams.commands.console import DEFAULT_PORT as CONSOLE_PORT
     from streams.embedded.broker import DEFAULT_PORT
     from streams.embedded.stack import Stack
@@ -248,6 +250,9 @@ async def _replay(
     seed: int,
     timeout: float,
 ) -> ReplayReport:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from streams.offline.replay import replay
 
     total = sum(len(session.events) + 2 for session in sessions)
@@ -270,6 +275,9 @@ async def _replay(
 
 
 def _show(report: ReplayReport) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(show_header=False)
     for name, value in report.to_dict().items():
         shown = ", ".join(f"{key} {count:,}" for key, count in value.items()) if isinstance(value, dict) else str(value)

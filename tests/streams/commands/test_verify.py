@@ -10,8 +10,8 @@ from benchmarks.pretrain import world_judgments
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import Place
 from fleetlore.wire.topics import topic
-from streams.commands.verify import _sessions
 from streams.embedded.broker import EmbeddedBroker
+from streams.offline.remake import _sessions
 
 
 def made_from(*places: Place) -> Any:

@@ -29,8 +29,8 @@ from models.calls.training import train
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
-from streams.commands.verify import remade
 from streams.embedded.broker import EmbeddedBroker
+from streams.offline.remake import remade
 from streams.stage.erased import Erased
 from streams.training.calls import CallsCadence, CallsTrainer, train_calls
 
