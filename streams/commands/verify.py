@@ -26,7 +26,7 @@ def verify(
     """Train a version again from the sessions that it names. Exit code 1 if the weights differ."""
     settings = connection(broker, data)
     from fleetlore.wire.adapter_manifest import PROCEDURAL
-    from streams.offline.remake import remade
+    from streams.training.remake import remade
 
     found = ask(remade(settings, tenant, version, adapter, timeout))
     if as_json:

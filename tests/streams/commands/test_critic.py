@@ -67,7 +67,7 @@ def test_logs_that_all_ended_alike_are_refused(tmp_path: Path, failed: bool) -> 
 
 def test_folders_that_are_not_there_are_named(tmp_path: Path) -> None:
     result = run(str(tmp_path / "nothing"), "--out", str(tmp_path / "mine.critic"))
-    assert result.exit_code == 1 and "nothing" in result.stderr
+    assert result.exit_code == 2 and "nothing" in result.stderr
     result = run(str(tmp_path), "--out", str(tmp_path / "no" / "mine.critic"))
     assert result.exit_code == 1 and "does not exist" in result.stderr
     out = tmp_path / "a-folder"

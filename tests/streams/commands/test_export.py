@@ -84,7 +84,7 @@ def test_logs_take_the_place_of_a_broker(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     (row,) = rows(tmp_path / "pairs")
     assert row["chosen"][0]["tool_calls"][0]["function"]["arguments"] == {"query": RIGHT}
-    both = export("pairs", "--logs", "x", "--data", "y", "--out", str(tmp_path / "other"))
+    both = export("pairs", "--logs", str(tmp_path), "--data", "y", "--out", str(tmp_path / "other"))
     assert both.exit_code == 2 and "give --logs" in both.output
 
 

@@ -94,7 +94,7 @@ def test_logs_that_teach_nothing_are_refused(tmp_path: Path) -> None:
 
 def test_folders_and_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     result = run(str(tmp_path / "nothing"), "--out", str(tmp_path / "own"))
-    assert result.exit_code == 1 and "nothing" in result.stderr
+    assert result.exit_code == 2 and "nothing" in result.stderr
     for odd in ("no/own", "", "own.md"):
         result = run(str(tmp_path), "--out", str(tmp_path / odd))
         assert result.exit_code == 1 and "--out" in result.stderr

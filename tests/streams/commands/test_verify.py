@@ -11,7 +11,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import Place
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
-from streams.offline.remake import _sessions
+from streams.training.remake import _sessions
 
 
 def made_from(*places: Place) -> Any:

@@ -10,7 +10,6 @@ import typer
 from typer.testing import CliRunner
 
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.store.search import LoreSearch
@@ -72,6 +71,6 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     app = typer.Typer()
     register(app)
     run = CliRunner().invoke(app, ["facts", "load", str(tmp_path / "missing.md")])
-    assert isinstance(run.exception, ConfigError)
+    assert run.exit_code == 2 and "missing.md" in run.output
     assert CliRunner().invoke(app, ["facts", "forget"]).exit_code == 2
-    assert CliRunner().invoke(app, ["facts", "load", "a.md", "b.md", "--source", "x"]).exit_code == 2
+    assert CliRunner().invoke(app, ["facts", "load", __file__, __file__, "--source", "x"]).exit_code == 2

@@ -30,9 +30,9 @@ from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
-from streams.offline.remake import remade
 from streams.stage.erased import Erased
 from streams.training.calls import CallsCadence, CallsTrainer, train_calls
+from streams.training.remake import remade
 
 MakeTopics = Callable[..., Awaitable[None]]
 PARTITIONS = 2

@@ -38,8 +38,8 @@ from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key, load_signing_key
 from streams.embedded.broker import EmbeddedBroker, free_port
-from streams.offline.remake import remade
 from streams.training.judgment_log import judgments_of
+from streams.training.remake import remade
 from streams.training.trainer import TrainerRole
 
 MakeTopics = Callable[..., Awaitable[None]]
