@@ -86,7 +86,8 @@ class Session(Recording):
             StoreUnavailable: Milvus does not answer within the time.
         """
         found = await self._fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
-        chosen = [item for _, item in found if not is_own(item, self.id)][:most]
+        index = self._fleet.replica.index
+        chosen = [item for _, item in found if not (is_own(item, self.id) or index.is_revoked(item.id))][:most]
         share = self._fleet.settings.holdout_share
         kept_back = [item for item in chosen if item.kind != "fact" and withheld(self.id, item.id, share)]
         shown = [item for item in chosen if item not in kept_back]

@@ -26,7 +26,7 @@ PANELS = {
     "Start": ("demo", "up"),
     "Read": ("health", "patterns", "items", "places", "adapters", "facts", "judges", "dead-letters", "console"),
     "Join": ("mcp", "mcp-proxy", "ingest", "import"),
-    "Run": ("worker", "trainer", "topics", "backfill", "erase", "export"),
+    "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
     "Check": ("doctor", "replay", "backtest", "critic", "pretrain"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

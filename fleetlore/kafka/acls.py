@@ -16,9 +16,9 @@ from fleetlore.wire.topics import PREFIX, TOPICS, topic
 ALL = tuple(spec.name for spec in TOPICS)
 VERSIONS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # What a role does to the topics of a tenant, besides looking at how they are made, which reading and writing allow.
-AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", *VERSIONS)}
+AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", "decisions", *VERSIONS)}
 WORKER = {
-    "Read": ("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures"),
+    "Read": ("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),
     "Write": ("observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"),
     # It makes the topics that are missing, and ends where they change.
     "Create": ALL,
@@ -28,7 +28,7 @@ WORKER = {
 # Corrects how sessions ended: no agent may.
 REVIEWER = {"Write": ("feedback",)}
 TRAINER = {"Read": ("trajectories", "judgments", "erasures", *VERSIONS, "adapters.acks"), "Write": VERSIONS}
-# Who runs the commands: topics, backfill, erase, redrive, replay, rollback, verify.
+# Who runs the commands: topics, backfill, decisions, erase, redrive, replay, rollback, verify.
 OPERATOR = {each: ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
 
 

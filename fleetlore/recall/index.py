@@ -137,6 +137,8 @@ class LoreIndex:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
         self._learned: dict[str, float] = {}
+        # What is revoked, as it would be if it were not.
+        self._revoked: dict[str, Pattern | MemoryItem | None] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
         # Of patterns, by tool.
         self._changes: defaultdict[str, int] = defaultdict(int)
@@ -240,6 +242,9 @@ class LoreIndex:
 
     def put_pattern(self, pattern: Pattern, now: float) -> None:
         """Add or replace a pattern or health row. `now`: wall time in seconds."""
+        if pattern.id in self._revoked:
+            self._revoked[pattern.id] = pattern
+            return
         self._changes[pattern.tool] += 1
         self.patterns[pattern.id] = pattern
         self._learned.setdefault(pattern.id, now)
@@ -248,6 +253,9 @@ class LoreIndex:
 
     def put_item(self, item: MemoryItem, now: float) -> None:
         """Add or replace a memory item. `now`: wall time in seconds."""
+        if item.id in self._revoked:
+            self._revoked[item.id] = item
+            return
         self._derived.clear()
         old = self.items.get(item.id)
         if old is not None and _place(old) != _place(item):
@@ -266,6 +274,7 @@ class LoreIndex:
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""
+        self._forget_revoked(id)
         pattern = self.patterns.pop(id, None)
         if pattern is not None:
             self._changes[pattern.tool] += 1
@@ -274,6 +283,7 @@ class LoreIndex:
 
     def forget_item(self, id: str) -> None:
         """Drop a memory item; unknown ids are fine."""
+        self._forget_revoked(id)
         self._derived.clear()
         item = self.items.pop(id, None)
         if item is not None:
@@ -283,6 +293,36 @@ class LoreIndex:
                 texts.drop(id)
             if item.kind == "recovery":
                 self._nearest[item.tool].drop(id)
+
+    def revoke(self, id: str) -> None:
+        """Hide a pattern or an item, and whatever else is put under its id."""
+        if id not in self._revoked:
+            hidden = self.items.get(id) or self.patterns.get(id)
+            self.forget_item(id)
+            self.forget_pattern(id)
+            self._revoked[id] = hidden
+
+    def undo_revoke(self, id: str, now: float) -> None:
+        """Show again what was put under an id; ids that are not revoked are fine. `now`: wall time in seconds."""
+        hidden = self._revoked.pop(id, None)
+        if isinstance(hidden, MemoryItem):
+            self.put_item(hidden, now)
+        elif hidden is not None:
+            self.put_pattern(hidden, now)
+
+    def is_revoked(self, id: str) -> bool:
+        """Whether agents are not to be told of a pattern or an item."""
+        return id in self._revoked
+
+    def forget_all(self) -> None:
+        """Drop all patterns and items; what is revoked stays so."""
+        for id in (*self.patterns, *self.items, *self._revoked):
+            self.forget_pattern(id)
+            self.forget_item(id)
+
+    def _forget_revoked(self, id: str) -> None:
+        if id in self._revoked:
+            self._revoked[id] = None
 
     def _groups_of(self, entry: Pattern | MemoryItem) -> list[_Ranked[Any]]:
         keys = _keys_of_pattern(entry) if isinstance(entry, Pattern) else _keys_of_item(entry)

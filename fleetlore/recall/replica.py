@@ -1,4 +1,5 @@
-"""Keep a tenant's lore in the agent's memory: follow the compacted topics `patterns` and `items`.
+"""Keep a tenant's lore in the agent's memory: follow the compacted topics `patterns` and `items`, and hide
+what `decisions` revoke.
 
 What is known stays during an outage: old advice is better than none. But after a week it is read anew, for what was
 forgotten meanwhile has left no trace.
@@ -17,6 +18,7 @@ from fleetlore.kafka.client import STOP_SECONDS
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.index import LoreIndex
+from fleetlore.wire.decision import TOPIC, Decision
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 
@@ -59,7 +61,7 @@ class LoreReplica:
     ) -> None:
         self.index = LoreIndex()
         self.unreadable = 0
-        self.topics = (topic(tenant, "patterns"), topic(tenant, "items"))
+        self.topics = (topic(tenant, "patterns"), topic(tenant, "items"), topic(tenant, TOPIC))
         self._clock = clock or SystemClock()
         self._lock = lock or threading.RLock()
         self._follower = Follower(
@@ -121,15 +123,14 @@ class LoreReplica:
     def _forget(self) -> None:
         """Forget all: what was erased while this was away has left no trace on the topics."""
         with self._lock:
-            for id in list(self.index.patterns):
-                self.index.forget_pattern(id)
-            for id in list(self.index.items):
-                self.index.forget_item(id)
+            self.index.forget_all()
 
     def _apply(self, topic_name: str, key: bytes | None, value: bytes | None) -> None:
         index, now, is_pattern = self.index, self._clock.now(), topic_name == self.topics[0]
         try:
-            if value is None:
+            if topic_name == self.topics[2]:
+                self._obey(value, now)
+            elif value is None:
                 forget = index.forget_pattern if is_pattern else index.forget_item
                 forget((key or b"").decode())
             elif is_pattern:
@@ -140,3 +141,14 @@ class LoreReplica:
             self.unreadable += 1
             if self.unreadable == 1:
                 log.warning("a record on %s cannot be read by this version of fleetlore; skipped", topic_name)
+
+    def _obey(self, value: bytes | None, now: float) -> None:
+        if value is None:
+            return  # a decision that is taken back is a record too
+        decided = Decision.from_json(value)
+        if decided.kind == "agent":
+            return  # the workers' business
+        if decided.on:
+            self.index.revoke(decided.id)
+        else:
+            self.index.undo_revoke(decided.id, now)

@@ -96,6 +96,14 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("items", "item", True, None, "memory items with lineage; tombstone = forgotten"),
     TopicSpec("erasures", "what is erased", True, None, "hashes of sessions and agents that were erased", partitions=1),
     TopicSpec(
+        "decisions",
+        "what it is about",
+        True,
+        None,
+        "what operators revoked, and which agents they distrust: who, when and why",
+        partitions=1,
+    ),
+    TopicSpec(
         "adapters.weights",
         "sha256 of the weights",
         True,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -61,8 +61,11 @@ class ItemState:
     def empty(cls) -> ItemState:
         return cls()
 
-    def merge(self, other: ItemState | Candidate | Evidence) -> bool:
+    def merge(self, other: ItemState | Candidate | Evidence, distrusted: Collection[int] = ()) -> bool:
         """Merge a contribution, evidence or another state of the same item in; say whether anything changed.
+
+        Args:
+            distrusted: agents (hashes of their names) whose examples stand behind those of all others.
 
         Raises:
             ValueError: `other` belongs to another item.
@@ -77,11 +80,11 @@ class ItemState:
             )
             changed = self.contributors.add(_hash(other.session), contributor)
             # Most contributions to a well backed item come too late to be among its examples.
-            examples = () if self._outranked(other) else (other,)
-            return self._show(examples, other.seen, other.seen) or changed
+            examples = () if self._outranked(other, distrusted) else (other,)
+            return self._show(examples, other.seen, other.seen, distrusted) or changed
         changed = any([self.contributors.merge(other.contributors), self.trials.merge(other.trials)])
         shown = [each for side in other.examples.values() for each in side]
-        return self._show(shown, other.first_seen, other.last_seen) or changed
+        return self._show(shown, other.first_seen, other.last_seen, distrusted) or changed
 
     @property
     def sessions(self) -> set[int]:
@@ -106,7 +109,26 @@ class ItemState:
         self.first_seen, self.last_seen = min(seen, default=math.inf), max(seen, default=0.0)
         return True
 
-    def _show(self, examples: Sequence[Candidate], first_seen: float, last_seen: float) -> bool:
+    def sessions_of(self, agents: Collection[int]) -> set[int]:
+        """Hashes of the sessions of some agents (hashes of their names) that contributed."""
+        shown = [each for side in self.examples.values() for each in side]
+        return {
+            *(session for session, each in self.contributors.kept.items() if each.agent in agents),
+            *(_hash(each.session) for each in shown if _hash(each.agent) in agents),
+        }
+
+    def without(self, agents: Collection[int]) -> ItemState:
+        """What is left where some agents have said nothing: this state itself where they have not."""
+        gone = self.sessions_of(agents) if agents else ()
+        if not gone:
+            return self
+        left = ItemState.from_json(self.to_json())
+        left.discard(gone)
+        return left
+
+    def _show(
+        self, examples: Sequence[Candidate], first_seen: float, last_seen: float, distrusted: Collection[int]
+    ) -> bool:
         seen = min(first_seen, self.first_seen), max(last_seen, self.last_seen)
         widened = seen != (self.first_seen, self.last_seen)
         self.first_seen, self.last_seen = seen
@@ -118,7 +140,7 @@ class ItemState:
             if known is None or _precedes(each, known):
                 newest[each.session] = each
         shown: dict[Side, list[Candidate]] = {}
-        for each in sorted(newest.values(), key=_goodness):
+        for each in sorted(newest.values(), key=partial(_goodness, distrusted=distrusted)):
             counted = self.contributors.kept.get(_hash(each.session))
             if counted is None or (counted.revision == each.revision and counted.side == each.side):
                 shown.setdefault(each.side, []).append(each)
@@ -126,10 +148,11 @@ class ItemState:
         self.examples = {side: tuple(found[: _most(found[0])]) for side, found in shown.items()}
         return widened or before != self.examples
 
-    def _outranked(self, candidate: Candidate) -> bool:
+    def _outranked(self, candidate: Candidate, distrusted: Collection[int]) -> bool:
         """Whether it changes no example: better ones fill its side, and its session is not among them."""
         side = self.examples.get(candidate.side, ())
-        if len(side) < _most(candidate) or _goodness(candidate) < _goodness(side[-1]):
+        worst = max([_goodness(each, distrusted) for each in (side if distrusted else side[-1:])], default=None)
+        if len(side) < _most(candidate) or worst is None or _goodness(candidate, distrusted) < worst:
             return False
         return not any(each.session == candidate.session for side in self.examples.values() for each in side)
 
@@ -328,9 +351,10 @@ def _most(candidate: Candidate) -> int:
     return STRATEGY_EXAMPLES[candidate.side] if candidate.kind == "strategy" else EXAMPLES
 
 
-def _goodness(candidate: Candidate) -> tuple[tuple[int, ...], str]:
+def _goodness(candidate: Candidate, distrusted: Collection[int]) -> tuple[bool, tuple[int, ...], str]:
     """Lower is the better example."""
-    return (_hash(candidate.session),) if candidate.kind == "strategy" else candidate.rank, candidate.session
+    rank = (_hash(candidate.session),) if candidate.kind == "strategy" else candidate.rank
+    return bool(distrusted) and _hash(candidate.agent) in distrusted, rank, candidate.session
 
 
 def _precedes(new: Candidate, known: Candidate) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -107,6 +107,21 @@ class PatternState:
             self.first = self.last = 0.0
         return True
 
+    def sessions_of(self, agents: Collection[int]) -> set[int]:
+        """Hashes of the sessions of some agents (hashes of their names) that it knows."""
+        timelines = [each for each in (self.hours, self.days, self.minutes) if each is not None]
+        samples = [self.sample, *(sample for each in timelines for sample in each.samples.values())]
+        return {session for sample in samples for session, seen in sample.kept.items() if seen.agent in agents}
+
+    def without(self, agents: Collection[int]) -> PatternState:
+        """What is left where some agents have seen nothing: this state itself where they have not."""
+        gone = self.sessions_of(agents) if agents else ()
+        if not gone:
+            return self
+        left = PatternState.restore("", self.hidden_json())
+        left.discard(gone)
+        return left
+
     def _name(self, agent: int, name: str) -> bool:
         known = self.names.get(agent)
         if known is not None:
@@ -165,8 +180,9 @@ class PatternState:
 
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:
-        """From the stored public form and samples."""
-        pattern = Pattern.from_json(body.encode())
+        """From the stored public form and samples; the form is in `state` where agents have none (`hidden_json`)."""
+        kept = orjson.loads(state)
+        pattern = Pattern.from_json(body.encode() or kept["hidden"].encode())
         restored = cls(
             pattern.id,
             pattern.level,
@@ -178,7 +194,6 @@ class PatternState:
             pattern.call,
             pattern.transient,
         )
-        kept = orjson.loads(state)
         restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
         restored.first, restored.last = pattern.first_seen, pattern.last_seen
         for name in ("hours", "days", "minutes"):
@@ -188,9 +203,17 @@ class PatternState:
         restored.names = dict(kept.get("names", ()))
         return restored
 
+    def hidden_json(self) -> str:
+        """As `state_json`, and what it is of, for a row without a public form."""
+        shown = replace(self.to_pattern(""), hours=(), days=(), by_agent=())
+        return self._json({"hidden": shown.to_json().decode()})
+
     def state_json(self) -> str:
         """Equal states give equal texts."""
-        kept: dict[str, object] = {"sessions": self.sample.to_rows()}
+        return self._json({})
+
+    def _json(self, kept: dict[str, object]) -> str:
+        kept["sessions"] = self.sample.to_rows()
         for name, timeline in (("hours", self.hours), ("days", self.days), ("minutes", self.minutes)):
             if timeline is not None:
                 kept[name] = timeline.to_rows()

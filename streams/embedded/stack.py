@@ -1,7 +1,8 @@
 """Run the embedded stack: broker, Milvus Lite, workers and trainer as child processes on one folder.
 
-The broker keeps its topics in memory, so a restart fills the durable ones (patterns, items, adapters) again from the
-folder. The rest of the log has been processed by then: the stack stops its workers first and the broker last.
+The broker keeps its topics in memory, so a restart fills the durable ones (patterns, items, adapters, and what
+operators said) again from the folder. The rest of the log has been processed by then: the stack stops its workers first
+and the broker last.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port
 from streams.embedded.child import Child
+from streams.embedded.kept_orders import KeptOrders
 from streams.offline.republish import restore_topics
 
 log = logging.getLogger(__name__)
@@ -125,6 +127,9 @@ class Stack:
         await self._answering(broker)
         # Created before any request: a topic that a request creates has other partitions and is not compacted.
         await ensure_topics(self.settings)
+        orders = KeptOrders(self.data / "orders.json", self.settings)
+        await orders.restore()  # workers read it as they start
+        self._watchers.append(asyncio.create_task(orders.follow()))
         # Workers start together with Milvus, because each imports for seconds. The trainer has the heaviest imports and
         # nothing to do before the first judgments, so it starts when they are ready.
         workers = [f"worker-{number}" for number in range(self._workers)]

@@ -42,6 +42,7 @@ from streams.offline.facts import carry_over
 from streams.offline.memory_pipeline import Chain
 from streams.offline.republish import republish
 from streams.stage.base import Record
+from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
 from streams.stages.pipeline import judge_chain, language_model, pipeline
 
@@ -141,7 +142,7 @@ class Backfill:
         metrics = Metrics("backfill")
         self.store = MilvusStore.from_settings(settings, metrics, name)
         self._model = language_model(settings, metrics)
-        self._erased = Erased()
+        self._orders = erased, distrusted = Erased(), Distrusted()
         stages = pipeline(
             self.store,
             metrics,
@@ -150,7 +151,8 @@ class Backfill:
             judge_chain(settings),
             self._model,
             settings.item_half_life_seconds,
-            self._erased,
+            erased,
+            distrusted,
         )
         self._sessions = stages[0]
         self._chain = Chain(stages, self.store)
@@ -168,7 +170,8 @@ class Backfill:
             self._reader = await stack.enter_async_context(observer(self._settings.cluster, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
             self.tenants = _tenants(await self._watcher.topics())
-            await self._erased.read(self._settings.cluster, self.tenants)
+            for orders in self._orders:
+                await orders.read(self._settings.cluster, self.tenants)
             names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
             self._opened = stack.pop_all()

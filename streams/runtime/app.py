@@ -28,7 +28,9 @@ from streams.runtime.lease import SHARE, Lease
 from streams.runtime.ledger import Ledger
 from streams.runtime.topic_watch import watch_topics
 from streams.stage.base import Stage
+from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
+from streams.stage.orders import Orders
 from streams.stages.pipeline import judge_chain, language_model, pipeline
 
 log = logging.getLogger(__name__)
@@ -89,7 +91,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             write_seconds=write_seconds,
         )
         self._model = language_model(settings, metrics)
-        self._erased = Erased()
+        self._erased, distrusted = Erased(), Distrusted()
+        self._orders: tuple[Orders, ...] = (self._erased, distrusted)
         self._stages = pipeline(
             self._store,
             metrics,
@@ -99,6 +102,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._model,
             settings.item_half_life_seconds,
             self._erased,
+            distrusted,
         )
         if self._model is not None:
             from streams.stages.s5_opinions.stage import OpinionsStage
@@ -117,7 +121,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.task(self._flush_often)
         self.task(self._measure_lag)
         self.task(self._watch_topics)
-        self.task(self._follow_erasures)
+        self.task(self._follow_orders)
         self.task(health.keep_beating)
 
     def _new_transport(self) -> Any:
@@ -195,7 +199,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_start(self) -> None:
         await ensure_topics(self._settings)
         # Before the first batch: what was erased may lie in it.
-        await self._erased.read(self._settings.cluster, self._settings.tenants)
+        for orders in self._orders:
+            await orders.read(self._settings.cluster, self._settings.tenants)
         await self._batch_producer.start()
         await self._open_store()
         await super().on_start()
@@ -288,9 +293,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._health.fail(str(error))
             await self.crash(error)
 
-    async def _follow_erasures(self) -> None:
-        settings = self._settings
-        await self._erased.follow(settings.cluster, settings.tenants, SystemClock(), settings.fetch_wait_ms)
+    async def _follow_orders(self) -> None:
+        settings, clock = self._settings, SystemClock()
+        place = settings.cluster, settings.tenants, clock, settings.fetch_wait_ms
+        await asyncio.gather(*(orders.follow(*place) for orders in self._orders))
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:

@@ -21,7 +21,7 @@ GC_THRESHOLDS = 20_000, 20, 50
 # How long a busy thread keeps the others waiting. One thread fetches records, a second processes them and a third
 # writes to Milvus, so an event waits several times; Python's own 5 ms double the time to read a large answer.
 SWITCH_SECONDS = 0.0005
-# Each tenant is 44 partitions at four of a topic, and all of a group move when one of its workers comes or goes.
+# Each tenant is 45 partitions at four of a topic, and all of a group move when one of its workers comes or goes.
 MAX_TENANTS = 200
 
 

@@ -6,26 +6,18 @@ owner of each state that knows an erased session.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
 
-from fleetlore.clock import Clock
-from fleetlore.cluster import Bootstrap
-from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.erasure import Erasure
-from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import encode
-
-log = logging.getLogger(__name__)
+from streams.stage.orders import Orders
 
 TOPIC = "erasures"
-READ_SECONDS = 30.0
 
 _hash = lru_cache(maxsize=16_384)(stable_hash)
 
@@ -45,12 +37,14 @@ class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
         return encode(self)
 
 
-class Erased:
+class Erased(Orders):
     """What was erased, by tenant.
 
     Attributes:
         count: grows with every erasure; where it is 0 nothing need be asked.
     """
+
+    topic = TOPIC
 
     def __init__(self) -> None:
         self.count = 0
@@ -83,36 +77,5 @@ class Erased:
         """Whether an event is of something erased."""
         return self.has(tenant, _hash(session)) or time < self._agents.get(tenant, {}).get(_hash(agent), 0.0)
 
-    def take(self, tenant: str, value: bytes | None) -> None:
-        """Take in a record of the topic; what is none is logged."""
-        if value is None:
-            return
-        try:
-            self.add(tenant, Erasure.from_json(value))
-        except ValueError as error:
-            log.warning("no erasure of tenant %s: %s", tenant, error)
-
-    async def read(self, bootstrap: Bootstrap, tenants: Iterable[str]) -> None:
-        """Take in all that the topics hold now.
-
-        Raises:
-            BrokerUnavailable: they cannot be read.
-        """
-        for record in await read_to_end(bootstrap, _topics(tenants), READ_SECONDS):
-            self.take(tenant_of(record.topic), record.value)
-
-    async def follow(self, bootstrap: Bootstrap, tenants: Iterable[str], clock: Clock, fetch_wait_ms: int) -> None:
-        """Take in what comes, until cancelled, across outages."""
-
-        async def take(fetched: Fetched) -> None:
-            for part, records in fetched.items():
-                for record in records:
-                    self.take(tenant_of(part.topic), record.value)
-
-        await Follower(
-            bootstrap, _topics(tenants), take, what="erasures", fetch_wait_ms=fetch_wait_ms, clock=clock
-        ).run()
-
-
-def _topics(tenants: Iterable[str]) -> list[str]:
-    return [topic(tenant, TOPIC) for tenant in tenants]
+    def decode(self, tenant: str, value: bytes) -> None:
+        self.add(tenant, Erasure.from_json(value))

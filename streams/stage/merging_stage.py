@@ -16,6 +16,7 @@ from fleetlore.clock import Clock
 from fleetlore.wire.topics import tenant_of
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Record, Stage, Store, TopicPartition, Values, yielding
+from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 
 State = TypeVar("State")
@@ -28,9 +29,10 @@ class MergingStage(Stage, Generic[State, Value]):
 
     Args:
         collection: of the states' rows.
-        values: decodes the contributions, and what asks to forget some.
+        values: decodes the contributions, and what asks to forget some or to publish a state again.
         restore: makes a state of its row.
         erased: whose contributions are dropped.
+        distrusted: whose contributions are kept, and not published.
 
     Attributes:
         write_seconds: how long a change waits for its write at most, while batches come.
@@ -47,11 +49,13 @@ class MergingStage(Stage, Generic[State, Value]):
         store: Store,
         clock: Clock,
         collection: str,
-        values: Values[Value | Forget],
+        values: Values[Value | Forget | Reconsider],
         restore: Callable[[dict[str, Any]], State],
         erased: Erased | None = None,
+        distrusted: Distrusted | None = None,
     ) -> None:
         self._erased = erased or Erased()
+        self._distrusted = distrusted or Distrusted()
         self._collection = collection
         self._values = values
         self._states: StateCache[State] = StateCache(store, collection, restore, self.most_cached)
@@ -67,10 +71,14 @@ class MergingStage(Stage, Generic[State, Value]):
 
     @abstractmethod
     def discard(self, state: State, sessions: Collection[int]) -> bool:
-        """Take sessions out of a state; say whether any was there. It is published at once then."""
+        """Take sessions out of a state; say whether any was there. It is published at once then, and where no session
+        is given.
+        """
 
     @abstractmethod
-    def merge(self, state: State | None, values: Sequence[Value], effects: Effects) -> tuple[State, bool, bool]:
+    def merge(
+        self, tenant: str, state: State | None, values: Sequence[Value], effects: Effects
+    ) -> tuple[State, bool, bool]:
         """Merge values into their state; return it, whether it has changed, and whether to publish it at once.
 
         The state is None where there is none yet; there are no values where it is only to forget. Only the counters of
@@ -99,6 +107,9 @@ class MergingStage(Stage, Generic[State, Value]):
             if isinstance(value, Forget):
                 self._erased.add_sessions(tenant, value.sessions)
                 forgets[tenant, value.id] = (*forgets.get((tenant, value.id), ()), *value.sessions)
+            elif isinstance(value, Reconsider):
+                self._distrusted.add(tenant, value.decision)
+                forgets.setdefault((tenant, value.id), ())
             else:
                 came[tenant, self.id_of(value)].append(value)
         if self._erased.count:
@@ -118,7 +129,7 @@ class MergingStage(Stage, Generic[State, Value]):
                 continue
             # First: what comes behind it may take the place of what is forgotten.
             gone = known is not None and key in forgets and self.discard(known, forgets[key])
-            state, changed, urgent = self.merge(known, values, effects)
+            state, changed, urgent = self.merge(key[0], known, values, effects)
             changed, urgent = changed or gone, urgent or gone
             if known is None:
                 self._states.remember(*key, state)

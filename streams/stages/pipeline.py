@@ -15,6 +15,7 @@ from fleetlore.errors import ConfigError
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
 from sinks.metrics import Metrics
 from streams.stage.base import Stage, Store
+from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
 from streams.stages.feedback import FeedbackStage
 from streams.stages.s1_sessions.stage import SessionsStage
@@ -35,18 +36,20 @@ def pipeline(
     model: LanguageModel | None = None,
     half_life_seconds: float = HALF_LIFE_SECONDS,
     erased: Erased | None = None,
+    distrusted: Distrusted | None = None,
 ) -> tuple[Stage, ...]:
-    """Make the stages one to four, which drop what was `erased`, and that of feedback.
+    """Make the stages one to four, which drop what was `erased` and publish nothing of `distrusted` agents, and that of
+    feedback.
 
     The fifth, which asks a `model`, belongs to a worker alone.
     """
-    erased = erased or Erased()
+    erased, distrusted = erased or Erased(), distrusted or Distrusted()
     return (
         SessionsStage(store, clock, metrics, silent_seconds, erased),
         FeedbackStage(clock),
-        PatternsStage(store, clock, metrics, erased),
+        PatternsStage(store, clock, metrics, erased, distrusted),
         JudgmentsStage(store, judge or JudgeChain(), metrics, model, erased),
-        ItemsStage(store, clock, metrics, half_life_seconds, erased),
+        ItemsStage(store, clock, metrics, half_life_seconds, erased, distrusted),
     )
 
 

@@ -20,6 +20,7 @@ from models.memory.pattern_state import PatternState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
+from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
 from streams.stage.observations import Observation
@@ -32,15 +33,21 @@ class PatternsStage(MergingStage[PatternState, Observation]):
     reads = "observations"
 
     def __init__(
-        self, store: Store, clock: Clock, metrics: Metrics | None = None, erased: Erased | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        erased: Erased | None = None,
+        distrusted: Distrusted | None = None,
     ) -> None:
         super().__init__(
             store,
             clock,
             "patterns",
-            Values(Observation, Forget),
+            Values(Observation, Forget | Reconsider),
             lambda row: PatternState.restore(row["body"], row["state"]),
             erased,
+            distrusted,
         )
         self._metrics = metrics
         # By tenant and tool: the newest hour. And the tenants whose hours have changed since they were shown.
@@ -54,10 +61,10 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return value.session
 
     def discard(self, state: PatternState, sessions: Collection[int]) -> bool:
-        return state.discard(sessions)
+        return not sessions or state.discard(sessions)
 
     def merge(
-        self, state: PatternState | None, values: Sequence[Observation], effects: Effects
+        self, tenant: str, state: PatternState | None, values: Sequence[Observation], effects: Effects
     ) -> tuple[PatternState, bool, bool]:
         new = state is None or not state.sample.kept
         if state is None:
@@ -71,16 +78,18 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return state, changed, new
 
     def publish(self, key: Key, state: PatternState, effects: Effects) -> bytes | None:
-        """Publish the pattern, or (None) that nobody is left who saw it."""
-        pattern = state.to_pattern(key[0]).to_json() if state.sample.kept else None
-        effects.outgoing.append(Outgoing(key[0], "patterns", key[1], pattern))
-        return pattern
+        """Publish the pattern, or (None) that nobody is left who saw it and whose word counts."""
+        pattern = state.without(self._distrusted.agents(key[0])).to_pattern(key[0])
+        body = pattern.to_json() if pattern.sessions else None
+        effects.outgoing.append(Outgoing(key[0], "patterns", key[1], body))
+        return body
 
     def row(self, key: Key, state: PatternState, effects: Effects) -> dict[str, Any]:
         tenant, is_failure = key[0], state.level in PATTERN_LEVELS
         body = self.publish(key, state, effects)
         if body is None:
-            return {"id": row_id(*key), "tenant": tenant, "body": "", "state": "", "text": ""}
+            kept = state.hidden_json() if state.sample.kept else ""
+            return {"id": row_id(*key), "tenant": tenant, "body": "", "state": kept, "text": ""}
         if state.level == "tool" and state.hours is not None:
             self._newest_hours[tenant][state.id] = state.hours.periods[0]
             self._changed_tenants.add(tenant)

@@ -21,6 +21,7 @@ from models.memory.utility import Evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Store, Values
+from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
 
@@ -56,14 +57,16 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
         metrics: Metrics,
         half_life_seconds: float = HALF_LIFE_SECONDS,
         erased: Erased | None = None,
+        distrusted: Distrusted | None = None,
     ) -> None:
         super().__init__(
             store,
             clock,
             "items",
-            Values(Candidate | Evidence, Forget),
-            lambda row: _Item(ItemState.from_json(row["state"].encode())),
+            Values(Candidate | Evidence, Forget | Reconsider),
+            lambda row: _Item(ItemState.from_json(row["state"].encode()), public=bool(row["body"])),
             erased,
+            distrusted,
         )
         self._metrics = metrics
         self._half_life_seconds = half_life_seconds
@@ -76,26 +79,27 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
 
     def discard(self, state: _Item, sessions: Collection[int]) -> bool:
         was_item = state.state.is_item
-        if not state.state.discard(sessions):
+        if sessions and not state.state.discard(sessions):
             return False
         state.public |= was_item
         state.published = False
         return True
 
     def merge(
-        self, state: _Item | None, values: Sequence[Candidate | Evidence], effects: Effects
+        self, tenant: str, state: _Item | None, values: Sequence[Candidate | Evidence], effects: Effects
     ) -> tuple[_Item, bool, bool]:
         item = state or _Item(ItemState.empty())
-        was_item = item.state.is_item
-        changed = any([item.state.merge(value) for value in values])
+        distrusted = self._distrusted.agents(tenant)
+        was_item = item.state.without(distrusted).is_item
+        changed = any([item.state.merge(value, distrusted) for value in values])
         if changed:
             item.public |= was_item
             item.published = False
-        return item, changed, item.state.is_item != was_item
+        return item, changed, item.state.without(distrusted).is_item != was_item
 
     def publish(self, key: Key, state: _Item, effects: Effects) -> MemoryItem | None:
         """Publish the item, or its withdrawal, unless agents have it as it is; return the item, if it is one."""
-        item = self._worth_recalling(state.state)
+        item = self._worth_recalling(state.state.without(self._distrusted.agents(key[0])))
         if state.published:
             return item
         state.published = True

@@ -139,7 +139,7 @@ def filled(granted: Secured) -> Secured:
 
 
 AGENT_WRITES = {"events", "adapters.acks"}
-AGENT_READS = {"patterns", "items", "adapters.weights", "adapters.manifests", "adapters.pointers"}
+AGENT_READS = {"patterns", "items", "decisions", "adapters.weights", "adapters.manifests", "adapters.pointers"}
 MAY = {
     "agent-a": (AGENT_WRITES, AGENT_READS),
     "trainer": (
@@ -156,7 +156,7 @@ MAY = {
     ),
     "worker": (
         {"observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"},
-        {"events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures"},
+        {"events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"},
     ),
     "reviewer-a": ({"feedback"}, set()),
     "nobody": (set(), set()),

@@ -24,6 +24,7 @@ from streams.offline.state_hash import Knowledge, read_knowledge
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Outgoing, Record, Stage
+from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
 from streams.stages.pipeline import pipeline as all_stages
 from streams.stages.s3_judgments.language_model import LanguageModel
@@ -181,11 +182,18 @@ class LogPipeline:
         self.delivery = Delivery(self.store, self.producer, self.metrics, self.clock, self.ledger, budget_seconds=0)
         for stage in self.stages:
             stage.forget()
-        self.erased = Erased()
-        for record in self.log.read_all(topic(self.tenant, "erasures")):
-            self.erased.take(self.tenant, record.value)
+        self.erased, self.distrusted = Erased(), Distrusted()
+        for orders in (self.erased, self.distrusted):
+            for record in self.log.read_all(topic(self.tenant, orders.topic)):
+                orders.take(self.tenant, record.value)
         self.stages = all_stages(
-            self.store, self.metrics, self.clock, self._silent_seconds, model=self._model, erased=self.erased
+            self.store,
+            self.metrics,
+            self.clock,
+            self._silent_seconds,
+            model=self._model,
+            erased=self.erased,
+            distrusted=self.distrusted,
         )
         if self._model is not None:
             self.stages += (OpinionsStage(self._model, concurrency=4, erased=self.erased),)

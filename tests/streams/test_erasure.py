@@ -35,7 +35,7 @@ async def erase(pipeline: LogPipeline, *sessions: str) -> Touched:
     again = [record.value or b"" for record in pipeline.log.read_all(topic(pipeline.tenant, "candidates"))]
     asked = [
         *forgets(pipeline.tenant, found, named),
-        *contributed(pipeline.tenant, again, found, hashes),
+        *contributed(pipeline.tenant, again, found.items, hashes),
     ]
     await pipeline.producer.deliver(asked)
     await pipeline.drain()

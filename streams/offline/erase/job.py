@@ -12,7 +12,7 @@ What the log itself holds ages out: the report says when. A run that was stopped
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from sinks.producer import BatchProducer
 from streams.offline.drain import wait_drained
 from streams.offline.erase.adapters import learned_versions
 from streams.offline.erase.found import Found, Wanted, find, look_at_rows, records_of
-from streams.offline.erase.lore import Touched, contributed, forgets, touched
+from streams.offline.erase.lore import contributed, forgets, touched
 from streams.stage.base import Outgoing
 from streams.stage.erased import TOPIC
 
@@ -156,17 +156,17 @@ async def _until_forgotten(
         if not left:
             return
         await producer.deliver(forgets(tenant, left, found.hashes))
-        await _contribute_again(settings, producer, tenant, left, found)
+        await contribute_again(settings, producer, tenant, left.items.keys(), _flat(found))
     raise StackError(f"states of tenant {tenant} still know what was erased after {ROUNDS} rounds: run it again")
 
 
-async def _contribute_again(
-    settings: Settings, producer: BatchProducer, tenant: str, left: Touched, found: Found
+async def contribute_again(
+    settings: Settings, producer: BatchProducer, tenant: str, items: Collection[str], gone: Collection[int] = ()
 ) -> None:
+    """Send once more what lies on the log for some items, but for sessions that are gone (hashes of their ids)."""
     chunk: list[Outgoing] = []
-    gone = _flat(found)
     async for record in records_of(settings, tenant, "candidates"):
-        chunk += contributed(tenant, [record.value or b""], left, gone)
+        chunk += contributed(tenant, [record.value or b""], items, gone)
         if len(chunk) >= CHUNK:
             await producer.deliver(chunk)
             chunk = []

@@ -6,7 +6,7 @@ the contributions, and behind it once more what other sessions contributed, for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -89,8 +89,10 @@ class _Contribution(msgspec.Struct, gc=False):
 _read = msgspec.json.Decoder(_Contribution).decode
 
 
-def contributed(tenant: str, values: Iterable[bytes], found: Touched, sessions: Sequence[int]) -> Iterator[Outgoing]:
-    """Of records of `candidates`, what sessions that stay have contributed to the items."""
+def contributed(
+    tenant: str, values: Iterable[bytes], items: Collection[str], sessions: Collection[int]
+) -> Iterator[Outgoing]:
+    """Of records of `candidates`, what all but some sessions (hashes) have contributed to items."""
     gone = frozenset(sessions)
     for value in values:
         try:
@@ -102,7 +104,7 @@ def contributed(tenant: str, values: Iterable[bytes], found: Touched, sessions: 
                 each = _read(part)
             except msgspec.DecodeError:
                 continue
-            if each.item_id in found.items and stable_hash(each.session) not in gone:
+            if each.item_id in items and stable_hash(each.session) not in gone:
                 yield Outgoing(tenant, "candidates", each.item_id, part)
 
 

@@ -186,3 +186,39 @@ def test_agents_count_before_sessions() -> None:
     assert standing(1, 1) < standing(1, 2) < standing(1, 500) < standing(2, 2) < standing(2, 3) < standing(3, 3)
     assert standing(4, 8, against=4) == standing(2, 4)
     assert standing(3, 6, against=3) < standing(3, 6)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "drop", "revoke", "undo"]), st.sampled_from("prx"), st.integers(1, 3)),
+        max_size=30,
+    )
+)
+def test_what_is_revoked_is_as_if_it_were_not_there_and_then_as_it_is_by_then(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    index, known, revoked = LoreIndex(), {}, set()
+    for what, id, number in steps:
+        if what == "put":
+            known[id] = number
+            if id == "p":
+                index.put_pattern(exact(id, failures=number), 1.0)
+            else:
+                index.put_item(recovery(id, support=number), 1.0)
+        elif what == "drop":
+            known.pop(id, None)
+            (index.forget_pattern if id == "p" else index.forget_item)(id)
+        elif what == "revoke":
+            revoked.add(id)
+            index.revoke(id)
+        else:
+            revoked.discard(id)
+            index.undo_revoke(id, 1.0)
+        shown = {id: number for id, number in known.items() if id not in revoked}
+        assert {each.id: each.failures for each in index.failures_of_call("call-1")}.items() <= shown.items()
+        assert {each.id: each.support for each in index.recoveries("class-1")}.items() <= shown.items()
+        assert index.patterns.keys() | index.items.keys() == shown.keys()
+    index.forget_all()
+    for id in revoked:
+        index.undo_revoke(id, 1.0)
+    assert not index.patterns and not index.items

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -11,6 +12,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.testing import FakeClock
 from fleetlore.testing.sessions import memory_item
+from fleetlore.wire.decision import Decision
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
@@ -37,7 +39,7 @@ class Writer:
 
 @pytest.fixture
 async def writer(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> AsyncIterator[Writer]:
-    await make_topics(broker.address, tenant, "patterns", "items", partitions=3)
+    await make_topics(broker.address, tenant, "patterns", "items", "decisions", partitions=3)
     producer = AIOKafkaProducer(bootstrap_servers=broker.address)
     await producer.start()
     yield Writer(producer, tenant)
@@ -131,3 +133,37 @@ async def test_what_was_forgotten_while_it_was_away_for_a_week_is_not_kept(
         assert await replica.caught_up(30)
         await replica.close()
         assert set(replica.index.items) == known
+
+
+def decided(kind: Literal["item", "pattern"], id: str, on: bool) -> bytes:
+    return Decision(kind=kind, id=id, on=on, by="operator", why="wrong", time=1.0).to_json()
+
+
+async def test_what_is_revoked_is_hidden_within_a_second_and_shown_as_it_is_by_then_when_that_is_undone(
+    broker: EmbeddedBroker, tenant: str, writer: Writer
+) -> None:
+    await writer.put("patterns", "p", pattern("p"))
+    await writer.put("items", "r", item("r"))
+    replica, late = LoreReplica(broker.address, tenant), LoreReplica(broker.address, tenant)
+    await replica.start()
+    assert await replica.caught_up(30)
+    begun = time.monotonic()
+    await writer.put("decisions", "item/r", decided("item", "r", True))
+    async with asyncio.timeout(30):
+        while replica.index.recoveries("class"):
+            await asyncio.sleep(0.005)
+    assert time.monotonic() - begun < 1.0
+    await writer.put("decisions", "pattern/p", decided("pattern", "p", True))
+    await writer.put("items", "r", item("r"))  # it goes on being learned
+    await writer.put("patterns", "p", pattern("p", failures=7))
+    await late.start()
+    for each in (replica, late):
+        assert await each.caught_up(30)
+        assert not each.index.patterns and not each.index.items and not each.index.recoveries("class")
+    await writer.put("decisions", "item/r", decided("item", "r", False))
+    await writer.put("decisions", "pattern/p", decided("pattern", "p", False))
+    for each in (replica, late):
+        assert await each.caught_up(30)
+        assert [found.id for found in each.index.recoveries("class")] == ["r"]
+        assert each.index.patterns["p"].failures == 7
+        await each.close()

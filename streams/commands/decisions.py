@@ -1,0 +1,138 @@
+"""Run `fleetlore revoke`, `fleetlore distrust` and `fleetlore decisions`: an operator's word about lore."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+
+from fleetlore.cli.options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
+from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
+from fleetlore.errors import ConfigError
+from fleetlore.kafka.read import read_to_end
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.redact.redact import redact
+from fleetlore.wire import decision
+from fleetlore.wire.decision import Decision, Kind
+from fleetlore.wire.topics import topic
+
+MAX_WHY = 500
+
+
+class Lore(StrEnum):
+    """What can be revoked."""
+
+    item = "item"
+    pattern = "pattern"
+
+
+def _why(text: str) -> str:
+    if not text.strip() or len(text) > MAX_WHY:
+        raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters")
+    return redact(text.strip())
+
+
+Why = Annotated[str, typer.Option("--why", help="Reason; it is kept with the decision.", callback=_why)]
+By = Annotated[str, typer.Option("--by", help="Who decides it. Default: your name on this machine.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Take the decision back.")]
+
+
+def revoke(
+    kind: Annotated[Lore, typer.Argument(help="What it is.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Its whole id, as `items` and `patterns --json` print it.")],
+    why: Why,
+    undo: Undo = False,
+    by: By = "",
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Json = False,
+) -> None:
+    """Hide a memory item or a failure pattern from all agents, from now on and whatever is learned of it.
+
+    Agents hear it within a second, without a worker. It stays in Milvus and goes on counting, so `--undo` brings it
+    back as it is then.
+    """
+    from streams.offline.distrust import decide
+
+    decided, settings = _decision(kind.value, id, undo, by, why), connection(broker, data)
+    if not undo:
+        index = ask(LoreReplica.snapshot(settings.cluster, tenant, timeout_seconds=timeout))
+        if id not in (index.items if kind is Lore.item else index.patterns):
+            raise ConfigError(f"no {kind.value} {id} is told to agents of tenant {tenant}")
+    ask(decide(settings, tenant, decided))
+    if json:
+        print_json(msgspec.to_builtins(decided))
+        return
+    typer.echo(f"The {kind.value} {safe(id)} of tenant {tenant} is {'shown again' if undo else 'revoked'}.")
+
+
+def distrust(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name, as its events say it.")],
+    why: Why,
+    undo: Undo = False,
+    by: By = "",
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds in which the workers do their part.")
+    ] = 300.0,
+    broker: Broker = None,
+    milvus: Milvus = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Take an agent's word out of patterns and items, now and from now on: what it alone taught is gone.
+
+    The workers do it, which must be running. What it sends is kept and counts for nothing, until `--undo`.
+    """
+    from streams.offline.distrust import reconsider
+
+    decided = _decision("agent", agent, undo, by, why)
+    known = ask(reconsider(connection(broker, data, milvus), tenant, decided, timeout))
+    if json:
+        found = {"patterns": len(known.patterns), "items": len(known.items)}
+        print_json(msgspec.to_builtins(decided) | found)
+        return
+    done = "is trusted again" if undo else "is distrusted"
+    typer.echo(
+        f"The agent {safe(agent)} of tenant {tenant} {done}: "
+        f"{len(known.patterns)} patterns and {len(known.items)} items considered again."
+    )
+
+
+def decisions(
+    broker: Broker = None, data: Data = None, tenant: Tenant = "default", timeout: Timeout = 10.0, json: Json = False
+) -> None:
+    """List the newest decision about each item, pattern and agent: what, who, when and why."""
+    bootstrap = connection(broker, data).cluster
+    records = ask(read_to_end(bootstrap, [topic(tenant, decision.TOPIC)], timeout))
+    newest = {each.key: each for each in (Decision.from_json(record.value) for record in records if record.value)}
+    found = sorted(newest.values(), key=lambda each: (-each.time, each.key))
+    if json:
+        print_json([msgspec.to_builtins(each) for each in found])
+        return
+    names = ("WHAT", "ID", "IS", "BY", "AT (UTC)", "WHY")
+    said = {("agent", True): "distrusted", ("agent", False): "trusted"}
+    rows = [
+        (
+            each.kind,
+            each.id,
+            said.get((each.kind, each.on), "revoked" if each.on else "shown"),
+            each.by,
+            moment(each.time),
+            each.why,
+        )
+        for each in found
+    ]
+    print_table([Column(name, fold=name == "WHY") for name in names], rows)
+
+
+def _decision(kind: Kind, id: str, undo: bool, by: str, why: str) -> Decision:
+    if not id.strip():
+        raise typer.BadParameter("give the whole id or name")
+    return Decision(kind=kind, id=id, on=not undo, by=by or getpass.getuser(), why=why, time=time.time())

@@ -1,0 +1,87 @@
+"""Keep what operators said, erasures and decisions, in the stack's folder: the broker in memory forgets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.wire import decision
+from fleetlore.wire.topics import tenant_of, topic
+from sinks.producer import BatchProducer
+from streams.stage import erased
+from streams.stage.base import Outgoing
+
+NAMES = (erased.TOPIC, decision.TOPIC)
+
+
+class KeptOrders:
+    """The newest record of each key of these topics, in one file.
+
+    Args:
+        path: of the file; it need not exist.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self._path = path
+        self._settings = settings
+        # By full name of the topic, then key: JSON.
+        self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
+
+    async def restore(self) -> None:
+        """Fill the topics of a fresh broker.
+
+        Raises:
+            BrokerUnavailable: it does not take the records.
+        """
+        producer = BatchProducer(self._settings.cluster)
+        await producer.start()
+        try:
+            await producer.deliver(
+                [
+                    Outgoing(tenant_of(name), name.split(".", 2)[2], key, value.encode())
+                    for name in self._topics
+                    for key, value in self._known.get(name, {}).items()
+                ]
+            )
+        finally:
+            await producer.stop()
+
+    async def follow(self) -> None:
+        """Write down what comes, until cancelled."""
+        settings = self._settings
+        await Follower(
+            settings.cluster,
+            self._topics,
+            self._take,
+            what="what operators said",
+            fetch_wait_ms=settings.fetch_wait_ms,
+            clock=SystemClock(),
+        ).run()
+
+    @property
+    def _topics(self) -> list[str]:
+        return [topic(tenant, name) for tenant in self._settings.tenants for name in NAMES]
+
+    async def _take(self, fetched: Fetched) -> None:
+        came = [record for records in fetched.values() for record in records if record.key and record.value]
+        changed = [
+            self._keep(record.topic, record.key.decode(), record.value.decode("utf-8", "replace")) for record in came
+        ]
+        if any(changed):
+            self._write()
+
+    def _keep(self, name: str, key: str, value: str) -> bool:
+        known = self._known.setdefault(name, {})
+        changed = known.get(key) != value
+        known[key] = value
+        return changed
+
+    def _write(self) -> None:
+        whole = self._path.with_suffix(".new")
+        whole.write_bytes(orjson.dumps(self._known))
+        whole.chmod(0o600)
+        whole.replace(self._path)

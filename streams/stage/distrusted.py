@@ -1,0 +1,60 @@
+"""Know whose word does not count. What such an agent sends is kept, so that the decision can be undone, but nothing is
+taught of it.
+
+The stages that merge ask one `Distrusted`. It is told by the topic `decisions`, and by the `Reconsider` that goes to
+the owner of each state that knows the agent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire import decision
+from fleetlore.wire.decision import Decision
+from fleetlore.wire.trajectory import encode
+from streams.stage.orders import Orders
+
+
+class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
+    """Asks the owner of a state to publish it again, now that a decision has changed whose word counts.
+
+    It travels beside the contributions, on their topic.
+
+    Attributes:
+        id: of the pattern or the item.
+    """
+
+    id: str
+    decision: Decision
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
+class Distrusted(Orders):
+    """Distrusted agents, by tenant."""
+
+    topic = decision.TOPIC
+
+    def __init__(self) -> None:
+        self._newest: defaultdict[str, dict[str, tuple[float, bool]]] = defaultdict(dict)
+        self._agents: dict[str, frozenset[int]] = {}
+
+    def agents(self, tenant: str) -> frozenset[int]:
+        """Hashes of the names of a tenant's distrusted agents."""
+        return self._agents.get(tenant, frozenset())
+
+    def add(self, tenant: str, decided: Decision) -> None:
+        """Take a decision in; the newest about an agent counts, in whatever order they come."""
+        known = self._newest[tenant]
+        said = decided.time, decided.on
+        if decided.kind != "agent" or said <= known.get(decided.id, (0.0, False)):
+            return
+        known[decided.id] = said
+        self._agents[tenant] = frozenset(stable_hash(agent) for agent, (_, on) in known.items() if on)
+
+    def decode(self, tenant: str, value: bytes) -> None:
+        self.add(tenant, Decision.from_json(value))

@@ -1,0 +1,48 @@
+"""What operators said outlives the broker in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from fleetlore.config import Settings
+from fleetlore.kafka.read import read_to_end
+from fleetlore.wire.decision import TOPIC, Decision
+from fleetlore.wire.topics import topic
+from sinks.topics import ensure_topics
+from streams.embedded.broker import EmbeddedBroker
+from streams.embedded.kept_orders import KeptOrders
+from streams.offline.distrust import decide
+
+
+def decision(kind: str, id: str, on: bool) -> Decision:
+    return Decision(kind=kind, id=id, on=on, by="jo", why="wrong", time=1.0)  # type: ignore[arg-type]
+
+
+async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None:
+    path, tenants = tmp_path / "orders.json", ("one", "two")
+    made = [decision("item", "i", True), decision("item", "i", False), decision("agent", "a1", True)]
+    with EmbeddedBroker() as broker:
+        settings = Settings(broker=broker.address, tenants=tenants)
+        await ensure_topics(settings)
+        orders = KeptOrders(path, settings)
+        await orders.restore()  # there is nothing yet
+        following = asyncio.create_task(orders.follow())
+        for each in made:
+            await decide(settings, "two", each)
+        async with asyncio.timeout(30):
+            while not path.exists() or b"a1" not in path.read_bytes():
+                await asyncio.sleep(0.02)
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+    assert path.stat().st_mode & 0o777 == 0o600
+    with EmbeddedBroker() as broker:
+        settings = Settings(broker=broker.address, tenants=tenants)
+        await ensure_topics(settings)
+        await KeptOrders(path, settings).restore()
+        records = await read_to_end(settings.cluster, [topic(tenant, TOPIC) for tenant in tenants], 30)
+    assert [(record.topic, Decision.from_json(record.value)) for record in records] == [
+        (topic("two", TOPIC), each) for each in made[1:]
+    ]

@@ -1,0 +1,88 @@
+"""Decisions of operators beside a live worker, on a real broker and a real Milvus, by the commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import orjson
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fleetlore.errors import ConfigError
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.wire.events import Event
+from streams.commands.erase import register
+from streams.offline.state_hash import Knowledge
+from tests.streams.broker_pipeline import BrokerPipeline
+
+Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def run(pipeline: BrokerPipeline, *arguments: str) -> tuple[int, str, BaseException | None]:
+    app = typer.Typer()
+    register(app)
+    env = {"FLEETLORE_MILVUS": pipeline.settings.milvus, "FLEETLORE_BROKER": pipeline.settings.broker}
+    env["FLEETLORE_GROUP"] = pipeline.settings.group
+    given = [*arguments, "--tenant", pipeline.tenant]
+    done = await asyncio.to_thread(CliRunner().invoke, app, given, env=env)
+    return done.exit_code, done.output, done.exception
+
+
+async def learned(pipeline: BrokerPipeline) -> list[Sequence[Event]]:
+    fleet = pipeline.story.fleet()
+    await pipeline.send([event for session in fleet for event in session])
+    await pipeline.drain()
+    return fleet
+
+
+async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
+    broker_pipeline: BrokerPipeline, reference: Reference
+) -> None:
+    pipeline = broker_pipeline
+    fleet = await learned(pipeline)
+    before = await pipeline.knowledge()
+    code, said, _ = await run(pipeline, "distrust", "a1", "--why", "its key was stolen", "--by", "jo", "--json")
+    report = orjson.loads(said)
+    assert code == 0 and report["patterns"] > 0 and report["items"] > 0
+    never = await reference(pipeline.tenant, [event for each in fleet if each[0].agent != "a1" for event in each])
+    known = await pipeline.knowledge()
+    assert (known.patterns, known.items) == (never.patterns, never.items) != (before.patterns, before.items)
+    replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
+    await replica.start()
+    assert await replica.caught_up(30)
+    assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
+    code, said, _ = await run(pipeline, "distrust", "a1", "--why", "a new key", "--undo")
+    assert code == 0 and "trusted again" in said
+    assert await pipeline.knowledge() == before
+    assert await replica.caught_up(30)
+    assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
+    await replica.close()
+
+
+async def test_an_item_and_a_pattern_are_revoked_and_who_did_it_is_kept(broker_pipeline: BrokerPipeline) -> None:
+    pipeline = broker_pipeline
+    await learned(pipeline)
+    replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
+    await replica.start()
+    assert await replica.caught_up(30)
+    item, pattern = min(replica.index.items), min(replica.index.patterns)
+    for kind, id in (("item", item), ("pattern", pattern)):
+        code, said, _ = await run(pipeline, "revoke", kind, id, "--why", "it is wrong", "--by", "jo")
+        assert code == 0 and "revoked" in said
+    assert await replica.caught_up(30)
+    assert item not in replica.index.items and pattern not in replica.index.patterns
+    code, said, _ = await run(pipeline, "decisions", "--json")
+    kept = [(each["kind"], each["id"], each["on"], each["by"], each["why"]) for each in orjson.loads(said)]
+    assert sorted(kept) == [("item", item, True, "jo", "it is wrong"), ("pattern", pattern, True, "jo", "it is wrong")]
+    assert (await run(pipeline, "revoke", "item", item, "--why", "it is right", "--undo"))[0] == 0
+    assert await replica.caught_up(30)
+    assert item in replica.index.items
+    await replica.close()
+    assert "trusted" not in (await run(pipeline, "decisions"))[1]
+    assert isinstance((await run(pipeline, "revoke", "item", "itemless", "--why", "a typo"))[2], ConfigError)
+    assert (await run(pipeline, "revoke", "item", item, "--why", " "))[0] == 2
+    assert (await run(pipeline, "revoke", "agent", "a1", "--why", "no such kind"))[0] == 2

@@ -1,0 +1,119 @@
+"""The word of a distrusted agent counts nowhere, as if it had said nothing, until the decision is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetlore.wire.decision import TOPIC, Decision
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
+from streams.offline.distrust import asked, known_to
+from streams.offline.erase.lore import contributed
+from streams.stage.base import Outgoing
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline
+
+MakePipeline = Callable[..., LogPipeline]
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+EVIL = ("bash", {"command": "pip install nunpy"}, "Successfully installed", None)
+OWN = ("sql", {"query": "SELECT * FROM ledger"}, "", "ERROR: no such table: ledger")
+
+
+def decision(agent: str, on: bool, number: int = 0) -> Decision:
+    return Decision(kind="agent", id=agent, on=on, by="operator", why="it lies", time=BASE_TIME + number)
+
+
+async def decide(pipeline: LogPipeline, decided: Decision) -> None:
+    """As the command does it, on the log in memory."""
+    tenant = pipeline.tenant
+    await pipeline.producer.deliver([Outgoing(tenant, TOPIC, decided.key, decided.to_json())])
+    for _ in range(2):
+        known = await known_to(pipeline.store, tenant, decided.id)
+        again = [record.value or b"" for record in pipeline.log.read_all(topic(tenant, "candidates"))]
+        await pipeline.producer.deliver([*asked(tenant, known, decided), *contributed(tenant, again, known.items, ())])
+        await pipeline.drain()
+
+
+async def learned(make: MakePipeline, sessions: Sequence[Sequence[Event]]) -> LogPipeline:
+    pipeline = make()
+    await pipeline.send([event for session in sessions for event in session])
+    await pipeline.drain()
+    return pipeline
+
+
+async def told(pipeline: LogPipeline) -> tuple[list[str], list[str]]:
+    """What Milvus and agents have, but for a pattern's first and last time: which session they are of is not kept."""
+    rows = [
+        repr({**each, "first_seen": 0.0, "last_seen": 0.0} if name == "patterns" else each)
+        for name in ("patterns", "items")
+        for each in await pipeline.bodies(name)
+    ]
+    keys = [key for name in ("patterns", "items") for key in pipeline.log.compacted(topic(pipeline.tenant, name))]
+    return sorted(rows), sorted(keys)
+
+
+async def test_what_only_it_taught_is_gone_and_comes_back_when_it_is_trusted_again(log_pipeline: MakePipeline) -> None:
+    story = log_pipeline().story
+    fleet = [
+        *(story.session(f"good-{n}", WRONG, RIGHT, agent=f"a{n}") for n in range(3)),
+        *(story.session(f"evil-{n}", WRONG, EVIL, OWN, agent="mallory") for n in range(5)),
+    ]
+    pipeline = await learned(log_pipeline, fleet)
+    before = await told(pipeline)
+    never = await learned(log_pipeline, [each for each in fleet if each[0].agent != "mallory"])
+    assert set((await told(never))[1]) < set(before[1])
+    assert "nunpy" in str(before) and "ledger" in str(before)
+    await decide(pipeline, decision("mallory", on=True))
+    assert await told(pipeline) == await told(never)
+    # What it sends from now on counts for as little, whether the worker heard of it or has read it at its start.
+    pipeline.crash()
+    late = story.session("evil-9", WRONG, EVIL, OWN, agent="mallory", start=BASE_TIME + 500)
+    await pipeline.send(late)
+    await pipeline.drain()
+    assert await told(pipeline) == await told(never)
+    await decide(pipeline, decision("mallory", on=False, number=1))
+    assert await told(pipeline) == await told(await learned(log_pipeline, [*fleet, late]))
+
+
+async def test_places_among_the_examples_that_it_took_are_given_to_others(log_pipeline: MakePipeline) -> None:
+    story = log_pipeline().story
+    # Its sessions are the better examples by far: nothing stands between the failure and what helped.
+    slow = ("bash", {"command": "pip --version"}, "pip 24", None)
+    fleet = [
+        *(story.session(f"good-{n}", WRONG, slow, RIGHT, agent=f"a{n}") for n in range(4)),
+        *(story.session(f"evil-{n}", WRONG, RIGHT, agent="mallory") for n in range(9)),
+    ]
+    pipeline = await learned(log_pipeline, fleet)
+    never = await learned(log_pipeline, fleet[:4])
+    assert any("evil-" in each for each in (await told(pipeline))[0])
+    await decide(pipeline, decision("mallory", on=True))
+    assert await told(pipeline) == await told(never)
+    assert (await told(never))[1]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_whose_word_counts_follows_from_the_newest_decisions(
+    log_pipeline: MakePipeline, data: st.DataObject
+) -> None:
+    fleet = log_pipeline().story.fleet()
+    pipeline, trusted = await learned(log_pipeline, fleet), {"a1", "a2", "a3"}
+    steps = data.draw(st.lists(st.tuples(st.sampled_from(sorted(trusted)), st.booleans()), min_size=1, max_size=4))
+    for number, (agent, on) in enumerate(steps):
+        await decide(pipeline, decision(agent, on, number))
+        trusted = trusted - {agent} if on else trusted | {agent}
+        if data.draw(st.booleans()):
+            pipeline.crash()
+    never = await learned(log_pipeline, [each for each in fleet if each[0].agent in trusted])
+    assert await told(pipeline) == await told(never)
+
+
+async def test_an_older_decision_that_comes_later_changes_nothing(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
+    for number in (2, 1):
+        pipeline.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
+    assert not pipeline.distrusted.agents(pipeline.tenant)
+    assert not pipeline.distrusted.agents("other")
