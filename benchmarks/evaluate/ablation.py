@@ -9,13 +9,14 @@ what it gains over the linear logit alone is what the network adds. Intervals ar
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import log, sqrt
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
 import typer
 from torch import Tensor
@@ -23,6 +24,7 @@ from torch.nn import functional
 
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import interval
+from fleetlore.calls.features import Features
 from fleetlore.calls.model import sigmoid
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import Column, print_json, print_table
@@ -32,6 +34,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig
+from models.calls.linear import CallWeights
 from models.calls.training import CallTraining
 from models.data.auroc import auroc
 from models.data.dataset import UNLABELLED, Batch, Example, collate, examples_of
@@ -43,6 +46,8 @@ from streams.offline.memory_pipeline import run_logs
 # Updates between two versions; the published one is the teacher of rehearsed sessions.
 PUBLISHED = 3
 RATE = 0.05
+# What a pair weighs beside a call.
+PAIR = np.float32(0.3)
 
 # Session and position of a call.
 Key = tuple[str, int]
@@ -59,17 +64,42 @@ class Said(NamedTuple):
     failed: bool
 
 
-class NoPairs(CallTraining):
-    """The linear model without pairs of a call that failed and one that worked."""
+class _PairWeights(CallWeights):
+    def learn_pair(self, failed: Features, worked: Features) -> None:
+        """Step towards a higher chance for the one that failed than for the one that worked."""
+        slope = PAIR * np.float32(sigmoid(self._score(failed) - self._score(worked)) - 1.0)
+        self._step(failed, slope * failed.values)
+        self._step(worked, -slope * worked.values)
 
-    def _contrast(self, example: object) -> None:
-        pass
+
+class WithPairs(CallTraining):
+    """The linear model with a pairwise loss: each call beside one of its tool and state that ended the other way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._weights = self._paired = _PairWeights()
+        self._others: defaultdict[tuple[str, str, bool], deque[Features]] = defaultdict(lambda: deque(maxlen=2_000))
+
+    def _learn(self, example: Any) -> None:
+        super()._learn(example)
+        others = self._others[example.tool, example.state, not example.failed]
+        if others:
+            other = others[self._random.randrange(len(others))]
+            self._paired.learn_pair(*((example.found, other) if example.failed else (other, example.found)))
+        self._others[example.tool, example.state, example.failed].append(example.found)
 
 
 class NoRehearsal(CallTraining):
     """The linear model that learns each call once."""
 
     def _rehearse(self) -> None:
+        pass
+
+
+class NoNewPlaces(CallTraining):
+    """The linear model that learns each call with what is known of its place only."""
+
+    def _rehearse_anywhere(self) -> None:
         pass
 
 
@@ -90,8 +120,9 @@ class Paired(ContrastiveTrainer):
 
 LINEAR: dict[str, Callable[[], CallTraining]] = {
     "all": CallTraining,
-    "no pairs": NoPairs,
+    "pairs too": WithPairs,
     "no rehearsal": NoRehearsal,
+    "no calls without a place": NoNewPlaces,
 }
 CONFIG = TrainerConfig()
 NETWORK: dict[str, tuple[type[ContrastiveTrainer], TrainerConfig, bool]] = {

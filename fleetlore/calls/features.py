@@ -18,7 +18,7 @@ from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, TOKEN, CallContex
 from fleetlore.calls.places import PlaceNames
 
 # A new number makes versions that were learned with other features unreadable.
-FEATURES = 2
+FEATURES = 3
 MAX_TOKENS = 260
 LAST_TOKENS = 70
 MAX_NAMES = 14
@@ -31,11 +31,20 @@ _NEXT = np.uint32(0x27D4EB2F)
 
 
 class Features(NamedTuple):
-    """ids: uint32 (n,), hashes; values: float32 (n,). The first `of_kind` tell kinds of failure apart too."""
+    """ids: uint32 (n,), hashes; values: float32 (n,).
+
+    The first `of_kind` tell kinds of failure apart too, the last `of_place` what is known of the place.
+    """
 
     ids: Ids
     values: npt.NDArray[np.float32]
     of_kind: int
+    of_place: int
+
+    def anywhere(self) -> Features:
+        """Those that a call has at a place of which nothing is known."""
+        end = len(self.ids) - self.of_place
+        return Features(self.ids[:end], self.values[:end], self.of_kind, 0)
 
 
 class Call(NamedTuple):
@@ -79,7 +88,8 @@ def features(call: Call, context: CallContext, known: PlaceNames | None = None) 
     """Features of a call in a session.
 
     Args:
-        known: names of the place that the session is at; None where that is not known.
+        known: names of the place that the session is at; None where that is not known. One where nobody was yet is
+            as good as none.
     """
     tokens = hashes_of(call.tokens or [""])
     names = hashes_of(call.names[:MAX_NAMES])
@@ -101,14 +111,15 @@ def features(call: Call, context: CallContext, known: PlaceNames | None = None) 
         (unique[:80] ^ last, 1.0),
         (_unset(call, context), 1.0),
     ]
-    if known is not None:
+    if known is not None and known.sessions:
         groups.append((_known(call.names, known), 0.8 * 5**0.5))
     lengths = [len(ids) for ids, _ in groups]
     salt = hash_of("T" + call.tool)
     salts = np.array([(salt + 0x61C88647 * number) & 0xFFFFFFFF for number in range(len(groups))], np.uint32)
     scales = np.array([weight / (len(ids) or 1) ** 0.5 for ids, weight in groups], np.float32)
     ids = mixed(np.concatenate([ids for ids, _ in groups]), np.repeat(salts, lengths))
-    return Features(ids, np.repeat(scales, lengths), of_kind)
+    of_place = lengths[-1] if known is not None and known.sessions else 0
+    return Features(ids, np.repeat(scales, lengths), of_kind, of_place)
 
 
 def _bigrams(tokens: Ids) -> Ids:
@@ -196,7 +207,7 @@ def _course(call: Call, context: CallContext) -> Ids:
     )
 
 
-_SESSIONS = (1, 5, 20, 60)
+_SESSIONS = (5, 20, 60)
 
 
 def _known(names: list[str], known: PlaceNames) -> Ids:

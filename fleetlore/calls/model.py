@@ -27,7 +27,6 @@ _CALL_MASK = np.uint32(2**CALL_BITS - 1)
 _KIND_MASK = np.uint32(2**KIND_BITS - 1)
 _KIND = np.uint32(0x85EBCA6B)
 _KIND_SALT = np.uint32(7)
-_NOWHERE = PlaceNames(0, {})
 
 
 class Outlook(NamedTuple):
@@ -110,8 +109,7 @@ class CallModel:
         """
         if not self.knows(call.tool):
             return None
-        # A place that it has not learned is one of which nothing is known, as each was when it was learned.
-        found = features(call, context, self.places.get(place, _NOWHERE) if place is not None else None)
+        found = features(call, context, self.places.get(place) if place is not None else None)
         score = float(self._weights[found.ids & _CALL_MASK] @ found.values) + self._bias
         return Outlook(sigmoid(score), self._thresholds.get((call.tool, context.state)))
 

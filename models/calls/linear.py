@@ -14,8 +14,6 @@ RATE = np.float32(0.1)
 # Of the squared gradients, a call: old ones are forgotten, so that the model can still learn when the world changes.
 DECAY = np.float32(0.999)
 START = 1e-2
-# What one pair weighs beside a call.
-PAIR = np.float32(0.3)
 
 _MASK = np.uint32(2**CALL_BITS - 1)
 
@@ -43,12 +41,6 @@ class CallWeights:
         self._step(found, np.float32(slope) * found.values)
         self._bias_square += slope * slope
         self.bias -= float(RATE) * slope / sqrt(self._bias_square)
-
-    def learn_pair(self, failed: Features, worked: Features) -> None:
-        """Step towards a higher chance for the one that failed than for the one that worked."""
-        slope = PAIR * np.float32(sigmoid(self._score(failed) - self._score(worked)) - 1.0)
-        self._step(failed, slope * failed.values)
-        self._step(worked, -slope * worked.values)
 
     def _score(self, found: Features) -> float:
         return float(self.weights[found.ids & _MASK] @ found.values) + self.bias

@@ -30,7 +30,6 @@ from models.data.place_names import names_of_place
 REPLAYED = 10_000
 # Of calls of one tool in one state, the newest.
 FORESEEN = 4_000
-_PAIRED = 2_000
 # Names of places in a version; a failure with the names in it takes five times as much room as a name of a place.
 MOST_NAMES = 8_192
 NAMES_A_FAILURE = 5
@@ -87,7 +86,6 @@ class CallTraining:
         self._ways_out = WaysOutTraining()
         self.look_ups = LookUps()
         self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
-        self._pairs: defaultdict[tuple[str, State, bool], deque[Features]] = defaultdict(lambda: deque(maxlen=_PAIRED))
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
         self._random = random.Random(0)
@@ -183,7 +181,7 @@ class CallTraining:
     def _learn(self, example: _Example) -> None:
         self._weights.learn(example.found, example.failed)
         self._rehearse()
-        self._contrast(example)
+        self._rehearse_anywhere()
         self._replayed.append(example)
 
     def _rehearse(self) -> None:
@@ -192,13 +190,12 @@ class CallTraining:
             again = self._replayed[self._random.randrange(len(self._replayed))]
             self._weights.learn(again.found, again.failed)
 
-    def _contrast(self, example: _Example) -> None:
-        """Learn a call beside one of the same tool in the same state that ended the other way."""
-        others = self._pairs[example.tool, example.state, not example.failed]
-        if others:
-            other = others[self._random.randrange(len(others))]
-            self._weights.learn_pair(*((example.found, other) if example.failed else (other, example.found)))
-        self._pairs[example.tool, example.state, example.failed].append(example.found)
+    def _rehearse_anywhere(self) -> None:
+        """Learn an earlier call as if its place were new: what is known of a place would explain all else away."""
+        if self._replayed:
+            again = self._replayed[self._random.randrange(len(self._replayed))]
+            if again.found.of_place:
+                self._weights.learn(again.found.anywhere(), again.failed)
 
 
 def kind_of(step: Step, call: Call) -> Key:

@@ -48,11 +48,19 @@ def test_a_known_place_adds_what_is_known_of_the_names() -> None:
 def test_what_is_known_of_names_counts_by_how_long_the_place_is_known() -> None:
     call, context = Call.of("sql", "select name from car"), CallContext("g")
     levels = [
-        tuple(features(call, context, PlaceNames(sessions, {})).ids.tolist()) for sessions in (0, 1, 4, 5, 19, 20, 60)
+        tuple(features(call, context, PlaceNames(sessions, {})).ids.tolist()) for sessions in (1, 4, 5, 19, 20, 60)
     ]
-    assert len(set(levels)) == 5
-    assert levels[1] == levels[2]
-    assert levels[3] == levels[4]
+    assert len(set(levels)) == 4
+    assert levels[0] == levels[1]
+    assert levels[2] == levels[3]
+
+
+def test_at_a_place_where_nobody_was_yet_a_call_has_the_features_that_it_has_anywhere() -> None:
+    call, context = Call.of("sql", "select name from car"), CallContext("g")
+    for place in (None, PlaceNames(0, {}), PlaceNames(9, {"car": Ended(0, 4)})):
+        found, anywhere = features(call, context, place).anywhere(), features(call, context)
+        assert np.array_equal(found.ids, anywhere.ids)
+        assert np.array_equal(found.values, anywhere.values)
 
 
 def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:

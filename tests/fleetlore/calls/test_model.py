@@ -77,12 +77,12 @@ def test_without_a_threshold_no_call_is_warned_of() -> None:
     assert not outlook.warned
 
 
-def test_a_place_that_was_never_learned_is_one_of_which_nothing_is_known() -> None:
+def test_at_a_place_that_was_never_learned_calls_are_foreseen_as_at_none() -> None:
     weights = np.random.default_rng(0).normal(size=2**CALL_BITS).astype(np.float32)
     model = CallModel.from_bytes(document(calls=quantised(weights), places={"old": Place(0, {})}).to_bytes())
     call, context = Call.of("sql", "select name from car"), CallContext("g")
     nowhere, new, empty = (model.outlook(call, context, place) for place in (None, "new", "old"))
-    assert new == empty != nowhere
+    assert new == empty == nowhere
 
 
 def test_a_name_that_mostly_fails_is_named_where_the_call_holds_it() -> None:

@@ -12,7 +12,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.gate import judge_candidate
-from models.calls.training import train
+from models.calls.training import CallTraining, train
 
 TABLES = ("cars", "makers", "models", "countries")
 WRONG = ("car", "maker", "model", "country")
@@ -92,6 +92,22 @@ def test_names_of_a_place_are_those_that_its_sessions_showed() -> None:
     assert document.places["garage"].sessions == 40
     assert all(names[name][0] > 0 == names[name][1] for name in TABLES)
     assert all(names[name][1] > 0 == names[name][0] for name in WRONG)
+
+
+def test_what_is_known_of_places_does_not_hide_what_fails_at_any() -> None:
+    class PlacesAlone(CallTraining):
+        def _rehearse_anywhere(self) -> None:
+            """Each call is learned with what is known of its place only."""
+
+    def risk(training: CallTraining) -> float:
+        for each in sessions(150, place="one"):
+            training.learn(each)
+        model = CallModel.from_bytes(training.version().weights)
+        outlook = model.outlook(Call.of("sql", "SELECT name FROM car LIMIT 3"), CallContext("count cars"), "another")
+        assert outlook is not None
+        return outlook.fails
+
+    assert 1 - risk(CallTraining()) < 0.7 * (1 - risk(PlacesAlone()))
 
 
 def test_sessions_without_a_place_teach_no_place() -> None:
