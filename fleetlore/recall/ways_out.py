@@ -146,10 +146,15 @@ def masked(change: str, failed: FailedCall) -> str:
     def shown(match: re.Match[str]) -> str:
         text = match.group()
         if text[0] not in "'\"":
-            return text if len(text) == 1 or text.lower() in held else _MASK
-        return text if text[1:-1].lower() in held else f"{text[0]}{_MASK}{text[0]}"
+            return text if len(text) == 1 or _holds(held, text.lower()) else _MASK
+        return text if _holds(held, text[1:-1].lower()) else f"{text[0]}{_MASK}{text[0]}"
 
     return _LITERAL.sub(shown, change)
+
+
+def _holds(held: str, literal: str) -> bool:
+    """Whether a literal stands there whole: 4721 is not held where 14721 or 4721.5 is."""
+    return literal in held and bool(re.search(rf"(?<!\w)(?<!\d\.){re.escape(literal)}(?!\w|\.\d)", held))
 
 
 def _is_unknown(kind: FailureKind, place: PlaceNames) -> bool:

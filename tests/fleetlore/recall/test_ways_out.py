@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,6 +155,12 @@ def test_no_literal_is_shown_that_the_session_does_not_hold(change: str, call: s
     held = f"{call}\n{asked.error}".lower()
     for literal in re.findall(r"\w*\d\w+|\w+\d\w*|\d\d+", shown):
         assert literal.lower() in held
+
+
+@pytest.mark.parametrize("literal", ["472", "'472'", "5.47"])
+def test_a_part_of_a_longer_literal_is_not_held(literal: str) -> None:
+    assert "<value>" in masked(f"limit {literal}", failed("f(1472, 15.47, 5.472)", goal=""))
+    assert masked("limit 1472", failed("f(1472)", goal="")) == "limit 1472"
 
 
 @given(st.text(max_size=600))
