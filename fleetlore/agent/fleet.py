@@ -60,6 +60,8 @@ class Fleet:
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
         data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`; not both.
         tenant: whose fleet it is.
+        group: of agents that learn from each other first, 1–256 printable characters; others of the tenant are told
+            once two groups have found the same. None for an agent that speaks to all and hears what all may know.
         adapters: beside the call model, which every agent follows that has `FLEETLORE_PUBLIC_KEY`, also follow the
             adapter of the risk model and offer `risk_model`; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
@@ -85,6 +87,7 @@ class Fleet:
         broker: str | None = None,
         data: str | Path | None = None,
         tenant: str = DEFAULT_TENANT,
+        group: str | None = None,
         adapters: bool = False,
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
@@ -94,6 +97,7 @@ class Fleet:
     ) -> None:
         self.agent = names.checked_name("agent", agent)
         self.tenant = check_tenant(tenant)
+        self.group = "" if group is None else names.checked_name("group", group)
         self.clock = clock or SystemClock()
         # Any thread may record and ask, while the event loop takes what the broker brings.
         self.lock = threading.RLock()
@@ -117,6 +121,7 @@ class Fleet:
             self.tenant,
             fetch_wait_ms=self.settings.fetch_wait_ms,
             clock=self.clock,
+            group=self.group,
             lock=self.lock,
         )
         self.lore_search = LoreSearch(self.settings, self.tenant)

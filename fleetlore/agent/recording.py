@@ -122,6 +122,8 @@ class Recording:
             data[names.PLACE] = self.place
         if self._user:
             data[names.USER] = user_hash(self._user)
+        if self._fleet.group:
+            data[names.AGENT_GROUP] = self._fleet.group
         if self._conversation:
             data[names.CONVERSATION] = self._conversation
         if self._attempt is not None:

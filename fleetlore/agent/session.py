@@ -86,8 +86,9 @@ class Session(Recording):
             StoreUnavailable: Milvus does not answer within the time.
         """
         found = await self._fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
-        index = self._fleet.replica.index
-        chosen = [item for _, item in found if not (is_own(item, self.id) or index.is_revoked(item.id))][:most]
+        replica = self._fleet.replica
+        told = [item for _, item in found if replica.tells(item) and not replica.index.is_revoked(item.id)]
+        chosen = [item for item in told if not is_own(item, self.id)][:most]
         share = self._fleet.settings.holdout_share
         kept_back = [item for item in chosen if item.kind != "fact" and withheld(self.id, item.id, share)]
         shown = [item for item in chosen if item not in kept_back]

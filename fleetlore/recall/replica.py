@@ -42,6 +42,8 @@ class LoreReplica:
     Args:
         bootstrap: Kafka bootstrap servers.
         fetch_wait_ms: how long the broker may hold a fetch open; lower is sooner and costs more requests.
+        group: of the agent: items that only another group has found are left out; empty for an agent of none, None to
+            know all.
         lock: is held while the index changes, for readers on other threads.
 
     Attributes:
@@ -57,12 +59,14 @@ class LoreReplica:
         *,
         fetch_wait_ms: int = 50,
         clock: Clock | None = None,
+        group: str | None = None,
         lock: threading.RLock | None = None,
     ) -> None:
         self.index = LoreIndex()
         self.unreadable = 0
         self.topics = (topic(tenant, "patterns"), topic(tenant, "items"), topic(tenant, TOPIC))
         self._clock = clock or SystemClock()
+        self._group = group
         self._lock = lock or threading.RLock()
         self._follower = Follower(
             bootstrap,
@@ -100,6 +104,10 @@ class LoreReplica:
         """Wait until all that the topics hold at this moment is known here; False when the time is up."""
         return await self._follower.caught_up(timeout_seconds)
 
+    def tells(self, item: MemoryItem) -> bool:
+        """Whether the agent's group may know an item."""
+        return self._group in (None, item.group) or not item.group
+
     @classmethod
     async def snapshot(cls, bootstrap: Bootstrap, tenant: str, *, timeout_seconds: float = 10.0) -> LoreIndex:
         """Read all lore once, for a command that shows it.
@@ -135,8 +143,10 @@ class LoreReplica:
                 forget((key or b"").decode())
             elif is_pattern:
                 index.put_pattern(_pattern(value), now)
+            elif self.tells(item := _item(value)):
+                index.put_item(item, now)
             else:
-                index.put_item(_item(value), now)
+                index.forget_item(item.id)
         except (ValueError, TypeError, KeyError, AttributeError):
             self.unreadable += 1
             if self.unreadable == 1:

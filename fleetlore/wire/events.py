@@ -44,6 +44,8 @@ TASK = "fleetlore.task"
 PLACE = "fleetlore.place"
 # Hash of whom a session acts for (`user_hash`): enough to erase what a user asks to be erased.
 USER = "fleetlore.user"
+# Of agents that learn from each other first; empty for those of no group.
+AGENT_GROUP = "fleetlore.agent_group"
 CONVERSATION = "gen_ai.conversation.id"
 ATTEMPT_GROUP = "fleetlore.attempt_group"
 ATTEMPT = "fleetlore.attempt"

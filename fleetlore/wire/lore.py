@@ -118,6 +118,7 @@ class MemoryItem:
             known.
         source: of a fact: the document that it comes from.
         place: of what is known of a place: its name; `title` is then a name there.
+        group: whose agents alone are told, because no agent of another has found it yet; empty for all of the tenant.
         near: of a recovery: hashed words of the goal, the call and the error of some sessions that got past the failure
             so, by which another failure is compared (`fleetlore.calls.likeness.FailureWords`).
     """
@@ -151,6 +152,7 @@ class MemoryItem:
     uplift_high: float | None = None
     source: str = ""
     place: str = ""
+    group: str = ""
     near: tuple[str, ...] = ()
 
     @property

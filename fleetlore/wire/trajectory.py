@@ -141,6 +141,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         group: of attempts at one task that were started together; empty where it is no such attempt.
         place: where it acts (a database, a repository, a host), as it stated; empty where it did not.
         user: hash of whom it acts for, as the session stated it; empty where it did not.
+        agent_group: that its agent belongs to, as it said; empty where it belongs to none.
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
     """
 
@@ -162,6 +163,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     guard: str = ""
     place: str = ""
     user: str = ""
+    agent_group: str = ""
 
     @property
     def id(self) -> str:

@@ -39,6 +39,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         revision: (events it was made from, time of the correction or 0); the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
         goal: hash of the session's goal; of its task, or of itself, where it has none.
+        group: that the agent belongs to; empty for none.
         delayed: whether the session got there only after another failure or look-up, and not by its next call.
         least_goals: of how many goals the sessions must be that back the item before it is one.
         calls: of a strategy: the session's calls in order, one text each; of all else with an `aspect`: what of many
@@ -62,6 +63,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     revision: tuple[int, float]
     rank: tuple[int, ...]
     goal: int = 0
+    group: str = ""
     delayed: bool = False
     least_goals: int = 1
     title: str = ""
@@ -100,6 +102,7 @@ class Origin(TypedDict):
     seen: float
     revision: tuple[int, float]
     goal: int
+    group: str
 
 
 def origin(trajectory: Trajectory) -> Origin:
@@ -111,6 +114,7 @@ def origin(trajectory: Trajectory) -> Origin:
         seen=trajectory.ended,
         revision=trajectory.revision,
         goal=_hash(trajectory.goal or trajectory.task or trajectory.id),
+        group=trajectory.agent_group,
     )
 
 

@@ -30,6 +30,7 @@ class Contributor(NamedTuple):
         way: hash of how the session ended; 0 if unknown.
         goal: hash of its goal.
         delayed: as in `models.memory.candidate.Candidate`.
+        group: hash of the agent's group; 0 of none.
     """
 
     revision: tuple[int, float]
@@ -39,6 +40,7 @@ class Contributor(NamedTuple):
     way: int = 0
     goal: int = 0
     delayed: bool = False
+    group: int = 0
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:

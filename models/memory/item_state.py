@@ -34,6 +34,8 @@ EXAMPLES = 3
 STRATEGY_EXAMPLES: dict[Side, int] = {"success": 4, "failure": 4, "withdrawn": 3}
 # Of a place: agents whose newer word stands against all older ones.
 SINCE_AGENTS = 2
+# Groups whose agents must back an item before it is told beyond one of them.
+QUORUM_GROUPS = 2
 # Where what several share is kept.
 ASPECT_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
@@ -76,7 +78,14 @@ class ItemState:
             return self.trials.add(other)
         if isinstance(other, Candidate):
             contributor = Contributor(
-                other.revision, other.side, _hash(other.agent), other.seen, other.way, other.goal, other.delayed
+                other.revision,
+                other.side,
+                _hash(other.agent),
+                other.seen,
+                other.way,
+                other.goal,
+                other.delayed,
+                _hash(other.group) if other.group else 0,
             )
             changed = self.contributors.add(_hash(other.session), contributor)
             # Most contributions to a well backed item come too late to be among its examples.
@@ -211,6 +220,7 @@ class ItemState:
             cause=best.cause,
             task=best.task,
             place=best.place,
+            group=_told_to(backed, backing),
             remedy=best.remedy,
             support=round(len(backed) * self.contributors.scale),
             agents=len({each.agent for each in backed}),
@@ -342,6 +352,21 @@ def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[
 
 # Cached, since agents and the sessions of the examples repeat: five hashes a contribution.
 _hash = lru_cache(maxsize=16_384)(stable_hash)
+
+
+def _told_to(backed: Iterable[Contributor], backing: Iterable[Iterable[Candidate]]) -> str:
+    """The group whose agents alone are told of an item; empty for all of the tenant.
+
+    An agent counts for one group, so one that says another in each session makes no quorum. Agents of no group speak
+    to all.
+    """
+    of_agent: dict[int, int] = {}
+    for each in backed:
+        of_agent[each.agent] = max(each.group, of_agent.get(each.agent, 0))
+    groups = set(of_agent.values())
+    if 0 in groups or len(groups) >= QUORUM_GROUPS:
+        return ""
+    return min((each.group for side in backing for each in side if _hash(each.group) in groups), default="")
 
 
 def _most(candidate: Candidate) -> int:

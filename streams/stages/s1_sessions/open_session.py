@@ -72,6 +72,7 @@ class OpenSession(msgspec.Struct):
     guard: str = ""
     place: str = ""
     user: str = ""
+    agent_group: str = ""
     ending: Ending | None = None
     reward: float | None = None
     feedback: Feedback | None = None
@@ -132,6 +133,7 @@ class OpenSession(msgspec.Struct):
             self.task = (data.task or "")[: ev.MAX_ID_LENGTH]
             self.place = (data.place or "")[: ev.MAX_ID_LENGTH]
             self.user = (data.user or "")[:MAX_WORD]
+            self.agent_group = (data.agent_group or "")[: ev.MAX_ID_LENGTH]
             self.group = data.group[: ev.MAX_ID_LENGTH] if isinstance(data.group, str) else ""
         elif kind == ENDED:
             self.ending = data.outcome
@@ -252,6 +254,7 @@ class OpenSession(msgspec.Struct):
             guard=self.guard,
             place=self.place,
             user=self.user,
+            agent_group=self.agent_group,
         )
         return trajectory, [self.out_of_order[sequence] for sequence in sorted(left_out)]
 
