@@ -233,6 +233,7 @@ class Settings:
         try:
             stack = orjson.loads(path.read_bytes())
             found = {name: stack[name] for name in ("broker", "milvus", "public_key")}
+            found |= {name: stack[name] for name in ("partitions",) if name in stack}
         except FileNotFoundError:
             raise ConfigError(
                 f"no stack runs on {Path(data)}: {path} is missing; start one with `fleetlore up --data {data}`"

@@ -37,7 +37,9 @@ The metrics `process_*` of the Prometheus client (CPU, memory, open files) come 
 
 CLI_HEAD = """# Command line
 
-This page is made from the commands themselves by `make docs`. `fleetlore COMMAND --help` prints the same.
+This page is made from the commands themselves by `make docs`. `fleetlore COMMAND --help` prints the same, and
+`fleetlore --install-completion` completes commands, options and their values in bash, zsh, fish and PowerShell. An
+error is one line on stderr, with `--json` too; stdout then stays empty.
 
 | exit code | meaning |
 | --- | --- |

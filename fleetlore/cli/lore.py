@@ -102,14 +102,8 @@ def health(
     rows = health_of(lore_patterns, by.value, window)
     if json:
         shown = asdict(window) if window is not None else None
-        print_json(
-            {
-                "tenant": tenant,
-                "window": shown,
-                "degraded_rule": DEGRADED_RULE,
-                f"{by.value}s": [asdict(each) for each in rows],
-            }
-        )
+        groups = {f"{by.value}s": [asdict(each) for each in rows]}
+        print_json({"tenant": tenant, "window": shown, "degraded_rule": DEGRADED_RULE} | groups)
         return
     if not rows:
         typer.echo(f"No calls of tenant {tenant} are known yet.")
@@ -147,6 +141,9 @@ def health(
 
 
 def patterns(
+    pattern_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Show this pattern in full; its first characters are enough.")
+    ] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="Show only this tool.")] = None,
     level: Annotated[
         LevelName, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
@@ -169,6 +166,11 @@ def patterns(
     from fleetlore.wire.lore import PATTERN_LEVELS
 
     scores: dict[str, float] = {}
+    if pattern_id is not None:
+        if search is not None:
+            raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
+        _show_pattern(_one(_read(broker, data, tenant, timeout)[0], pattern_id, "pattern"), json)
+        return
     if search is not None:
         if level.value not in PATTERN_LEVELS:
             raise typer.BadParameter(f"{level.value} rows are counts and have no text", param_hint="--level")
@@ -207,7 +209,8 @@ def patterns(
         Column("ID"),
         Column("TOOL"),
         Column("FAILED", "right"),
-        Column("CALLS", "right"),
+        # Of a failure's pattern as many as failed: only the other levels count all calls.
+        *([] if level.value in PATTERN_LEVELS else [Column("CALLS", "right")]),
         Column("SESSIONS", "right"),
         Column("AGENTS", "right"),
         Column("LAST SEEN (UTC)"),
@@ -220,7 +223,7 @@ def patterns(
                 each.id[:12],
                 each.tool,
                 str(each.failures),
-                str(each.calls),
+                *([] if level.value in PATTERN_LEVELS else [str(each.calls)]),
                 str(each.sessions),
                 str(each.agents),
                 moment(each.last_seen),
@@ -279,7 +282,7 @@ def items(
         chosen = [each for each in lore_items if (each.kind == kind.value if kind else each.kind != "place" or item_id)]
         chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
-        _show_item([each for each in chosen if each.id.startswith(item_id)], item_id, json)
+        _show_item(_one(chosen, item_id, "item"), json)
         return
     shown = chosen[:limit]
     if json:
@@ -306,11 +309,41 @@ def items(
     _say_rest(len(chosen), limit)
 
 
-def _show_item(found: list[MemoryItem], item_id: str, json: bool) -> None:
+def _one(entries: Sequence[T], beginning: str, what: str) -> T:
+    """The entry whose id begins so."""
+    found = [each for each in entries if each.id.startswith(beginning)]
     if len(found) != 1:
-        reason = "no item begins" if not found else f"{len(found)} items begin"
-        raise typer.BadParameter(f"{reason} with {item_id!r}", param_hint="ID")
-    (item,) = found
+        reason = f"no {what} begins" if not found else f"{len(found)} {what}s begin"
+        raise typer.BadParameter(f"{reason} with {beginning!r}", param_hint="ID")
+    return found[0]
+
+
+def _show_pattern(pattern: Pattern, json: bool) -> None:
+    if json:
+        print_json(asdict(pattern))
+        return
+    facts: dict[str, Any] = {
+        "id": pattern.id,
+        "level": pattern.level,
+        "tool": pattern.tool,
+        "class": pattern.error_class,
+        "coarser": pattern.parent,
+        "failed": f"{pattern.failures} of {pattern.calls} calls",
+        "met by": f"{pattern.sessions} sessions, {pattern.agents} agents",
+        "hint": pattern.hint,
+        "last seen": moment(pattern.last_seen),
+    }
+    typer.echo(f"{safe(_said(pattern, None))}\n")
+    _print_facts(facts)
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    for name, value in facts.items():
+        if value:
+            typer.echo(f"{name:<10} {safe(str(value))}")
+
+
+def _show_item(item: MemoryItem, json: bool) -> None:
     if json:
         print_json(asdict(item))
         return
@@ -328,9 +361,7 @@ def _show_item(found: list[MemoryItem], item_id: str, json: bool) -> None:
         "version": item.version,
     }
     typer.echo(f"{safe(item.title)}\n{safe(item.description)}\n\n{safe_lines(item.content)}\n")
-    for name, value in facts.items():
-        if value:
-            typer.echo(f"{name:<10} {safe(str(value))}")
+    _print_facts(facts)
 
 
 def _say_rest(total: int, limit: int) -> None:

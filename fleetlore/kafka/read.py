@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
@@ -31,7 +31,9 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
     try:
         await connect(consumer)
     except KafkaError as error:
-        raise BrokerUnavailable(f"no Kafka broker at {bootstrap}: {error}") from error
+        # The client's own words repeat the address, as a tuple.
+        why = "" if isinstance(error, KafkaConnectionError) else f": {error}"
+        raise BrokerUnavailable(f"no Kafka broker at {bootstrap}{why}") from error
     try:
         yield consumer
     except KafkaError as error:

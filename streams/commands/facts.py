@@ -49,7 +49,11 @@ def load(
     if json:
         print_json({"tenant": tenant, "facts": len(found), "new": new, "forgotten": gone})
         return
-    typer.echo(f"{len(found)} facts: {new} new, {len(found) - new} known before; {gone} older ones forgotten.")
+    known = len(found) - new
+    parts = [f"{new} new"] * bool(new) + [f"{known} known before"] * bool(known)
+    parts += [f"{gone} older forgotten"] * bool(gone)
+    names = ", ".join(source or file.name for file in files)
+    typer.echo(f"{len(found)} {'fact' if len(found) == 1 else 'facts'} of {names}: {', '.join(parts) or 'none'}")
 
 
 def list_(

@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus, connection
-from fleetlore.cli.output import Column, ask, print_json, print_table
+from fleetlore.cli.output import Column, ask, moment, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import DEFAULT_TENANT
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from streams.offline.replay import ReplayReport
 
 TO_BE_SEEN_TO = 3
+# Below this `up` warns: Milvus takes tens of MiB from the beginning.
+LITTLE_SPACE_BYTES = 500 * 2**20
 # How long a replay waits for a first adapter version.
 ADAPTER_SECONDS = 30.0
 
@@ -54,6 +59,18 @@ async def _reach(settings: Settings) -> None:
         pass
 
 
+def _say_start(role: str, settings: Settings) -> None:
+    """One line in the log of each start: who began, with what, and when."""
+    from sinks.health_endpoint import package_version
+
+    served = ", ".join(settings.tenants[:5]) + (", ..." if len(settings.tenants) > 5 else "")
+    typer.echo(
+        f"{moment(time.time())} UTC: {role} of fleetlore {package_version()} serves {served}; "
+        f"broker {settings.cluster}, process {os.getpid()}",
+        err=True,
+    )
+
+
 def register_worker(app: typer.Typer) -> None:
     """Add `fleetlore worker`."""
 
@@ -64,6 +81,7 @@ def register_worker(app: typer.Typer) -> None:
         """Run one worker with all stages of the pipeline until SIGTERM."""
         settings = _settings(broker, milvus, tenant, metrics_port)
         asyncio.run(_reach(settings))
+        _say_start("worker", settings)
         from streams.runtime.worker import run_worker
 
         run_worker(settings)
@@ -76,6 +94,7 @@ def register_trainer(app: typer.Typer) -> None:
     def trainer(broker: Broker = None, tenant: Tenants = None, metrics_port: MetricsPort = None) -> None:
         """Train adapters from judged sessions and publish signed versions until SIGTERM."""
         settings = _settings(broker, None, tenant, metrics_port)
+        _say_start("trainer", settings)
         from streams.runtime.lifecycle import leave
         from streams.training.trainer import run_trainer
 
@@ -190,6 +209,11 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
                 console.print(f"console {stack.console}", markup=False)
             tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
             console.print(f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})', markup=False)
+            free = shutil.disk_usage(data).free
+            if free < LITTLE_SPACE_BYTES:
+                console.print(
+                    f"only {free // 2**20} MiB are free on the disk of {data}: lore that finds no room is lost"
+                )
             console.print("Ctrl-C stops it.")
             failing = asyncio.create_task(stack.failed())
             await _first(failing, asyncio.create_task(stop.wait()))
@@ -198,6 +222,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
             failing.cancel()
         finally:
             await stack.stop()
+            console.print(f"stopped; what was learned stays in {data}", markup=False)
 
 
 async def _first(*tasks: asyncio.Task[object]) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -243,8 +244,16 @@ class Stack:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
-            raise StackError(f"another stack runs on {self.data}") from None
+            raise StackError(f"another stack runs on {self.data}{self._other()}") from None
         self._lock = lock
+
+    def _other(self) -> str:
+        """Where the stack that has the folder is found; nothing while it starts."""
+        try:
+            stack = orjson.loads((self.data / STACK_FILE).read_bytes())
+            return f": broker {stack['broker']}, process {stack['pid']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
 
     def _write_stack_file(self) -> None:
         """Write the file atomically, because agents may be reading it."""
@@ -253,6 +262,8 @@ class Stack:
             "milvus": self.settings.milvus,
             "public_key": self.settings.public_key,
             "tenants": self.settings.tenants,
+            "partitions": self.settings.partitions,
+            "pid": os.getpid(),
             "metrics": self.metrics,
         }
         path = self.data / STACK_FILE

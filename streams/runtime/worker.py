@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -56,7 +57,9 @@ def run_worker(settings: Settings) -> NoReturn:
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):
-        worker = Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False)
+        # Faust hides and shows the cursor there, terminal or not.
+        nowhere = open(os.devnull, "w")  # noqa: SIM115  # as long as the process
+        worker = Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False, stdout=nowhere)
         worker.drain_seconds = settings.drain_seconds
         try:
             worker.execute_from_commandline()

@@ -76,6 +76,12 @@ def test_a_folder_with_a_stack_gives_its_addresses(tmp_path: Path, monkeypatch: 
     assert settings.partitions == 2
 
 
+def test_a_folder_with_a_stack_says_how_many_partitions_its_topics_have(tmp_path: Path) -> None:
+    stack = {"broker": "127.0.0.1:1", "milvus": "http://127.0.0.1:2", "public_key": "k", "partitions": 1}
+    (tmp_path / STACK_FILE).write_bytes(orjson.dumps(stack))
+    assert Settings.from_data_dir(tmp_path).partitions == 1, "its own topics would be said to differ"
+
+
 @pytest.mark.parametrize("content", [b"{", b"{}", b"[]", b"7", b'{"broker": "a:1"}'])
 def test_a_folder_with_a_broken_stack_file_says_which(tmp_path: Path, content: bytes) -> None:
     (tmp_path / STACK_FILE).write_bytes(content)

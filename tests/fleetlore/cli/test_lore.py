@@ -154,6 +154,21 @@ def test_patterns_are_filtered_and_sorted(run: Any) -> None:
     assert run("patterns", "--tool", "none").stdout == "No class pattern of tenant default matches.\n"
 
 
+def test_a_pattern_is_shown_whole(run: Any) -> None:
+    shown = run("patterns", "c2").output
+    assert "table 'dogs' doesn't exist" in shown and "\x1b" not in shown
+    assert "failed     10 of 1 calls" in shown and "met by     9 sessions, 1 agents" in shown
+    assert json.loads(run("patterns", "c2", "--json").output)["id"] == "c2"
+    assert "3 patterns begin with 'c'" in run("patterns", "c").stderr
+    assert run("patterns", "zz").exit_code == 2
+    assert run("patterns", "c2", "--search", "dogs").exit_code == 2
+
+
+def test_calls_are_counted_where_they_say_more_than_the_failures(run: Any) -> None:
+    assert "CALLS" not in run("patterns").output
+    assert "CALLS" in run("patterns", "--level", "tool").output
+
+
 def test_items_are_listed_and_shown(run: Any) -> None:
     assert ids(run("items", "--json")) == ["aa1", "bb3", "aa2"]
     assert ids(run("items", "--json", "--kind", "lesson")) == ["bb3"]

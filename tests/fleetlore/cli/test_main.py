@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -157,3 +158,11 @@ def test_help_groups_every_command_by_purpose() -> None:
     assert "\nCommands:\n" not in text
     places = [text.index(f"\n{panel}:\n") for panel in cli_app.PANELS]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize(("typed", "place", "offered"), [("it", 1, "items"), ("items --kind les", 3, "lesson")])
+def test_the_shell_completes_commands_and_values(typed: str, place: int, offered: str) -> None:
+    asked = {"_FLEETLORE_COMPLETE": "complete_bash", "COMP_WORDS": f"fleetlore {typed}", "COMP_CWORD": str(place)}
+    command = [sys.executable, "-c", "from fleetlore.cli.main import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, env={**os.environ, **asked})
+    assert done.stdout.split() == [offered], done.stderr
