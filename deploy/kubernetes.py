@@ -24,8 +24,8 @@ MANIFESTS = FOLDER / "kubernetes.yaml"
 # The oldest version whose objects the chart may use is in Chart.yaml; this one is what it is rendered for.
 KUBERNETES = "1.34.0"
 
-# What the chart sets by itself, and what an agent alone reads.
-OWN = {"metrics_host", "metrics_port", "adapters_dir", "signing_key", "console_token", "state_dir"}
+# What the chart sets by itself, and what none of its roles reads.
+OWN = {"metrics_host", "metrics_port", "adapters_dir", "signing_key", "console_token", "state_dir", "lora_dir"}
 # Files that come from a Secret, though their paths are none.
 FILES = "_location"
 

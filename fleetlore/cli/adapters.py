@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SHORT = 12
 MOST_NAMES = 20
+# In a row of the list; `show` has all.
+MOST_FIGURES = 3
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +66,7 @@ def list_(
                 str(row["agents_running"]),
                 str(row["sessions"]),
                 moment(row["created"]),
-                _figures(row["metrics"]),
+                _figures(row["metrics"], MOST_FIGURES),
             )
             for row in rows
         ],
@@ -156,11 +158,9 @@ def _channel(pointer: dict[str, Any]) -> str:
     return f"{name} (pinned)" if pointer.get("pinned") is True else name
 
 
-def _figures(metrics: dict[str, Any]) -> str:
-    return (
-        ", ".join(f"{name} {value:.3g}" for name, value in sorted(metrics.items()) if isinstance(value, int | float))
-        or "-"
-    )
+def _figures(metrics: dict[str, Any], most: int | None = None) -> str:
+    shown = [f"{name} {value:.3g}" for name, value in sorted(metrics.items()) if isinstance(value, int | float)]
+    return ", ".join(shown[:most]) or "-"
 
 
 def _range(each: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ MANIFESTS: tuple[dict[str, Any], ...] = (
         "parent": None,
         "created": 10.0,
         "sessions": 5,
-        "metrics": {"auroc": 0.71234},
+        "metrics": {"recall": 0.5, "auroc": 0.71234, "calibration_error": 0.1, "balanced_accuracy": 0.6},
         "tools": ["sql"],
     },
     {
@@ -52,6 +52,11 @@ def test_list_shows_what_runs_where(run: Any) -> None:
     assert "\x1b" not in run("list").stdout
     document = json.loads(run("list", "--json").stdout)
     assert [each["agents_running"] for each in document["versions"]] == [0, 1, 0]
+
+
+def test_a_row_has_few_figures_and_show_has_all(run: Any) -> None:
+    assert "calibration_error 0.1" in run("list").stdout and "recall" not in run("list").stdout
+    assert "recall 0.5" in run("show", "aa11").stdout
 
 
 def test_show_takes_the_first_characters(run: Any) -> None:
