@@ -17,6 +17,7 @@ from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Candidate
 from models.memory.item_state import ItemState
 from models.memory.quality import is_junk
+from models.memory.quorum import is_unconfirmed
 from models.memory.utility import Evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
@@ -134,7 +135,9 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
 
     def _worth_recalling(self, state: ItemState) -> MemoryItem | None:
         item = state.to_item(self._half_life_seconds)
-        reason = is_junk(item) if item is not None else None
+        if item is None:
+            return None
+        reason = is_junk(item) or ("unconfirmed" if is_unconfirmed(item) else None)
         if reason is not None:
             self._metrics.junk_items(reason).inc()
             return None
