@@ -198,12 +198,21 @@ class AdapterPublisher(Generic[Manifest]):
         registry = await self._read_all(tenant)
         version = _find_version(registry, version)
         await self._revoke(tenant, "version", version, reason)
-        if registry.canary is None and (registry.pointer is None or registry.pointer.version != version):
-            return registry.pointer
-        left = sorted((m for m in registry.versions.values() if m.version != version), key=lambda m: m.ordinal)
-        stable = registry.pointer.version if registry.pointer and registry.pointer.version != version else None
-        target = stable or (left[-1].version if left else None)
-        return None if target is None else await self._move_stable(tenant, lambda _: (target, reason, False))
+        while True:
+            # Read again: meanwhile another version may have been revoked, or the channel been moved to this one.
+            registry = await self._read_all(tenant)
+            stable = registry.pointer
+            followed = [pointer for pointer in (stable, registry.canary) if pointer is not None]
+            if not any(registry.revoked(pointer.version) for pointer in followed):
+                return stable
+            if stable is not None and not registry.revoked(stable.version):
+                target = stable.version
+            elif registry.versions:
+                target = max(registry.versions.values(), key=lambda each: each.ordinal).version
+            else:
+                return None
+            with contextlib.suppress(ChannelMoved):
+                return await self._point(registry, target, reason)
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
         """Revoke a signing key and all that it signed. Raises ConfigError for a key that the own one does not outrank.

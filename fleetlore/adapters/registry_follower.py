@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 # At least: the embedded broker, which answers a waiting fetch late, would have a rollback there within a second.
 FETCH_WAIT_MS = 200
 STOP_SECONDS = 5.0
+LAST_ACKS_SECONDS = 1.0
 # Agents that take a record before the loop may do something else: ~2 ms.
 GIVEN_AT_ONCE = 16
 TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
@@ -125,6 +126,9 @@ class RegistryFollower:
             if subscriber in some:
                 some.remove(subscriber)
         if not self._members and self._task is not None:
+            await self._send_last_acks()
+            if self._members or self._task is None:
+                return  # another agent has come meanwhile, or come and gone
             tasks = [task for task in (self._task, self._sending, self._catching_up) if task is not None]
             self._task = self._sending = self._catching_up = None
             self._follower = self._new_follower()
@@ -151,7 +155,7 @@ class RegistryFollower:
                     await self._give(self._topics[partition.topic], record.key or b"", record.value)
             await self._remember()
             for subscriber in list(self._subscribers):
-                await subscriber.turn()
+                await self._give_to(subscriber, subscriber.turn())
         # Beside the records: after a revocation the pointer to what takes its place must not wait for a producer.
         if self._acks and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
@@ -172,9 +176,18 @@ class RegistryFollower:
             self._passed_over = False
             self._follower.rewind(topic(self._tenant, "adapters.weights"))
         for number, subscriber in enumerate(list(self._subscribers), 1):
-            await subscriber.take(name, key, value)
+            await self._give_to(subscriber, subscriber.take(name, key, value))
             if number % GIVEN_AT_ONCE == 0:
                 await asyncio.sleep(0)  # a thousand agents in one go would keep their loop from their actions
+
+    async def _give_to(self, subscriber: Subscriber, given: Awaitable[None]) -> None:
+        """A subscriber that fails gets nothing any more; the others go on, and hear of a revocation."""
+        try:
+            await given
+        except Exception:
+            log.exception("an agent does not follow adapters any more: it keeps the version that it runs")
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
 
     async def _remember(self) -> None:
         """Keep the newest pointers and the revocations beyond this process."""
@@ -188,19 +201,34 @@ class RegistryFollower:
         self._saved = records
 
     async def _send_acks(self) -> None:
-        some = list(self._acks)
-        self._acks.clear()
         try:
-            # A producer for the moment: acks are rare, and a standing connection is not.
-            async with connected(self._make_producer(self._bootstrap)) as producer:
-                name = topic(self._tenant, "adapters.acks")
-                await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
+            await self._send_some()
         except (KafkaError, OSError) as error:
             log.info("acks of adapters not sent, they are sent later: %s", error)
-            self._acks.extendleft(reversed(some))
             await asyncio.sleep(next(self._ack_delays))
         else:
             self._ack_delays = backoff()
+
+    async def _send_last_acks(self) -> None:
+        """Say before the last agent leaves what it did with a version; no longer than an exit may take."""
+        sending, self._sending = self._sending, None
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            async with asyncio.timeout(LAST_ACKS_SECONDS):
+                if sending is not None and not sending.done():
+                    await sending
+                if self._acks:
+                    await self._send_some()
+
+    async def _send_some(self) -> None:
+        """Send what waits. What is not known to be sent waits on."""
+        some = list(self._acks)
+        # A producer for the moment: acks are rare, and a standing connection is not.
+        async with connected(self._make_producer(self._bootstrap)) as producer:
+            name = topic(self._tenant, "adapters.acks")
+            await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
+        for sent in some:
+            if self._acks and self._acks[0] is sent:  # else it went because too many came
+                self._acks.popleft()
 
 
 def _pointers(views: list[RegistryView[AdapterManifest]]) -> dict[bytes, bytes]:

@@ -294,6 +294,27 @@ async def test_a_revoked_version_is_left_by_who_runs_it_and_never_run_again(
     assert (await follow("late")).version is None
 
 
+async def test_two_that_revoke_at_once_leave_the_channel_on_a_version_that_may_run(
+    publisher: Publisher, tenant: str, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (version(seed, seed)[1].version for seed in (1, 2, 3))
+    for seed in (1, 2, 3):
+        await publisher.publish(*version(seed, seed))
+    revoke, overtaken = publisher._revoke, []
+
+    async def overtaking(tenant: str, kind: str, what: str, reason: str) -> None:
+        """Another one revokes the version that would take its place, before it does."""
+        if what == third and not overtaken:
+            overtaken.append(await publisher.revoke(tenant, second))
+        await revoke(tenant, kind, what, reason)
+
+    monkeypatch.setattr(publisher, "_revoke", overtaking)
+    pointer = await publisher.revoke(tenant, third)
+    assert overtaken and pointer is not None and pointer.version == first
+    registry = await publisher.published(tenant)
+    assert registry.pointer is not None and registry.pointer.version == first
+
+
 async def test_a_revoked_key_takes_what_it_signed_with_it(
     publisher: Publisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path, version: Version, kind: Kind
 ) -> None:

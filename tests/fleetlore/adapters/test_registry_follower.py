@@ -146,6 +146,42 @@ async def test_acks_that_could_not_be_sent_are_sent_later_in_order() -> None:
     assert not follower._acks
 
 
+@pytest.mark.parametrize("failures", [0, 99])
+async def test_the_last_agent_that_leaves_says_what_it_did(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    async def forever(self: Follower) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Follower, "run", forever)
+    Producer.failures, Producer.sent = failures, []
+    make_producer: Any = Producer
+    follower, agent = RegistryFollower("nowhere:1", "acme", TRUSTED, make_producer=make_producer), Taker()
+    await follower.join(agent)
+    follower.ack("a", {"number": 0})
+    follower._sending = asyncio.create_task(follower._send_acks())  # which is under way, or fails and waits
+    await asyncio.sleep(0)
+    follower.ack("a", {"number": 1})
+    await follower.leave(agent)
+    if failures:
+        assert [value for _, value in follower._acks] == [b'{"number":0}', b'{"number":1}']  # for who joins next
+    else:
+        assert Producer.sent == [(b"a", b'{"number":%d}' % number) for number in range(2)]
+
+
+async def test_an_agent_that_fails_ends_alone(follower: RegistryFollower) -> None:
+    class Failing(Taker):
+        async def take(self, name: str, key: bytes, value: bytes | None) -> None:
+            raise RuntimeError("out of memory")
+
+    failing, good = Failing(), Taker()
+    await follower.join(failing)
+    await follower.join(good)
+    for record in version(1, epoch=1):
+        await follower._give(*record)
+    assert len(good.taken) == 3
+    await follower.leave(failing)
+    await follower.leave(good)
+
+
 async def test_agents_of_one_loop_and_tenant_share_a_feed() -> None:
     assert shared_follower("nowhere:1", "acme", TRUSTED) is shared_follower("nowhere:1", "acme", TRUSTED)
     assert shared_follower("nowhere:1", "acme", TRUSTED) is not shared_follower("nowhere:1", "other", TRUSTED)
