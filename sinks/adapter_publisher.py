@@ -171,6 +171,19 @@ class AdapterPublisher(Generic[Manifest]):
             await self._move_stable(known.tenant, _unchanged)
             raise
 
+    async def restate(self, tenant: str) -> None:
+        """Say again where the channel stands, if its newest record says another thing that no reader follows.
+
+        Whoever wrote that one died before it could be made good; compaction would keep it and drop the right one.
+        """
+        key = f"{self.kind.name}/{CHANNEL}".encode()
+        records = await read_to_end(self._bootstrap, [topic(tenant, "adapters.pointers")], self._timeout_seconds)
+        newest = next((record.value for record in reversed(records) if record.key == key), None)
+        known = await self._read_topics(tenant, ("adapters.pointers",))
+        followed = next((value for _, each, value in known.records() if each == key), None)
+        if followed is not None and newest != followed:
+            await self._move_stable(tenant, _unchanged)
+
     async def matching(self, tenant: str, version: str) -> list[str]:
         """Return the published versions whose hash begins so."""
         return _matching(await self._read_all(tenant), version)

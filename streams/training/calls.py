@@ -88,6 +88,7 @@ class CallsTrainer:
 
     async def resume(self) -> None:
         """Look which version is in service."""
+        await self._publisher.restate(self._tenant)
         self._running = (await self._publisher.published(self._tenant)).complete()
         if self._running is not None:
             self._metrics.show_adapter(CALLS, self._running[1].version)

@@ -35,6 +35,7 @@ REASONS = frozenset(
         "truncated",
         "unknown_key",
         "unreachable",
+        "unwritable",
     ]
 )
 ACCEPTED = frozenset({"applied", "revoked"})

@@ -70,6 +70,7 @@ class TenantTrainer:
 
     async def resume(self) -> None:
         """Continue from the version that the channel points to."""
+        await self._publisher.restate(self._tenant)
         published = await self._publisher.published(self._tenant)
         self._ordinal = max((m.ordinal for m in published.versions.values()), default=0)
         self._learner.skip_learned(published.versions.values())

@@ -22,7 +22,7 @@ from fleetlore.calls.slot import CallModelSlot
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.risk.model import RiskModel
-from fleetlore.testing.adapters import manifest_for, random_weights, version_of
+from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights, version_of
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, ProceduralManifest, in_cohort
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
@@ -313,6 +313,26 @@ async def test_two_that_revoke_at_once_leave_the_channel_on_a_version_that_may_r
     assert overtaken and pointer is not None and pointer.version == first
     registry = await publisher.published(tenant)
     assert registry.pointer is not None and registry.pointer.version == first
+
+
+async def test_a_decision_outlives_a_trainer_that_dies_over_its_losing_pointer(
+    publisher: Publisher, broker: EmbeddedBroker, tenant: str, version: Version, kind: Kind
+) -> None:
+    """Of two pointers of one epoch readers follow the first, and compaction keeps the second."""
+    first, second = version(1, 1)[1], version(2, 2)[1]
+    await publisher.publish(*version(1, 1))
+    await publisher.publish(*version(2, 2))
+    await publisher.rollback(tenant, first.version, pinned=True)
+    lost = pointer_to(second, epoch=3)
+    await publisher._send(tenant, "adapters.pointers", lost.key, publisher._key.sign(lost))
+    await publisher.restate(tenant)
+    records = await read_to_end(broker.address, [topic(tenant, "adapters.pointers")], 20)
+    after_compaction = {record.key: record.value for record in records}
+    registry: RegistryView[AdapterManifest] = RegistryView(kind, tenant, public_keys(publisher._key.public_base64))
+    registry.take("adapters.pointers", lost.key, after_compaction[lost.key])
+    assert registry.pointer is not None and registry.pointer.version == first.version and registry.pointer.pinned
+    await publisher.restate(tenant)
+    assert len(await read_to_end(broker.address, [topic(tenant, "adapters.pointers")], 20)) == len(records)
 
 
 async def test_a_revoked_key_takes_what_it_signed_with_it(
