@@ -133,7 +133,9 @@ class CallModel:
         }
         likely = max(of_tool, key=lambda kind: of_tool[kind], default=None)
         best, score = None, 0.0
-        for named in self._held(call, held):
+        # What is missing elsewhere may well be at a place of which nothing is known.
+        somewhere_new = place is not None and place not in self.places
+        for named in () if somewhere_new else self._held(call, held):
             rate = self._rate(named, place)
             worth = rate * (0.02 + of_tool.get(named.kind, 0.01))
             if rate >= NAMED_RATE and worth > score:

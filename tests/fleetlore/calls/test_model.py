@@ -85,6 +85,15 @@ def test_at_a_place_that_was_never_learned_calls_are_foreseen_as_at_none() -> No
     assert new == empty == nowhere
 
 
+def test_at_a_place_that_was_never_learned_no_name_is_said_to_be_missing_because_it_is_elsewhere() -> None:
+    model = CallModel.from_bytes(document(**KINDS).to_bytes())
+    call, context = Call.of("sql", "select 1 from car"), CallContext("g")
+    assert model.expected(call, context) == Expected("no such table", ("car",), 9, 10)
+    at_new = model.expected(call, context, "new")
+    assert at_new is not None
+    assert at_new.names == ()
+
+
 def test_a_name_that_mostly_fails_is_named_where_the_call_holds_it() -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     context = CallContext("g")
