@@ -263,7 +263,7 @@ def items(
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """List what the fleet has learned, first what several agents had to find out at several goals."""
+    """List what the fleet has learned: first what several agents had to find out at several goals, last how-tos."""
     if item_id is not None and search is not None:
         raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
     scores: dict[str, float] = {}
@@ -280,7 +280,8 @@ def items(
         _, lore_items = _read(broker, data, tenant, timeout)
         # Names of places are many, and have a command of their own.
         chosen = [each for each in lore_items if (each.kind == kind.value if kind else each.kind != "place" or item_id)]
-        chosen.sort(key=lambda each: each.worth(), reverse=True)
+        # What serves other tasks, then what went wrong, and last how one goal was reached.
+        chosen.sort(key=lambda each: (each.worth()[0], each.kind != "strategy", *each.worth()[1:]), reverse=True)
     if item_id is not None:
         _show_item(_one(chosen, item_id, "item"), json)
         return

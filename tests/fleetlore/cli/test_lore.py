@@ -154,6 +154,17 @@ def test_patterns_are_filtered_and_sorted(run: Any) -> None:
     assert run("patterns", "--tool", "none").stdout == "No class pattern of tenant default matches.\n"
 
 
+def test_what_went_wrong_stands_before_how_one_goal_was_reached(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [
+        item("how", kind="strategy", support=37, agents=37),
+        item("err", kind="lesson", support=2, agents=2),
+        item("fix", kind="recovery", support=1, agents=1),
+    ]
+    monkeypatch.setattr(cli_lore, "_read", lambda *where: ([], known))
+    listed = [each["id"] for each in json.loads(run("items", "--json").output)["items"]]
+    assert listed[-1] == "how"
+
+
 def test_a_pattern_is_shown_whole(run: Any) -> None:
     shown = run("patterns", "c2").output
     assert "table 'dogs' doesn't exist" in shown and "\x1b" not in shown
