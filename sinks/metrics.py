@@ -117,6 +117,14 @@ class Metrics(MetricTable):
         "Records (not events) on a partition that are not processed yet. Worry when it grows for minutes.",
         ("topic", "partition"),
     )
+    uncommitted_records = MetricSpec(
+        "uncommitted_records",
+        Gauge,
+        "lag",
+        "Records (not events) of a partition that are processed and not committed: a restart reads them again. Worry "
+        "when it grows for an hour: sessions that never end hold the commit back.",
+        ("topic", "partition"),
+    )
     paused_partitions = MetricSpec(
         "paused_partitions",
         Gauge,

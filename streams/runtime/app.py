@@ -254,6 +254,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         for stage in self._stages:
             stage.forget()
         self._metrics.consumer_lag.clear()
+        self._metrics.uncommitted_records.clear()
 
     async def _flush_often(self) -> None:
         """Give an idle stage an empty batch, with which it writes what it holds."""
@@ -303,4 +304,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._metrics.paused_partitions().set(faust_adapter.paused(self))
             for tp, lag in (await faust_adapter.lags(self, self._ledger.positions())).items():
                 self._metrics.consumer_lag(tp.topic, tp.partition).set(lag)
+            for tp, records in self._ledger.uncommitted().items():
+                self._metrics.uncommitted_records(tp.topic, tp.partition).set(records)
             await self.sleep(LAG_SECONDS)

@@ -15,6 +15,7 @@ class Ledger:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._positions: dict[TopicPartition, int] = {}
+        self._first: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._held: dict[TopicPartition, tuple[int, float]] = {}
@@ -23,6 +24,7 @@ class Ledger:
         """Note that all before `position` is processed, and all before `committable` may be committed."""
         self._positions[tp] = position
         self._pending[tp] = committable
+        self._first.setdefault(tp, committable)
 
     def hold(self, tp: TopicPartition, offset: int, seconds: float) -> None:
         """Commit nothing from `offset` on for so long, whatever is allowed. A commit that was made stays."""
@@ -31,6 +33,10 @@ class Ledger:
     def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record to process."""
         return dict(self._positions)
+
+    def uncommitted(self) -> dict[TopicPartition, int]:
+        """Count the processed records that a restart reads again; before the first commit, those of the first batch."""
+        return {tp: max(0, at - self._committed.get(tp, self._first[tp])) for tp, at in self._positions.items()}
 
     def take(self) -> dict[TopicPartition, int]:
         """Take the offsets that have moved since they were last committed."""
@@ -56,6 +62,7 @@ class Ledger:
     def forget(self) -> None:
         """Drop all: partitions were assigned anew."""
         self._positions.clear()
+        self._first.clear()
         self._pending.clear()
         self._committed.clear()
         self._held.clear()

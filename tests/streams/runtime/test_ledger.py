@@ -67,3 +67,18 @@ def test_after_a_rebalance_nothing_of_the_old_assignment_is_committed() -> None:
     assert ledger.positions() == {}
     ledger.allow(PARTITION, 2, 2)
     assert ledger.take() == {PARTITION: 2}, "what another worker committed meanwhile is not known"
+
+
+def test_what_a_restart_reads_again_is_counted_until_it_is_committed() -> None:
+    ledger = Ledger()
+    ledger.allow(PARTITION, 5, 3)
+    assert ledger.uncommitted() == {PARTITION: 2}
+    ledger.settle(ledger.take())
+    ledger.allow(PARTITION, 900, 3)
+    assert ledger.uncommitted() == {PARTITION: 897}, "a session that never ends holds the commit back"
+    ledger.allow(PARTITION, 900, 900)
+    assert ledger.uncommitted() == {PARTITION: 897}, "allowed is not committed"
+    ledger.settle(ledger.take())
+    assert ledger.uncommitted() == {PARTITION: 0}
+    ledger.forget()
+    assert ledger.uncommitted() == {}
