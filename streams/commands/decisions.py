@@ -13,14 +13,16 @@ import typer
 from fleetlore.cli.options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
 from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
 from fleetlore.errors import ConfigError
-from fleetlore.kafka.read import read_to_end
-from fleetlore.recall.replica import LoreReplica
-from fleetlore.redact.redact import redact
 from fleetlore.wire import decision
 from fleetlore.wire.decision import Decision, Kind
-from fleetlore.wire.topics import topic
 
 MAX_WHY = 500
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands (entry point `decisions`)."""
+    for command in (revoke, distrust, decisions):
+        app.command()(command)
 
 
 class Lore(StrEnum):
@@ -33,6 +35,8 @@ class Lore(StrEnum):
 def _why(text: str) -> str:
     if not text.strip() or len(text) > MAX_WHY:
         raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters")
+    from fleetlore.redact.redact import redact
+
     return redact(text.strip())
 
 
@@ -58,6 +62,7 @@ def revoke(
     Agents hear it within a second, without a worker. It stays in Milvus and goes on counting, so `--undo` brings it
     back as it is then.
     """
+    from fleetlore.recall.replica import LoreReplica
     from streams.offline.distrust import decide
 
     decided, settings = _decision(kind.value, id, undo, by, why), connection(broker, data)
@@ -109,6 +114,9 @@ def decisions(
     broker: Broker = None, data: Data = None, tenant: Tenant = "default", timeout: Timeout = 10.0, json: Json = False
 ) -> None:
     """List the newest decision about each item, pattern and agent: what, who, when and why."""
+    from fleetlore.kafka.read import read_to_end
+    from fleetlore.wire.topics import topic
+
     bootstrap = connection(broker, data).cluster
     records = ask(read_to_end(bootstrap, [topic(tenant, decision.TOPIC)], timeout))
     newest = {each.key: each for each in (Decision.from_json(record.value) for record in records if record.value)}

@@ -10,14 +10,12 @@ import typer
 from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
 from fleetlore.cli.output import Column, ask, confirm, moment, print_json, print_table, safe
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
-from streams.commands.decisions import decisions, distrust, revoke
 from streams.commands.rollback import with_key
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command, and those of operators' decisions, the other way to take lore back (entry point `erase`)."""
-    for command in (erase, revoke, distrust, decisions):
-        app.command()(command)
+    """Add the command (entry point `erase`)."""
+    app.command()(erase)
 
 
 def erase(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -71,6 +72,6 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     app = typer.Typer()
     register(app)
     run = CliRunner().invoke(app, ["facts", "load", str(tmp_path / "missing.md")])
-    assert run.exit_code == 2 and "missing.md" in run.output
+    assert run.exit_code == 2 and "missing.md" in re.sub(r"[│\s]", "", run.output)  # a box breaks long paths
     assert CliRunner().invoke(app, ["facts", "forget"]).exit_code == 2
     assert CliRunner().invoke(app, ["facts", "load", __file__, __file__, "--source", "x"]).exit_code == 2
