@@ -1,7 +1,9 @@
 """Measure what a language model does with advice: `python -m benchmarks.language_model DIR`.
 
-It chooses the call that is likeliest by token, given the goal with no advice, with fleetlore's, and with a placebo of
-equal length. Beside it: a uniform choice, and the least risky call by the call model. Intervals are drawn by task.
+It chooses the call that is likeliest by token, given the goal with no advice, with fleetlore's, with a placebo of equal
+length, and with the calls that the advice quotes but no word about them: what is quoted is likelier by that alone.
+Beside it: a uniform choice, and the least risky call by the call model. Intervals are drawn by task. States without
+advice say nothing of it, so those that have some are counted apart.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from benchmarks.language_model.states import State, states
 from fleetlore.cli.output import print_json
 from fleetlore.errors import ConfigError
 
-HEARS = ("none", "advice", "placebo")
+HEARS = ("none", "advice", "placebo", "quoted")
 UNKNOWN = 0.5
+Weights = np.ndarray[Any, Any]
 
 
 class Scorer(Protocol):
@@ -49,30 +52,48 @@ def main(
 
 
 def measure(some: Sequence[State], scorer: Scorer) -> dict[str, Any]:
-    """`fails` and `solves` {arm: interval}, `minus_none` of both, the number of `states` and how many got advice.
+    """Of `all` states and of those `advised`: their number, `fails` and `solves` {arm: interval}, `minus_none` of both.
 
     Raises:
         ConfigError: there are no states.
     """
     if not some:
         raise ConfigError("no held-out task has both a call that failed and one that worked")
-    chosen = {
-        "uniform": [np.ones(len(each.candidates)) for each in some],
-        "least risk": [_least([UNKNOWN if risk is None else risk for risk in each.risks]) for each in some],
+    chosen = [_choices(each, scorer) for each in some]
+    advised = [place for place, each in enumerate(some) if each.placebo]
+    parts = {"all": range(len(some)), "advised": advised}
+    return {
+        name: _figures([some[place] for place in places], [chosen[place] for place in places])
+        for name, places in parts.items()
+        if places
     }
+
+
+def _choices(state: State, scorer: Scorer) -> dict[str, Weights]:
+    """By arm, the weight of each candidate."""
+    found = {
+        "uniform": np.ones(len(state.candidates)),
+        "least risk": _least([UNKNOWN if risk is None else risk for risk in state.risks]),
+    }
+    by_prompt: dict[str, Weights] = {}
     for heard in HEARS:
-        chosen[heard] = [
-            _least([-score for score in scorer.scores(prompt(each, heard), each.candidates)]) for each in some
-        ]
+        asked = prompt(state, heard)
+        if asked not in by_prompt:
+            by_prompt[asked] = _least([-score for score in scorer.scores(asked, state.candidates)])
+        found[heard] = by_prompt[asked]
+    return found
+
+
+def _figures(some: Sequence[State], chosen: Sequence[dict[str, Weights]]) -> dict[str, Any]:
     clusters = [each.task for each in some]
-    report: dict[str, Any] = {"states": len(some), "advised": sum(bool(each.advice) for each in some)}
+    report: dict[str, Any] = {"states": len(some)}
     for what in ("fails", "solves"):
         by_arm = {
             arm: [
-                float(np.average(each.failed if what == "fails" else each.solves, weights=weights))
-                for each, weights in zip(some, of_arm, strict=True)
+                float(np.average(each.failed if what == "fails" else each.solves, weights=weights[arm]))
+                for each, weights in zip(some, chosen, strict=True)
             ]
-            for arm, of_arm in chosen.items()
+            for arm in chosen[0]
         }
         report[what] = {arm: interval(clusters, values) for arm, values in by_arm.items()}
         report[f"{what}_minus_none"] = {
@@ -85,12 +106,12 @@ def measure(some: Sequence[State], scorer: Scorer) -> dict[str, Any]:
 
 def prompt(state: State, heard: str) -> str:
     """What the model reads before a call."""
-    told = {"none": "", "advice": state.advice, "placebo": state.placebo}[heard]
+    told = {"none": "", "advice": state.advice, "placebo": state.placebo, "quoted": state.quoted}[heard]
     known = f"What other agents learned:\n{told}\n\n" if told else ""
     return f"Task: {state.goal}\n\n{known}Next call of the tool {state.tool}:\n"
 
 
-def _least(values: Sequence[float]) -> np.ndarray[Any, Any]:
+def _least(values: Sequence[float]) -> Weights:
     """Weight of each: those that share the least share the choice."""
     return (np.array(values) == min(values)).astype(float)
 

@@ -22,7 +22,13 @@ MAX_ADVICE = 1_600
 
 
 class State(NamedTuple):
-    """A choice. `failed`, `solves` and `risks` are by candidate; a risk is None where the call model cannot tell."""
+    """A choice. `failed`, `solves` and `risks` are by candidate; a risk is None where the call model cannot tell.
+
+    Attributes:
+        advice: what an agent hears; empty where it hears nothing.
+        quoted: the calls that the advice is about, without a word about them.
+        placebo: the advice of another task at equal length; empty where there is none.
+    """
 
     task: str
     goal: str
@@ -32,6 +38,7 @@ class State(NamedTuple):
     solves: tuple[bool, ...]
     risks: tuple[float | None, ...]
     advice: str
+    quoted: str
     placebo: str
 
 
@@ -42,16 +49,23 @@ async def states(world: LoggedWorld, most: int, seed: int = 0) -> list[State]:
     fleet = Fleet(lore=True)
     arm = Told(fleet, "both", learns=True)
     await arm.learn(stage.past)
-    found = [_state(task, arm) for task in drawn[:most]]
+    return with_placebos([_state(task, arm) for task in drawn[:most]])
+
+
+def with_placebos(found: list[State]) -> list[State]:
+    """Give each state that has advice that of the next one that has, cut or repeated to the length of its own."""
+    advised = [each for each in found if each.advice]
+    following = dict(zip([each.task for each in advised], [*advised[1:], *advised[:1]], strict=True))
     return [
-        each._replace(placebo=placebo(each.advice, found[(place + 1) % len(found)].advice))
-        for place, each in enumerate(found)
+        each._replace(placebo=_as_long(following[each.task].advice, len(each.advice)))
+        if each.advice and following[each.task].task != each.task
+        else each
+        for each in found
     ]
 
 
-def placebo(advice: str, other: str) -> str:
-    """Another task's advice, cut or repeated to the length of this one; empty where either is."""
-    return (other * (len(advice) // len(other) + 1))[: len(advice)] if other else ""
+def _as_long(text: str, length: int) -> str:
+    return (text * (length // len(text) + 1))[:length]
 
 
 def _cut(world: LoggedWorld, id: str) -> LoggedTask | None:
@@ -70,6 +84,7 @@ def _cut(world: LoggedWorld, id: str) -> LoggedTask | None:
 def _state(task: LoggedTask, arm: Told) -> State:
     recall = arm.recall(task)
     texts = task.proposals
+    about = [texts[note.about] for note in recall.notes if note.about is not None]
     told = [note.text if note.about is None else f"Before {texts[note.about]}:\n{note.text}" for note in recall.notes]
     return State(
         task.id,
@@ -80,6 +95,7 @@ def _state(task: LoggedTask, arm: Told) -> State:
         tuple(bool(each) for each in np.asarray(task.solves())),
         tuple(recall.risks),
         "\n".join(told)[:MAX_ADVICE],
+        "\n".join(f"Before {text}:" for text in about)[:MAX_ADVICE],
         "",
     )
 

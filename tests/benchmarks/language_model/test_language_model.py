@@ -11,10 +11,21 @@ import pytest
 from benchmarks.language_model.command import measure, prompt
 from benchmarks.language_model.endpoint import Endpoint
 from benchmarks.language_model.local import Local
-from benchmarks.language_model.states import State, placebo
+from benchmarks.language_model.states import State, with_placebos
 from fleetlore.errors import ModelUnavailable
 
-STATE = State("t", "count", "sql", ("bad", "good"), (True, False), (False, True), (0.9, 0.1), "bad fails", "elsewhere")
+STATE = State(
+    "t",
+    "count",
+    "sql",
+    ("bad", "good"),
+    (True, False),
+    (False, True),
+    (0.9, 0.1),
+    "bad fails",
+    "Before bad:",
+    "elsewhere",
+)
 
 
 class Obedient:
@@ -25,7 +36,8 @@ class Obedient:
 
 
 def test_a_model_that_reads_advice_is_told_from_one_that_does_not() -> None:
-    report = measure([STATE], Obedient())
+    report = measure([STATE, STATE._replace(advice="", placebo="", quoted="")], Obedient())["advised"]
+    assert report["states"] == 1
     assert report["fails"]["uniform"]["mean"] == 0.5
     assert report["fails"]["least risk"]["mean"] == 0.0
     assert report["solves"]["least risk"]["mean"] == 1.0
@@ -34,10 +46,12 @@ def test_a_model_that_reads_advice_is_told_from_one_that_does_not() -> None:
     assert "advice" not in prompt(STATE, "none") and STATE.advice in prompt(STATE, "advice")
 
 
-def test_a_placebo_is_as_long_as_the_advice() -> None:
-    assert placebo("abcdefg", "xyz") == "xyzxyzx"
-    assert placebo("ab", "xyz") == "xy"
-    assert placebo("ab", "") == ""
+def test_a_placebo_is_the_advice_of_the_next_task_that_has_some_at_equal_length() -> None:
+    told = {"a": "abcdefg", "b": "", "c": "xyz"}
+    states = with_placebos([STATE._replace(task=task, advice=advice, placebo="") for task, advice in told.items()])
+    assert [each.placebo for each in states] == ["xyzxyzx", "", "abc"]
+    (alone,) = with_placebos([STATE._replace(placebo="")])
+    assert alone.placebo == ""
 
 
 def test_a_local_model_reads_the_prompt_once_and_scores_as_reading_it_whole() -> None:
