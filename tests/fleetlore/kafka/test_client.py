@@ -155,3 +155,22 @@ def test_delays_grow_to_the_longest_and_stay_there() -> None:
     delays = list(islice(backoff(), 9))
     assert all(later in (2 * sooner, LONGEST_DELAY_SECONDS) for sooner, later in pairwise(delays))
     assert delays[-1] == LONGEST_DELAY_SECONDS
+
+
+class Leaking:
+    """A client whose stop lets the cancellation of a task of its own through."""
+
+    async def stop(self) -> None:
+        own = asyncio.create_task(asyncio.sleep(60))
+        await asyncio.sleep(0)
+        own.cancel()
+        await own
+
+
+async def test_a_stop_that_cancels_its_own_task_does_not_cancel_the_caller() -> None:
+    await disconnect(Leaking())
+    caller = asyncio.create_task(disconnect(Leaking()))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
