@@ -93,6 +93,20 @@ async def read_until(
             raise BrokerUnavailable(f"the broker gave no more records of {unread[0].topic} for {stall_seconds:g} s")
 
 
+async def records_of(bootstrap: Bootstrap, topic: str) -> AsyncIterator[ConsumerRecord]:
+    """Yield all records of a topic, one after another, up to its end as of now; for topics that memory does not hold.
+
+    Raises:
+        BrokerUnavailable: no broker answers there.
+    """
+    async with observer(bootstrap) as reader:
+        if ends := await end_offsets(reader, await partitions_of(reader, topic)):
+            await reader.seek_to_beginning(*ends)
+            async for records in read_until(reader, ends):
+                for record in records:
+                    yield record
+
+
 async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
     """All records that the topics hold now, in order within a partition; a topic that does not exist holds none.
 

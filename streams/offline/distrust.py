@@ -19,8 +19,8 @@ from models.memory.pattern_state import PatternState
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
-from streams.offline.drain import wait_drained
-from streams.offline.erase.job import BEHIND, contribute_again
+from streams.offline.contributions import contribute_again
+from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import Outgoing, Store
 from streams.stage.distrusted import Reconsider
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-from aiokafka import ConsumerRecord
 from msgspec.structs import replace
 
 from fleetlore.config import Settings
-from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
+from fleetlore.kafka.read import records_of
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment
 from streams.stage.erased import Erased
@@ -27,7 +24,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
     erased = Erased()
     await erased.read(settings.cluster, [tenant])
     judged: dict[str, Judgment] = {}
-    async for record in _records(settings, tenant, "judgments"):
+    async for record in records_of(settings.cluster, topic(tenant, "judgments")):
         for judgment, _ in judgments_of(record):
             session = judgment.trajectory
             known = judged.get(session.id)
@@ -35,19 +32,9 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
             if known is None or session.revision >= known.trajectory.revision:
                 judged[session.id] = judgment
     judged = {id: each for id, each in judged.items() if not erased.holds(tenant, each.trajectory.session)}
-    async for record in _records(settings, tenant, "trajectories"):
+    async for record in records_of(settings.cluster, topic(tenant, "trajectories")):
         for whole in trajectories_of(record):
             digest = judged.get(whole.id)
             if digest is not None and whole.events == digest.trajectory.events:
                 judged[whole.id] = replace(digest, trajectory=whole)
     return [judged[id] for id in sorted(judged)]
-
-
-async def _records(settings: Settings, tenant: str, name: str) -> AsyncIterator[ConsumerRecord]:
-    async with observer(settings.cluster) as reader:
-        ends = await end_offsets(reader, await partitions_of(reader, topic(tenant, name)))
-        if ends:
-            await reader.seek_to_beginning(*ends)
-            async for records in read_until(reader, ends):
-                for record in records:
-                    yield record

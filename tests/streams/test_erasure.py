@@ -13,7 +13,8 @@ from fleetlore.wire.erasure import Erasure
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
-from streams.offline.erase.lore import Touched, contributed, forgets, touched
+from streams.offline.contributions import contributed
+from streams.offline.erase.lore import Touched, forgets, touched
 from streams.stage.base import Outgoing
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 

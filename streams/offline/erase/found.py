@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from aiokafka import ConsumerRecord
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
+from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash, user_hash
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, tenant_of, topic
 from models.judge.session_state import SessionState
@@ -121,7 +121,7 @@ async def find(settings: Settings, store: Store, wanted: Wanted) -> Found:
         found.add(wanted.session, 0, 0.0)
     await look_at_rows(store, wanted, found)
     users: dict[str, str] = {}
-    async for record in records_of(settings, wanted.tenant, "events"):
+    async for record in records_of(settings.cluster, topic(wanted.tenant, "events")):
         for event in _events(record):
             if event.type == STARTED and event.data.user:
                 users[event.session] = event.data.user
@@ -161,7 +161,7 @@ async def _look_through(settings: Settings, tenant: str, found: Found) -> None:
     hashes = {each for of_session in found.hashes.values() for each in of_session}
     names = [orjson.dumps(session) for session in found.parts]
     for name, days in BY_TIME.items():
-        async for record in records_of(settings, tenant, name):
+        async for record in records_of(settings.cluster, topic(tenant, name)):
             named = list(_naming(name, record, hashes, names))
             if not named:
                 continue
@@ -207,14 +207,3 @@ def _session_of(value: Any) -> int | None:
 def _events(record: ConsumerRecord) -> list[Incoming]:
     plain = Record(record.topic, record.partition, record.offset, record.key, record.value, dict(record.headers))
     return read_events(plain, tenant_of(record.topic), record.timestamp / 1000 + DAY_SECONDS, Effects())
-
-
-async def records_of(settings: Settings, tenant: str, name: str) -> AsyncIterator[ConsumerRecord]:
-    """Yield all records of a topic up to its end now."""
-    async with observer(settings.cluster) as reader:
-        ends = await end_offsets(reader, await partitions_of(reader, topic(tenant, name)))
-        if ends:
-            await reader.seek_to_beginning(*ends)
-            async for records in read_until(reader, ends):
-                for record in records:
-                    yield record

@@ -12,7 +12,7 @@ What the log itself holds ages out: the report says when. A run that was stopped
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,20 +25,18 @@ from fleetlore.wire.erasure import Erasure
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
-from streams.offline.drain import wait_drained
+from streams.offline.contributions import contribute_again
+from streams.offline.drain import BEHIND, wait_drained
 from streams.offline.erase.adapters import learned_versions
-from streams.offline.erase.found import Found, Wanted, find, look_at_rows, records_of
-from streams.offline.erase.lore import contributed, forgets, touched
+from streams.offline.erase.found import Found, Wanted, find, look_at_rows
+from streams.offline.erase.lore import forgets, touched
 from streams.stage.base import Outgoing
 from streams.stage.erased import TOPIC
 
-# Topics behind the first stage, whose own commits wait for sessions that are still open.
-BEHIND = ("observations", "trajectories", "candidates")
 # A worker hears of an erasure within a fetch.
 HEARD_SECONDS = 2.0
 # Rounds in which what was under way at the first is found.
 ROUNDS = 5
-CHUNK = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,19 +156,6 @@ async def _until_forgotten(
         await producer.deliver(forgets(tenant, left, found.hashes))
         await contribute_again(settings, producer, tenant, left.items.keys(), _flat(found))
     raise StackError(f"states of tenant {tenant} still know what was erased after {ROUNDS} rounds: run it again")
-
-
-async def contribute_again(
-    settings: Settings, producer: BatchProducer, tenant: str, items: Collection[str], gone: Collection[int] = ()
-) -> None:
-    """Send once more what lies on the log for some items, but for sessions that are gone (hashes of their ids)."""
-    chunk: list[Outgoing] = []
-    async for record in records_of(settings, tenant, "candidates"):
-        chunk += contributed(tenant, [record.value or b""], items, gone)
-        if len(chunk) >= CHUNK:
-            await producer.deliver(chunk)
-            chunk = []
-    await producer.deliver(chunk)
 
 
 def _flat(found: Found) -> list[int]:

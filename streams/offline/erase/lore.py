@@ -6,17 +6,13 @@ the contributions, and behind it once more what other sessions contributed, for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
-from fleetlore.errors import InvalidEvent
-from fleetlore.stats.hashing import stable_hash
 from models.judge.record import JudgeRecord
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
-from streams.stage.base import Outgoing, Store, split
+from streams.stage.base import Outgoing, Store
 from streams.stage.erased import Forget
 from streams.stages.s3_judgments.judge_records import LABEL
 
@@ -79,33 +75,6 @@ def forgets(tenant: str, found: Touched, sessions: Sessions) -> list[Outgoing]:
         ),
     ]
     return [Outgoing(tenant, name, key, Forget(id, known).to_json()) for name, key, id, known in values]
-
-
-class _Contribution(msgspec.Struct, gc=False):
-    item_id: str = ""
-    session: str = ""
-
-
-_read = msgspec.json.Decoder(_Contribution).decode
-
-
-def contributed(
-    tenant: str, values: Iterable[bytes], items: Collection[str], sessions: Collection[int]
-) -> Iterator[Outgoing]:
-    """Of records of `candidates`, what all but some sessions (hashes) have contributed to items."""
-    gone = frozenset(sessions)
-    for value in values:
-        try:
-            parts = split(value)
-        except InvalidEvent:
-            continue
-        for part in parts:
-            try:
-                each = _read(part)
-            except msgspec.DecodeError:
-                continue
-            if each.item_id in items and stable_hash(each.session) not in gone:
-                yield Outgoing(tenant, "candidates", each.item_id, part)
 
 
 def _id(row: str) -> str:
