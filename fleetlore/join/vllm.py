@@ -10,6 +10,7 @@ its channel never pointed to here, or that is of another base.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from vllm.lora.request import LoRARequest
@@ -29,16 +30,15 @@ class FleetLoraResolver(LoRAResolver):  # type: ignore[misc]  # vLLM is no requi
 
     def __init__(self, follower: LoraFollower) -> None:
         self._follower = follower
-        self._following = False
+        self._ready: asyncio.Task[None] | None = None
 
     async def resolve_lora(self, base_model_name: str, lora_name: str) -> LoRARequest | None:
         """The version of this name for this base, or None."""
         if not lora_name.startswith(f"fleetlore:{self._follower.tenant}:"):
             return None
-        if not self._following:
-            self._following = True
-            await self._follower.__aenter__()
-            await self._follower.ready(READY_SECONDS)
+        if self._ready is None:
+            self._ready = asyncio.create_task(self._follow(), name="fleetlore-lora")
+        await asyncio.shield(self._ready)  # for all requests: the first may be given up
         found = self._follower.find(lora_name)
         if found is None or found.manifest.base != base_model_name:
             log.warning("adapter %.120r is not one that may be served on %.120r", lora_name, base_model_name)
@@ -46,6 +46,16 @@ class FleetLoraResolver(LoRAResolver):  # type: ignore[misc]  # vLLM is no requi
         # Positive, of 31 bits: two versions of one server meet in it with a chance of one in a thousand million.
         number = int(found.manifest.version[:8], 16) >> 1 or 1
         return LoRARequest(lora_name=lora_name, lora_int_id=number, lora_path=str(found.path))
+
+    async def close(self) -> None:
+        """Follow no more."""
+        if self._ready is not None:
+            await self._ready
+            await self._follower.close()
+
+    async def _follow(self) -> None:
+        await self._follower.start()
+        await self._follower.ready(READY_SECONDS)
 
 
 def register() -> None:

@@ -59,14 +59,22 @@ class LoraFollower:
             fetch_wait_ms=settings.fetch_wait_ms,
         )
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
+        """Begin to follow; returns at once, whether or not the broker answers."""
         await self._subscriber.start()
+
+    async def close(self) -> None:
+        """Follow no more; the version in use stays in the folder."""
+        await self._subscriber.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._subscriber.close()
+        await self.close()
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Wait until what was published before is here; False if time is up."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 
 from fleetlore.adapters.blob_store import sha256_of
@@ -61,11 +62,7 @@ class LoraSlot:
         path = self._folder / manifest.version
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            made = Path(tempfile.mkdtemp(dir=self._folder))
-            (made / WEIGHTS).write_bytes(weights)
-            (made / CONFIG).write_bytes(config_of(manifest))
-            shutil.rmtree(path, ignore_errors=True)  # whatever lies there, somebody else may have put there
-            made.rename(path)
+            _put(path, {WEIGHTS: weights, CONFIG: config_of(manifest)})
         except OSError as error:
             raise AdapterRefused("unwritable", f"{self._folder}: {error}") from None
         return KeptLora(manifest, path)
@@ -90,3 +87,31 @@ class LoraSlot:
 
     def _drop(self, version: str) -> None:
         shutil.rmtree(self.kept.pop(version).path, ignore_errors=True)
+
+
+def _put(path: Path, files: dict[str, bytes]) -> None:
+    """Make a folder of exactly these files. One that is so already stays: another process may serve from it."""
+    if _holds(path, files):
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as scratch:
+        made = Path(scratch) / path.name
+        made.mkdir(mode=0o700)
+        for name, content in files.items():
+            (made / name).write_bytes(content)
+        shutil.rmtree(path, ignore_errors=True)  # whatever lies there, somebody else may have put there
+        try:
+            made.rename(path)
+        except OSError:
+            if not _holds(path, files):  # another process was here first, with the same files
+                raise
+
+
+def _holds(path: Path, files: dict[str, bytes]) -> bool:
+    """Whether these files lie there, regular ones, and nothing else."""
+    try:
+        sizes = {each.name: each.lstat().st_size if S_ISREG(each.lstat().st_mode) else -1 for each in path.iterdir()}
+        if path.is_symlink() or sizes != {name: len(content) for name, content in files.items()}:
+            return False
+        return all((path / name).read_bytes() == content for name, content in files.items())
+    except OSError:
+        return False

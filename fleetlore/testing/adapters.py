@@ -54,16 +54,30 @@ def random_call_model(seed: int) -> bytes:
     return Document(calls=calls, kinds=kinds, bias=0.0, tools={"shell": LEAST_CALLS}).to_bytes()
 
 
+def _stated(weights: bytes, tenant: str) -> dict[str, Any]:
+    """What a manifest of any kind says, of a version that was learned from 32 sessions of four agents."""
+    return {
+        "version": hashlib.sha256(weights).hexdigest(),
+        "ordinal": 1,
+        "parent": None,
+        "tenant": tenant,
+        "size_bytes": len(weights),
+        "data": (),
+        "sessions": 32,
+        "agents": 4,
+        "tools": ("shell",),
+        "metrics": {},
+        "created": 1_000.0,
+    }
+
+
 def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **changes: Any) -> ProceduralManifest:
     """A truthful manifest of `weights`, then `changes`."""
     base, encoder = base or load_base(), shared_encoder()
     rank = min(min(tensor.shape) for tensor in safetensors.torch.load(weights).values())
     answers = probe_answers(merge_lora(base.network, read_adapter(weights, rank), ALPHA / rank), seed=1)
     manifest = ProceduralManifest(
-        version=hashlib.sha256(weights).hexdigest(),
-        ordinal=1,
-        parent=None,
-        tenant=tenant,
+        **_stated(weights, tenant),
         base_sha256=base.sha256,
         encoder=encoder.name,
         encoder_sha256=encoder.sha256,
@@ -71,51 +85,20 @@ def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **change
         alpha=ALPHA,
         targets=LORA_TARGETS,
         tensors=dict(adapter_shapes(rank)),
-        size_bytes=len(weights),
-        data=(),
-        sessions=32,
-        agents=4,
-        tools=("shell",),
-        metrics={},
         probe=Probe(1, answers),
-        created=1_000.0,
     )
     return structs.replace(manifest, **changes)
 
 
 def calls_manifest_for(weights: bytes, tenant: str, **changes: Any) -> CallsManifest:
     """A truthful manifest of a version of the call model, then `changes`."""
-    manifest = CallsManifest(
-        version=hashlib.sha256(weights).hexdigest(),
-        ordinal=1,
-        parent=None,
-        tenant=tenant,
-        size_bytes=len(weights),
-        data=(),
-        sessions=32,
-        agents=4,
-        tools=("shell",),
-        metrics={},
-        created=1_000.0,
-        calls=100,
-    )
-    return structs.replace(manifest, **changes)
+    return structs.replace(CallsManifest(**_stated(weights, tenant), calls=100), **changes)
 
 
 def lora_manifest_for(weights: bytes, tenant: str, **changes: Any) -> LanguageModelManifest:
     """A manifest of a LoRA over a language model, then `changes`: what it says of the tensors is theirs to say."""
     manifest = LanguageModelManifest(
-        version=hashlib.sha256(weights).hexdigest(),
-        ordinal=1,
-        parent=None,
-        tenant=tenant,
-        size_bytes=len(weights),
-        data=(),
-        sessions=0,
-        agents=0,
-        tools=(),
-        metrics={"tasks solved": 0.5},
-        created=1_000.0,
+        **_stated(weights, tenant),
         base="tiny",
         base_sha256="",
         rank=RANK,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType
@@ -22,9 +23,9 @@ class LoRARequest:
             raise ValueError
 
 
-class LoRAResolver:
-    async def resolve_lora(self, base_model_name: str, lora_name: str) -> LoRARequest | None:
-        raise NotImplementedError
+class LoRAResolver(ABC):
+    @abstractmethod
+    async def resolve_lora(self, base_model_name: str, lora_name: str) -> LoRARequest | None: ...
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,33 @@ def test_the_last_few_versions_stay_and_a_revoked_one_goes(
     running = slot.version
     slot.reset()
     assert slot.current is None and running not in slot.kept and len(list((tmp_path / "kept").iterdir())) == KEPT - 1
+
+
+def test_a_folder_that_another_process_serves_from_stays(
+    base_folder: Path, make_lora: MakeLora, tmp_path: Path
+) -> None:
+    base = base_of(base_folder)
+    lora = read_lora(make_lora(), base)
+    manifest = manifest_of(lora, base.sha256)
+    first = LoraSlot(tmp_path).prepare(lora.weights, manifest)
+    opened = (first.path / WEIGHTS).stat().st_ino
+    second = LoraSlot(tmp_path).prepare(lora.weights, manifest)
+    assert second == first and (second.path / WEIGHTS).stat().st_ino == opened
+
+
+def test_what_cannot_be_written_leaves_nothing(
+    base_folder: Path, make_lora: MakeLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    base = base_of(base_folder)
+    lora = read_lora(make_lora(), base)
+    kept = tmp_path / "kept"
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(AdapterRefused, match="No space left") as refused:
+        LoraSlot(kept).prepare(lora.weights, manifest_of(lora, base.sha256))
+    assert refused.value.reason == "unwritable" and not list(kept.iterdir())
 
 
 def test_what_lies_in_the_folder_already_is_not_believed(

@@ -104,7 +104,9 @@ async def test_vllm_is_given_verified_versions_and_nothing_else(
     joined.register()
     resolver = joined.LoRAResolverRegistry.get_resolver(f"fleetlore:{tenant}")
     first = await published(run, make_lora(1), base_folder, tmp_path)
-    found = await resolver.resolve_lora("tiny", first["name"])
+    both = await asyncio.gather(*(resolver.resolve_lora("tiny", first["name"]) for _ in range(2)))
+    assert both[0] == both[1]  # the second request waits for what the first one began
+    found = both[0]
     assert Path(found.lora_path).name == first["version"] and found.lora_name == first["name"]
     sibling = tmp_path / "kept" / ("0" * 64)
     sibling.mkdir()
@@ -117,7 +119,7 @@ async def test_vllm_is_given_verified_versions_and_nothing_else(
         ("tiny", "my-lora"),
     ):
         assert await resolver.resolve_lora(base, name) is None
-    await resolver._follower.__aexit__(None, None, None)
+    await resolver.close()
 
 
 @pytest.mark.parametrize(
