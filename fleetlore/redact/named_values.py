@@ -25,8 +25,12 @@ class Rule(NamedTuple):
     named: re.Pattern[str] | None = None
 
 
+# How every mask begins.
+REDACTED = "[redacted:"
+
+
 def mask_of(kind: str) -> str:
-    return f"[redacted:{kind}]"
+    return f"{REDACTED}{kind}]"
 
 
 def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) -> Rule:

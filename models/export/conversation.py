@@ -8,24 +8,39 @@ import orjson
 
 from fleetlore.wire.trajectory import Step, Trajectory
 
-Message = dict[str, Any]
-
 _ASSISTANT = frozenset({"assistant", "model", "agent", "ai"})
 # The parameter of a tool that is called with plain text.
 TEXT_PARAMETER = "input"
+
+
+class Message(NamedTuple):
+    """A message of a chat.
+
+    Attributes:
+        role: `system`, `user`, `assistant` or `tool`.
+        call: that an assistant's message makes.
+        answers: the call whose result a tool's message is.
+    """
+
+    role: str
+    content: str
+    call: Step | None = None
+    answers: Step | None = None
 
 
 class Conversation(NamedTuple):
     """A session as a chat.
 
     Attributes:
-        messages: with the keys `role` and `content`; a call is in `tool_calls` of an assistant's message, as a list of
-            one `Step`, and its result is the message of role `tool` that follows, with that step under `of`.
         before: of each call of the session, in order, how many messages stand before it.
     """
 
     messages: tuple[Message, ...]
     before: tuple[int, ...]
+
+    def until(self, call: int) -> list[Message]:
+        """What a model had read when it made the call of this number."""
+        return list(self.messages[: self.before[call]])
 
 
 def conversation_of(session: Trajectory) -> Conversation:
@@ -33,23 +48,23 @@ def conversation_of(session: Trajectory) -> Conversation:
     messages: list[Message] = []
     before: list[int] = []
     if session.goal and not any(step.role == "user" for step in session.steps[:2]):
-        messages.append({"role": "user", "content": session.goal})
+        messages.append(Message("user", session.goal))
     for step in session.steps:
         if step.role != "tool":
-            messages.append({"role": _role(step.role), "content": step.result})
+            messages.append(Message(_role(step.role), step.result))
             continue
         said = ""
-        if messages and messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]:
-            said = messages.pop()["content"]
+        if messages and messages[-1].role == "assistant" and messages[-1].call is None:
+            said = messages.pop().content
         before.append(len(messages))
-        messages.append({"role": "assistant", "content": said, "tool_calls": [step]})
-        messages.append({"role": "tool", "content": result_of(step), "of": step})
+        messages.append(Message("assistant", said, call=step))
+        messages.append(Message("tool", result_of(step), answers=step))
     return Conversation(tuple(messages), tuple(before))
 
 
 def calling(step: Step) -> Message:
     """The assistant's message that makes a call and says nothing else."""
-    return {"role": "assistant", "content": "", "tool_calls": [step]}
+    return Message("assistant", "", call=step)
 
 
 def result_of(step: Step) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import orjson
 
 from fleetlore.errors import ConfigError
+from fleetlore.wire.trajectory import Step
 from models.export.conversation import Message, arguments_of
 from models.export.rows import Kind, Row
 
@@ -40,54 +41,47 @@ def writer(kind: Kind, format: Format) -> Callable[[Row, Tools], bytes]:
 
 
 def _trl(row: Row, tools: Tools) -> bytes:
-    parts = {name: _trl_messages(part) if isinstance(part, list) else part for name, part in row.parts.items()}
+    parts = {name: _each(_trl_message, part) if isinstance(part, list) else part for name, part in row.parts.items()}
     return _line(parts | {"tools": orjson.dumps(tools).decode()})
 
 
-def _trl_messages(messages: Sequence[Message]) -> list[Message]:
-    return [_trl_message(each) for each in messages]
-
-
-def _trl_message(message: Message) -> Message:
-    told = {"role": message["role"], "content": message["content"]}
-    if "of" in message:
-        told["name"] = message["of"].tool
-    if "tool_calls" in message:
-        told["tool_calls"] = [
-            {"type": "function", "function": {"name": step.tool, "arguments": arguments_of(step)}}
-            for step in message["tool_calls"]
-        ]
+def _trl_message(message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.answers:
+        told["name"] = message.answers.tool
+    if message.call:
+        function = {"name": message.call.tool, "arguments": arguments_of(message.call)}
+        told["tool_calls"] = [{"type": "function", "function": function}]
     return told
 
 
 def _openai_session(row: Row, tools: Tools) -> bytes:
-    return _line({"messages": _openai_messages(row.parts["messages"]), "tools": tools, "parallel_tool_calls": False})
+    messages = _each(_openai_message, row.parts["messages"])
+    return _line({"messages": messages, "tools": tools, "parallel_tool_calls": False})
 
 
 def _openai_pair(row: Row, tools: Tools) -> bytes:
-    asked = {"messages": _openai_messages(row.parts["prompt"]), "tools": tools, "parallel_tool_calls": False}
-    chosen, rejected = _openai_messages(row.parts["chosen"]), _openai_messages(row.parts["rejected"])
+    prompt, chosen, rejected = (_each(_openai_message, row.parts[name]) for name in ("prompt", "chosen", "rejected"))
+    asked = {"messages": prompt, "tools": tools, "parallel_tool_calls": False}
     return _line({"input": asked, "preferred_output": chosen, "non_preferred_output": rejected})
 
 
-def _openai_messages(messages: Sequence[Message]) -> list[Message]:
-    return [_openai_message(each) for each in messages]
-
-
-def _openai_message(message: Message) -> Message:
-    told = {"role": message["role"], "content": message["content"]}
-    if "of" in message:
-        told["tool_call_id"] = f"call_{message['of'].sequence}"
-    if "tool_calls" in message:
-        told["tool_calls"] = [
-            {
-                "id": f"call_{step.sequence}",
-                "type": "function",
-                "function": {"name": step.tool, "arguments": orjson.dumps(arguments_of(step)).decode()},
-            }
-            for step in message["tool_calls"]
-        ]
+def _openai_message(message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.answers:
+        told["tool_call_id"] = _id(message.answers)
+    if message.call:
+        function = {"name": message.call.tool, "arguments": orjson.dumps(arguments_of(message.call)).decode()}
+        told["tool_calls"] = [{"id": _id(message.call), "type": "function", "function": function}]
     return told
+
+
+def _id(call: Step) -> str:
+    return f"call_{call.sequence}"
+
+
+def _each(told: Callable[[Message], dict[str, Any]], messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [told(each) for each in messages]
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from fleetlore.wire.trajectory import Judgment, Step, Trajectory
+from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.recovery import worked
-from models.export.conversation import Message, calling, conversation_of
+from models.export.conversation import calling, conversation_of
 from models.export.pairs import pairs_of
 from models.export.usable import is_usable
 
@@ -48,7 +48,7 @@ def rows_of(judgments: Sequence[Judgment], kind: Kind) -> list[Row]:
 def _pairs(judgments: Sequence[Judgment]) -> Iterator[Row]:
     for pair in pairs_of(judgments):
         parts = {
-            "prompt": _prompt(pair.session, pair.at),
+            "prompt": conversation_of(pair.session).until(pair.at),
             "chosen": [calling(pair.chosen)],
             "rejected": [calling(pair.rejected)],
         }
@@ -71,17 +71,13 @@ def _may_be_told(call: Step) -> bool:
 def _calls(judgments: Sequence[Judgment]) -> Iterator[Row]:
     for judgment in judgments:
         session = judgment.trajectory
+        chat = conversation_of(session)
         for at, call in enumerate(session.calls):
             good = judgment.verdict.label == "success" and worked(judgment, call)
             if is_usable(call) and (good or call.failed):
-                parts = {"prompt": _prompt(session, at), "completion": [calling(call)], "label": not call.failed}
+                parts = {"prompt": chat.until(at), "completion": [calling(call)], "label": not call.failed}
                 kind = "failed" if call.failed else "worked"
                 yield Row(kind, session.agent, session.task, (session.id,), parts)
-
-
-def _prompt(session: Trajectory, at: int) -> list[Message]:
-    chat = conversation_of(session)
-    return list(chat.messages[: chat.before[at]])
 
 
 def _bounded(rows: list[Row]) -> list[Row]:
@@ -107,8 +103,8 @@ def _drawn(row: Row) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
-def _plain(step: Any) -> Any:
-    return [step.sequence, step.tool, step.arguments]
+def _plain(part: Any) -> Any:
+    return [part.sequence, part.tool, part.arguments] if isinstance(part, Step) else tuple(part)
 
 
 def is_test(row: Row) -> bool:

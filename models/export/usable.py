@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fleetlore.recall.provenance import MARK
+from fleetlore.redact.named_values import REDACTED
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
-
-_REDACTED = "[redacted:"
 
 
 def usable_sessions(judgments: Iterable[Judgment]) -> tuple[list[Judgment], Counter[str]]:
@@ -53,4 +52,4 @@ def is_usable(call: Step) -> bool:
     Not one that was cut, that holds a masked secret, whose failure passes by itself, or before which the agent was told
     something: that was made by what it was told, which the prompt does not hold.
     """
-    return not (call.is_cut or call.transient or call.advice or _REDACTED in call.arguments)
+    return not (call.is_cut or call.transient or call.advice or REDACTED in call.arguments)

@@ -18,6 +18,7 @@ from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.trajectory import CUT, Judgment, Step
 from models.export.dataset import write_dataset
 from models.export.rows import AGENT_SHARE, Row, _bounded
+from models.export.tool_schemas import tools_by_agent
 
 NO_COLUMN = "no such column: nme"
 WRONG, RIGHT = "SELECT nme FROM cars WHERE id = 1", "SELECT name FROM cars WHERE id = 1"
@@ -160,6 +161,19 @@ def test_openais_own_types_take_the_messages(kind: Any, tmp_path: Path) -> None:
         assert [each["id"] for each in calls] == answers and len(calls) == 2
         assert row["messages"][1]["content"] == SPOKEN.result
         assert orjson.loads(calls[0]["function"]["arguments"]) == {"input": WRONG}
+
+
+def test_tools_are_described_by_the_calls_that_worked() -> None:
+    steps = (
+        call("find", '{"id": 1}'),
+        call("find", '{"id": 1.5, "parts": ["name"]}'),
+        call("find", '{"nme": 1}', error="unknown argument nme"),
+        call("list"),
+    )
+    (find, listed) = tools_by_agent([judgment(*steps, agent="a").trajectory])["a"]
+    properties = {"id": {"type": "number"}, "parts": {"type": "array", "items": {"type": "string"}}}
+    assert find["function"]["parameters"] == {"type": "object", "properties": properties, "required": ["id"]}
+    assert listed["function"] == {"name": "list", "parameters": {"type": "object", "properties": {}}}
 
 
 def test_a_folder_with_something_in_it_is_not_written_to(tmp_path: Path) -> None:
