@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 # What a reader does not see: control characters but line breaks and tabs, and what Unicode lets a display leave out.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 # Letters of other scripts that look like those of the fence.
 _LOOKALIKES = str.maketrans("\u0430\u0435\u043c\u043e\u0440\u0442\u0443\u04cf\u03bf\u0415\u041c", "aemoptyloEM")
 # The name of the fence in whatever brackets, and the marks that models take for a change of speaker.
 _FENCE = re.compile(
     r"[<‹〈]?\s*[/⁄∕]?\s*fleet[\W_]{0,3}memory\s*[>›〉]?|<\|[^|>]{0,40}\|>|\[/?INST\]|<</?SYS>>"
-    r"|</?(?:s|system|user|assistant|human|think|thinking|instructions?|tool_results?|tool_calls?|function_calls?|function_results?"
-    r"|invoke|start_of_turn|end_of_turn)>|(?m:^\s{0,8}#{0,4}\s?(?:human|assistant|system|user)\s?:)",
+    r"|</?(?:s|system|user|assistant|human|think|thinking|instructions?|tool_results?|tool_calls?|function_calls?"
+    r"|function_results?|invoke|start_of_turn|end_of_turn)>|(?m:^\s{0,8}#{0,4}\s?(?:human|assistant|system|user)\s?:)",
     re.IGNORECASE,
 )
 _MAX_CONTENT = 800

@@ -61,7 +61,9 @@ KEYS = (
     rf"|client[_-]?key|consumer[_-]?key|account[_-]?key|x-amz-signature|credentials?|creds|{_AUTH}){_AGAIN}"
 )
 _VALUE = (
-    r"""(?:(?:(?<![a-z0-9_])[rbf@$]{0,2}(?=["'`]))?(?:(?P<triple>\"{3}|'{3})(?P<long>(?s:.){3,400}?)(?P=triple)|`(?P<tick>[^`\n]*)`|"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
+    r"""(?:(?:(?<![a-z0-9_])[rbf@$]{0,2}(?=["'`]))?"""
+    r"""(?:(?P<triple>\"{3}|'{3})(?P<long>(?s:.){3,400}?)(?P=triple)|`(?P<tick>[^`\n]*)`"""
+    r"""|"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
     r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&]))+)))"""
 )
 # What stands in a secret's place in documentation, code and error texts.
@@ -120,9 +122,11 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
 
     # Not after a slash or dot: `/etc/passwd: Permission denied` is the commonest error text of all.
     sign = (
-        r"""\\*["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}value|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
+        r"""\\*["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}value"""
+        r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
         r"""|\\*["']\s{0,4},\s{0,4}\\*["'](?:value|val|content|default)\\*["']"""
-        r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?\s{0,4}(?P<sign>===?|:=|=>|<-|[:=])\s{0,4}(?:!!?\w{1,12}\s{1,4})?"""
+        r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
+        r"""\s{0,4}(?P<sign>===?|:=|=>|<-|[:=])\s{0,4}(?:!!?\w{1,12}\s{1,4})?"""
     )
     assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
     option = re.compile(rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+)(?!-){_VALUE}", re.IGNORECASE)
