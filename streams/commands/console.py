@@ -11,6 +11,7 @@ import typer
 from fleetlore.cli.options import Broker, Data, Milvus, Tenant, connection
 from fleetlore.config import STACK_FILE
 from fleetlore.errors import ConfigError
+from streams.embedded.signing import with_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ def console(
     read_only: Annotated[bool, typer.Option("--read-only", help="Show no actions.")] = False,
 ) -> None:
     """Serve a page that shows what the fleet has learned, until Ctrl-C."""
-    settings = connection(broker, data, milvus)
+    settings = with_key(connection(broker, data, milvus), data)
     import uvicorn
 
     from streams.console.access import is_loopback, new_token
@@ -47,11 +48,6 @@ def console(
     from streams.console.pages import Console
     from streams.console.sources import Sources
 
-    if data is not None:
-        settings = settings.with_(
-            signing_key=settings.signing_key or str(data / "keys" / "adapter_ed25519"),
-            adapters_dir=settings.adapters_dir or str(data / "adapters"),
-        )
     token = None if is_loopback(host) else settings.console_token or new_token()
     actions = Actions(settings) if settings.signing_key and not read_only else None
     endpoints = metrics or ([] if data is None else _endpoints(data))

@@ -30,6 +30,7 @@ from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port
 from streams.embedded.child import Child
 from streams.embedded.kept_orders import KeptOrders
+from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 from streams.offline.republish import restore_topics
 
 log = logging.getLogger(__name__)
@@ -87,8 +88,8 @@ class Stack:
             tenants=tenants,
             partitions=partitions or max(1, workers),
             session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
-            adapters_dir=str(self.data / "adapters"),
-            signing_key=str(self.data / "keys" / "adapter_ed25519"),
+            adapters_dir=str(self.data / ADAPTERS),
+            signing_key=str(self.data / SIGNING_KEY),
         )
         self._children: list[Child] = []
         self._watchers: list[asyncio.Task[None]] = []

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import Event
-from streams.commands.decisions import register
+from streams.commands.lore.decisions import register
 from streams.offline.state_hash import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 

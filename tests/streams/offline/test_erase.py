@@ -18,7 +18,7 @@ from fleetlore.stats.hashing import user_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from sinks.signing_key import create_signing_key
-from streams.commands.erase import register
+from streams.commands.lore.erase import register
 from streams.offline.erase.found import Wanted
 from streams.offline.erase.job import Erasing, erase
 from streams.offline.state_hash import Knowledge

@@ -17,7 +17,7 @@ from fleetlore.store.search import LoreSearch
 from models.memory.facts import read_facts
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.commands.facts import register
+from streams.commands.lore.facts import register
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.facts import carry_over, forget_facts, known_facts, load_facts
 

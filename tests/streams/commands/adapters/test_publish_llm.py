@@ -22,7 +22,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS
 from sinks.signing_key import create_signing_key
-from streams.commands.publish_llm import read_gate
+from streams.commands.adapters.publish_llm import read_gate
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.erase.adapters import has_learned
 from streams.offline.erase.found import Found

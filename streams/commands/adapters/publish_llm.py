@@ -16,7 +16,7 @@ from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from streams.commands.rollback import with_key
+from streams.embedded.signing import with_key
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import LanguageModelManifest

@@ -15,7 +15,7 @@ from fleetlore.testing.adapters import manifest_for, random_weights, version_of
 from fleetlore.wire.adapter_manifest import CallsManifest, ProceduralManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
-from streams.commands.rollback import register
+from streams.commands.adapters.rollback import register
 from streams.embedded.broker import EmbeddedBroker
 
 

@@ -15,9 +15,9 @@ import typer
 from fleetlore.cli.app import group
 from fleetlore.cli.options import Adapter, AdapterName, Broker, Data, Json, Tenant, Version, connection
 from fleetlore.cli.output import ask, print_json
-from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
+from streams.embedded.signing import with_key
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
@@ -153,16 +153,6 @@ def _tell(adapter: str, pointer: AdapterPointer | None, tenant: str, as_json: bo
         print_json(document)
     else:
         typer.echo(text)
-
-
-def with_key(settings: Settings, data: Path | None) -> Settings:
-    """An embedded stack keeps its key and its versions in its folder."""
-    if data is None:
-        return settings
-    return settings.with_(
-        signing_key=settings.signing_key or str(data / "keys" / "adapter_ed25519"),
-        adapters_dir=settings.adapters_dir or str(data / "adapters"),
-    )
 
 
 async def _with(
