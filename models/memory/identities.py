@@ -32,10 +32,11 @@ from fleetlore.wire.trajectory import Trajectory
 from models.memory.candidate import Candidate
 
 _PERSONAL = (
-    r"e_?mail(?:_?address)?|(?:tele)?phone(?:_?number)?|mobile|fax|(?:first|last|full|given|family|middle|sur|maiden)"
-    r"_?name|(?:user|customer|client|member|patient|guest|passenger|person|account|acct|login)"
-    r"_?(?:name|id|no|number|code)|address(?:_?(?:line)?_?\d)?|street|zip(?:_?code)?|post(?:al)?_?code"
-    r"|dob|date_?of_?birth|birth_?(?:date|day)|ssn|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|ip(?:_?address)?"
+    r"e_?mail(?:_?address)?|(?:tele)?phone(?:_?number)?|mobile|fax"
+    r"|(?:first|last|full|given|family|middle|sur|maiden)_?name"
+    r"|(?:user|customer|client|member|patient|guest|passenger|person|account|acct|login)_?(?:name|id|no|number|code)"
+    r"|address(?:_?(?:line)?_?\d)?|street|zip(?:_?code)?|post(?:al)?_?code|dob|date_?of_?birth|birth_?(?:date|day)|ssn"
+    r"|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|ip(?:_?address)?"
     r"|(?:order|reservation|booking|payment(?:_?method)?|invoice|ticket)s?_?(?:id|no|number|code)?"
 )
 # A field and its value in JSON, or in what is left of JSON that was cut.
