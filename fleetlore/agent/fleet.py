@@ -17,7 +17,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -31,6 +31,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.calls.slot import CallModelSlot
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
+from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
@@ -116,6 +117,7 @@ class Fleet:
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         self.emitter = Emitter(self.settings.cluster, self.tenant, max_events=max_buffered_events)
         self.reviews = Emitter(self.settings.cluster, self.tenant, name="feedback")
+        self.definitions = DefinitionSender(self.settings.cluster, self.tenant, self.clock)
         self.replica = LoreReplica(
             self.settings.cluster,
             self.tenant,
@@ -144,6 +146,7 @@ class Fleet:
             log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self.agent)
         await self.emitter.start()
         await self.reviews.start()
+        await self.definitions.start()
         await self.replica.start()
         self._warns_of_missing_lore = True
         if self._ready_seconds:
@@ -157,7 +160,8 @@ class Fleet:
     async def close(self, timeout_seconds: float = 2.0) -> None:
         """Send what is buffered within the limit, then stop everything. Never hangs."""
         self.lore_search.close()
-        await asyncio.gather(self.emitter.close(timeout_seconds), self.reviews.close(timeout_seconds))
+        senders = (self.emitter, self.reviews, self.definitions)
+        await asyncio.gather(*(sender.close(timeout_seconds) for sender in senders))
         await asyncio.gather(self.replica.close(), *(subscriber.close() for subscriber in self._subscribers))
 
     async def __aenter__(self) -> Self:
@@ -194,6 +198,8 @@ class Fleet:
         earlier: str = "",
         place: str = "",
         user: str = "",
+        system: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
         resume: bool = False,
     ) -> Session:
         """A new session: a context manager, `with` or `async with`.
@@ -211,6 +217,9 @@ class Fleet:
                 remembered under this name, 1–256 printable characters.
             user: whom it acts for, by any name that stays the same. Only a hash of it is sent, so that `fleetlore erase
                 --user` finds the session.
+            system, tools: what the model is given besides: its system text, and the definitions of its tools as its API
+                takes them. `fleetlore export` writes them into datasets; the pipeline learns nothing of them. They are
+                sent once a day, and sessions name them by a hash.
             resume: `session_id` may have begun elsewhere or before: this is a further part of it, with an id of its own
                 that begins with `session_id`, and names it as its conversation.
         """
@@ -225,6 +234,8 @@ class Fleet:
             earlier=earlier,
             place=place,
             user=user,
+            system=system,
+            tools=tools,
             resume=resume,
         )
 
@@ -288,7 +299,8 @@ class Fleet:
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything sent so far has been acknowledged; False when the time is up."""
-        return all(await asyncio.gather(self.emitter.flush(timeout_seconds), self.reviews.flush(timeout_seconds)))
+        senders = (self.emitter, self.reviews, self.definitions)
+        return all(await asyncio.gather(*(sender.flush(timeout_seconds) for sender in senders)))
 
     @property
     def sent(self) -> int:

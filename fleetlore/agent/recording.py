@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
@@ -77,6 +78,8 @@ class Recording:
         earlier: str = "",
         place: str = "",
         user: str = "",
+        system: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
         resume: bool = False,
     ) -> None:
         self._conversation = names.checked_name("session_id", session_id) if session_id is not None and resume else ""
@@ -89,6 +92,7 @@ class Recording:
         self.task = task
         self.place = names.checked_name("place", place) if place else ""
         self._user = user
+        self._definitions = fleet.definitions.name(redact_fenced(system), tools) if system or tools else ""
         self._fleet = fleet
         self._lock = fleet.lock
         self._phase: Literal["new", "open", "left"] = "new"
@@ -124,6 +128,8 @@ class Recording:
             data[names.USER] = user_hash(self._user)
         if self._fleet.group:
             data[names.AGENT_GROUP] = self._fleet.group
+        if self._definitions:
+            data[names.DEFINITIONS] = self._definitions
         if self._conversation:
             data[names.CONVERSATION] = self._conversation
         if self._attempt is not None:

@@ -16,7 +16,7 @@ from fleetlore.wire.topics import PREFIX, TOPICS, topic
 ALL = tuple(spec.name for spec in TOPICS)
 VERSIONS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # What a role does to the topics of a tenant, besides looking at how they are made, which reading and writing allow.
-AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", "decisions", *VERSIONS)}
+AGENT = {"Write": ("events", "definitions", "adapters.acks"), "Read": ("patterns", "items", "decisions", *VERSIONS)}
 WORKER = {
     "Read": ("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),
     "Write": ("observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"),

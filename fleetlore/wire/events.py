@@ -46,6 +46,8 @@ PLACE = "fleetlore.place"
 USER = "fleetlore.user"
 # Of agents that learn from each other first; empty for those of no group.
 AGENT_GROUP = "fleetlore.agent_group"
+# Of what its model was given besides the goal (`fleetlore.wire.definitions`).
+DEFINITIONS = "fleetlore.definitions"
 CONVERSATION = "gen_ai.conversation.id"
 ATTEMPT_GROUP = "fleetlore.attempt_group"
 ATTEMPT = "fleetlore.attempt"

@@ -142,6 +142,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         place: where it acts (a database, a repository, a host), as it stated; empty where it did not.
         user: hash of whom it acts for, as the session stated it; empty where it did not.
         agent_group: that its agent belongs to, as it said; empty where it belongs to none.
+        definitions: hash of the system text and tools that its model was given; empty where it did not say.
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
     """
 
@@ -164,6 +165,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     place: str = ""
     user: str = ""
     agent_group: str = ""
+    definitions: str = ""
 
     @property
     def id(self) -> str:

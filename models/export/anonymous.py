@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from fleetlore.wire.definitions import Definitions
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.memory.identities import identities, replacing
 
@@ -28,3 +29,8 @@ def anonymous(session: Trajectory) -> Trajectory:
         )
 
     return replace(session, goal=replaced(session.goal), steps=tuple([told(step) for step in session.steps]))
+
+
+def anonymous_definitions(given: Definitions) -> Definitions:
+    """The same definitions with identities in their system text replaced."""
+    return replace(given, system=replacing(identities([given.system]))(given.system))

@@ -43,9 +43,9 @@ class Conversation(NamedTuple):
         return list(self.messages[: self.before[call]])
 
 
-def conversation_of(session: Trajectory) -> Conversation:
-    """The chat of a session: its goal, then its steps in order."""
-    messages: list[Message] = []
+def conversation_of(session: Trajectory, system: str = "") -> Conversation:
+    """The chat of a session: its system text, its goal, then its steps in order."""
+    messages = [Message("system", system)] if system else []
     before: list[int] = []
     if session.goal and not any(step.role == "user" for step in session.steps[:2]):
         messages.append(Message("user", session.goal))

@@ -11,13 +11,15 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.errors import ConfigError
+from fleetlore.wire.definitions import Definitions
 from fleetlore.wire.trajectory import Judgment
-from models.export.anonymous import anonymous
+from models.export.anonymous import anonymous, anonymous_definitions
 from models.export.formats import Format, writer
 from models.export.rows import AGENT_SHARE, TEST_SHARE, Kind, Row, is_test, rows_of
-from models.export.tool_schemas import tools_by_agent
+from models.export.tool_schemas import as_functions, tools_by_agent
 from models.export.usable import usable_sessions
 
+_NOTHING: Mapping[str, Definitions] = {}
 _SAYS: Mapping[Kind, str] = {
     "pairs": "Two calls from one state: `chosen` worked, `rejected` failed. For preference optimisation (DPO).",
     "sft": "Sessions that succeeded, whole, with the calls that failed on the way. For supervised fine-tuning.",
@@ -32,10 +34,19 @@ _LEFT_OUT = {
 }
 
 
-def write_dataset(judgments: Iterable[Judgment], kind: Kind, format: Format, folder: Path) -> dict[str, Any]:
+def write_dataset(
+    judgments: Iterable[Judgment],
+    kind: Kind,
+    format: Format,
+    folder: Path,
+    given: Mapping[str, Definitions] = _NOTHING,
+) -> dict[str, Any]:
     """Write `train.jsonl`, `test.jsonl`, `README.md` (a card) and `sessions.json` into a folder; return the figures.
 
     Rows and their order are a function of the set of sessions.
+
+    Args:
+        given: what models were given besides, by the hash that sessions name it by.
 
     Raises:
         ConfigError: the folder is not empty or cannot be written; the format has no such rows; there is no row.
@@ -45,10 +56,12 @@ def write_dataset(judgments: Iterable[Judgment], kind: Kind, format: Format, fol
         raise ConfigError(f"{folder} is not an empty folder: a dataset is written into one of its own")
     kept, left_out = usable_sessions(judgments)
     kept = [replace(each, trajectory=anonymous(each.trajectory)) for each in kept]
-    rows = rows_of(kept, kind)
+    given = {id: anonymous_definitions(each) for id, each in given.items()}
+    rows = rows_of(kept, kind, given)
     if not rows:
         raise ConfigError(f"{len(kept):,} sessions to learn from hold nothing for {kind}; left out: {dict(left_out)}")
-    tools = tools_by_agent(each.trajectory for each in kept)
+    defined = {id: as_functions(each.tools) for id, each in given.items() if each.tools}
+    by_calls = tools_by_agent(each.trajectory for each in kept)
     parts = {"train": [row for row in rows if not is_test(row)], "test": [row for row in rows if is_test(row)]}
     sessions = sorted({session for row in rows for session in row.sessions})
     figures = {
@@ -60,12 +73,14 @@ def write_dataset(judgments: Iterable[Judgment], kind: Kind, format: Format, fol
         "tasks": len({row.task for row in rows}),
         "sessions": len(sessions),
         "sessions_left_out": dict(sorted(left_out.items())),
+        "rows_with_defined_tools": sum(row.definitions in defined for row in rows),
         "judged_by": dict(sorted(_judges(kept, sessions).items())),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, part in parts.items():
-            (folder / f"{name}.jsonl").write_bytes(b"".join(write(row, tools[row.agent]) for row in part))
+            lines = [write(row, defined.get(row.definitions) or by_calls[row.agent]) for row in part]
+            (folder / f"{name}.jsonl").write_bytes(b"".join(lines))
         (folder / "sessions.json").write_bytes(orjson.dumps({"agents": figures["agents"], "sessions": sessions}))
         (folder / "README.md").write_text(_card(figures, rows))
     except OSError as error:
@@ -85,6 +100,7 @@ def _card(figures: Mapping[str, Any], rows: Sequence[Row]) -> str:
         (f"rows from a {name}" if name != "session" else "sessions", n) for name, n in figures["row_kinds"].items()
     ]
     counts += [(name, figures[name]) for name in ("sessions", "agents", "tasks")]
+    counts += [("rows whose tools the agent defined", figures["rows_with_defined_tools"])]
     counts += [(f"sessions judged by {name}", count) for name, count in figures["judged_by"].items()]
     counts += [(f"sessions left out: {_LEFT_OUT[name]}", n) for name, n in figures["sessions_left_out"].items()]
     table = "\n".join(f"| {what} | {count:,} |" for what, count in counts)
@@ -111,7 +127,8 @@ configs:
   that one gives here is {largest:.0%}.
 - **Left out** besides: calls that were cut, hold a masked secret, or followed advice, and failures that pass by
   themselves.
-- **Tools** are described by the calls that were made: names and types of arguments, no descriptions.
+- **Tools** are as the agent defined them (`Fleet.session(tools=...)`); where it did not, they are described by the
+  calls that were made: names and types of arguments, no descriptions.
 - **People**: what fleetlore recognises as an identity of an end user is replaced (e-mail, phone, card, fields such as
   `last_name`). A name in free text is not recognised. Secrets were masked before the sessions were stored.
 - **Erasure**: `sessions.json` lists the sessions. Where one of them is erased, make the dataset anew.

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.wire.definitions import Definitions
+from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.distil.recovery import worked
-from models.export.conversation import calling, conversation_of
+from models.export.conversation import Conversation, calling, conversation_of
 from models.export.pairs import pairs_of
 from models.export.usable import is_usable
 
+_Chat = Callable[[Trajectory], Conversation]
 Kind = Literal["pairs", "sft", "kto"]
 
 #: No agent gives a greater share of the rows, or than twice its equal part where there are few agents.
@@ -29,6 +31,7 @@ class Row(NamedTuple):
     Attributes:
         kind: of a pair `recovery` or `contrast`, of a call `worked` or `failed`, else `session`.
         sessions: ids of those that it was made from.
+        definitions: hash of what the model was given besides, of the session whose chat it is.
         parts: by name, messages, or a label.
     """
 
@@ -36,48 +39,62 @@ class Row(NamedTuple):
     agent: str
     task: str
     sessions: tuple[str, ...]
+    definitions: str
     parts: dict[str, Any]
 
 
-def rows_of(judgments: Sequence[Judgment], kind: Kind) -> list[Row]:
-    """The rows of usable sessions (`models.export.usable`), the share of each agent bounded."""
-    made = {"pairs": _pairs, "sft": _sessions, "kto": _calls}[kind](judgments)
+def rows_of(judgments: Sequence[Judgment], kind: Kind, given: Mapping[str, Definitions]) -> list[Row]:
+    """The rows of usable sessions (`models.export.usable`), the share of each agent bounded.
+
+    Args:
+        given: what models were given besides, by the hash that sessions name it by.
+    """
+
+    def chat(session: Trajectory) -> Conversation:
+        named = given.get(session.definitions)
+        return conversation_of(session, named.system if named else "")
+
+    made = {"pairs": _pairs, "sft": _sessions, "kto": _calls}[kind](judgments, chat)
     return _bounded(list(made))
 
 
-def _pairs(judgments: Sequence[Judgment]) -> Iterator[Row]:
+def _pairs(judgments: Sequence[Judgment], chat: _Chat) -> Iterator[Row]:
     for pair in pairs_of(judgments):
         parts = {
-            "prompt": conversation_of(pair.session).until(pair.at),
+            "prompt": chat(pair.session).until(pair.at),
             "chosen": [calling(pair.chosen)],
             "rejected": [calling(pair.rejected)],
         }
         sessions = tuple(dict.fromkeys((pair.session.id, pair.other.id)))
-        yield Row(pair.kind, pair.session.agent, pair.session.task, sessions, parts)
+        yield _row(pair.kind, pair.session, sessions, parts)
 
 
-def _sessions(judgments: Sequence[Judgment]) -> Iterator[Row]:
+def _sessions(judgments: Sequence[Judgment], chat: _Chat) -> Iterator[Row]:
     for judgment in judgments:
         session = judgment.trajectory
         if judgment.verdict.label == "success" and session.calls and all(map(_may_be_told, session.calls)):
-            messages = list(conversation_of(session).messages)
-            yield Row("session", session.agent, session.task, (session.id,), {"messages": messages})
+            messages = list(chat(session).messages)
+            yield _row("session", session, (session.id,), {"messages": messages})
 
 
 def _may_be_told(call: Step) -> bool:
     return is_usable(call) or (call.transient and not call.is_cut and not call.advice)
 
 
-def _calls(judgments: Sequence[Judgment]) -> Iterator[Row]:
+def _calls(judgments: Sequence[Judgment], chat: _Chat) -> Iterator[Row]:
     for judgment in judgments:
         session = judgment.trajectory
-        chat = conversation_of(session)
+        told = chat(session)
         for at, call in enumerate(session.calls):
             good = judgment.verdict.label == "success" and worked(judgment, call)
             if is_usable(call) and (good or call.failed):
-                parts = {"prompt": chat.until(at), "completion": [calling(call)], "label": not call.failed}
+                parts = {"prompt": told.until(at), "completion": [calling(call)], "label": not call.failed}
                 kind = "failed" if call.failed else "worked"
-                yield Row(kind, session.agent, session.task, (session.id,), parts)
+                yield _row(kind, session, (session.id,), parts)
+
+
+def _row(kind: str, session: Trajectory, sessions: tuple[str, ...], parts: dict[str, Any]) -> Row:
+    return Row(kind, session.agent, session.task, sessions, session.definitions, parts)
 
 
 def _bounded(rows: list[Row]) -> list[Row]:

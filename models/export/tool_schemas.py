@@ -1,9 +1,9 @@
-"""Describe tools by the calls that were made: the events do not hold the definitions that a model was given."""
+"""Describe tools: as the agent defined them, or else by the calls that were made."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from genson import SchemaBuilder
@@ -23,6 +23,22 @@ def tools_by_agent(sessions: Iterable[Trajectory]) -> dict[str, list[dict[str, A
         for step in session.calls:
             calls[session.agent][step.tool].append(step)
     return {agent: [_tool(name, made) for name, made in sorted(by_tool.items())] for agent, by_tool in calls.items()}
+
+
+def as_functions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Definitions in the form of OpenAI's chat; of its responses, of Anthropic and of MCP they are rewritten to it.
+
+    What has no name is left out: it is no tool that an agent can call by name.
+    """
+    return [_function(tool.get("function", tool)) for tool in tools if tool.get("function", tool).get("name")]
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = next(
+        (tool[name] for name in ("parameters", "input_schema", "inputSchema") if tool.get(name)), {}
+    )
+    told = {name: tool[name] for name in ("name", "description", "strict") if tool.get(name)}
+    return {"type": "function", "function": told | {"parameters": {"type": "object", "properties": {}} | schema}}
 
 
 def _tool(name: str, calls: list[Step]) -> dict[str, Any]:

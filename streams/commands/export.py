@@ -13,6 +13,7 @@ from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
 from fleetlore.cli.output import Column, ask, print_json, print_table
 
 if TYPE_CHECKING:
+    from fleetlore.wire.definitions import Definitions
     from fleetlore.wire.trajectory import Judgment
 
 
@@ -63,10 +64,10 @@ def export(
     """
     if logs is not None and (broker is not None or data is not None):
         raise typer.BadParameter("give --logs, or where a broker is (--broker, --data), not both")
-    judged = _of_logs(logs) if logs is not None else _of_broker(broker, data, tenant)
+    judged, given = (_of_logs(logs), {}) if logs is not None else _of_broker(broker, data, tenant)
     from models.export.dataset import write_dataset
 
-    figures = write_dataset(judged, kind.value, format.value, out)
+    figures = write_dataset(judged, kind.value, format.value, out, given)
     if json:
         print_json({"folder": str(out), **figures})
         return
@@ -78,11 +79,15 @@ def export(
     print_table([Column("WHAT"), Column("OF"), Column("COUNT", "right")], [(a, b, f"{n:,}") for a, b, n in shown])
 
 
-def _of_broker(broker: str | None, data: Path | None, tenant: str) -> list[Judgment]:
+def _of_broker(broker: str | None, data: Path | None, tenant: str) -> tuple[list[Judgment], dict[str, Definitions]]:
     settings = connection(broker, data)
+    from streams.training.definitions import definitions_on
     from streams.training.judged_sessions import judged_sessions
 
-    return ask(judged_sessions(settings, tenant))
+    async def read() -> tuple[list[Judgment], dict[str, Definitions]]:
+        return await judged_sessions(settings, tenant), await definitions_on(settings, tenant)
+
+    return ask(read())
 
 
 def _of_logs(path: Path) -> list[Judgment]:

@@ -14,6 +14,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash, user_hash
+from fleetlore.wire import definitions
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, tenant_of, topic
 from models.judge.session_state import SessionState
 from streams.stage.base import Effects, Record, Store
@@ -75,6 +76,7 @@ class Found:
         records: by topic, how many records name one of them.
         until: by topic, when the last of these records has left it, in seconds since the Unix epoch.
         placed: by topic, hashes of the sessions that its records name.
+        definitions: hashes of what their models were given besides.
         positions: on `trajectories` and `judgments`: (partition, offset, number in the record).
     """
 
@@ -83,6 +85,7 @@ class Found:
     rows: list[str] = field(default_factory=list)
     records: dict[str, int] = field(default_factory=dict)
     until: dict[str, float] = field(default_factory=dict)
+    definitions: set[bytes] = field(default_factory=set)
     placed: dict[str, set[int]] = field(default_factory=dict)
     positions: dict[str, set[tuple[int, int, int]]] = field(default_factory=dict)
 
@@ -127,6 +130,7 @@ async def find(settings: Settings, store: Store, wanted: Wanted) -> Found:
                 users[event.session] = event.data.user
             if event.session in found.parts or wanted.means(event.session, event.agent, users.get(event.session, "")):
                 found.add(event.session, event.sequence // PART_EVENTS, event.time.timestamp())
+                found.definitions.add((event.data.definitions or "").encode())
     await _look_through(settings, wanted.tenant, found)
     return found
 
@@ -162,7 +166,10 @@ async def _look_through(settings: Settings, tenant: str, found: Found) -> None:
     names = [orjson.dumps(session) for session in found.parts]
     for name, days in BY_TIME.items():
         async for record in records_of(settings.cluster, topic(tenant, name)):
-            named = list(_naming(name, record, hashes, names))
+            if name == definitions.TOPIC:
+                named = [(0, 0)] * (record.key in found.definitions)
+            else:
+                named = list(_naming(name, record, hashes, names))
             if not named:
                 continue
             found.records[name] = found.records.get(name, 0) + 1

@@ -73,6 +73,7 @@ class OpenSession(msgspec.Struct):
     place: str = ""
     user: str = ""
     agent_group: str = ""
+    definitions: str = ""
     ending: Ending | None = None
     reward: float | None = None
     feedback: Feedback | None = None
@@ -134,6 +135,7 @@ class OpenSession(msgspec.Struct):
             self.place = (data.place or "")[: ev.MAX_ID_LENGTH]
             self.user = (data.user or "")[:MAX_WORD]
             self.agent_group = (data.agent_group or "")[: ev.MAX_ID_LENGTH]
+            self.definitions = (data.definitions or "")[:MAX_WORD]
             self.group = data.group[: ev.MAX_ID_LENGTH] if isinstance(data.group, str) else ""
         elif kind == ENDED:
             self.ending = data.outcome
@@ -255,6 +257,7 @@ class OpenSession(msgspec.Struct):
             place=self.place,
             user=self.user,
             agent_group=self.agent_group,
+            definitions=self.definitions,
         )
         return trajectory, [self.out_of_order[sequence] for sequence in sorted(left_out)]
 

@@ -51,6 +51,7 @@ class Data(msgspec.Struct, kw_only=True, gc=False):
     place: str | None = field(default=None, name=ev.PLACE)
     user: str | None = field(default=None, name=ev.USER)
     agent_group: str | None = field(default=None, name=ev.AGENT_GROUP)
+    definitions: str | None = field(default=None, name=ev.DEFINITIONS)
     outcome: ev.Outcome = field(default="unknown", name=ev.OUTCOME)
     reward: float | None = field(default=None, name=ev.REWARD)
     role: str | None = field(default=None, name=ev.ROLE)

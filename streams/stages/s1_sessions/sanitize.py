@@ -18,7 +18,7 @@ from streams.stages.s1_sessions.parse import OUTCOME, STARTED, Incoming
 MAX_READ = 8192
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
-_NAMES = ("tool", "error_type", "adapter", "group", "role", "guard", "place", "user", "agent_group")
+_NAMES = ("tool", "error_type", "adapter", "group", "role", "guard", "place", "user", "agent_group", "definitions")
 _LISTS = ("advice", "withheld")
 _OF_OTHERS = ("content", "goal", "task")
 

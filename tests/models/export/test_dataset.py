@@ -18,7 +18,7 @@ from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.trajectory import CUT, Judgment, Step
 from models.export.dataset import write_dataset
 from models.export.rows import AGENT_SHARE, Row, _bounded
-from models.export.tool_schemas import tools_by_agent
+from models.export.tool_schemas import as_functions, tools_by_agent
 
 NO_COLUMN = "no such column: nme"
 WRONG, RIGHT = "SELECT nme FROM cars WHERE id = 1", "SELECT name FROM cars WHERE id = 1"
@@ -176,6 +176,25 @@ def test_tools_are_described_by_the_calls_that_worked() -> None:
     assert listed["function"] == {"name": "list", "parameters": {"type": "object", "properties": {}}}
 
 
+@pytest.mark.parametrize(
+    "defined",
+    [
+        {"type": "function", "function": {"name": "find", "description": "Look", "parameters": {"required": ["id"]}}},
+        {"type": "function", "name": "find", "description": "Look", "parameters": {"required": ["id"]}},
+        {"name": "find", "description": "Look", "input_schema": {"required": ["id"]}},
+        {"name": "find", "description": "Look", "inputSchema": {"required": ["id"]}, "annotations": {"title": "x"}},
+    ],
+    ids=["chat", "responses", "anthropic", "mcp"],
+)
+def test_definitions_of_other_apis_are_rewritten(defined: dict[str, Any]) -> None:
+    (tool,) = as_functions([defined, {"type": "web_search"}])
+    parameters = {"type": "object", "properties": {}, "required": ["id"]}
+    assert tool == {
+        "type": "function",
+        "function": {"name": "find", "description": "Look", "parameters": parameters},
+    }
+
+
 def test_a_folder_with_something_in_it_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
     with pytest.raises(ConfigError, match="not an empty folder"):
@@ -193,7 +212,7 @@ def test_the_rows_are_a_function_of_the_set_of_sessions(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=300))
 def test_no_agent_gives_more_than_its_share(agents: list[int]) -> None:
-    rows = [Row("recovery", f"a{agent}", "t", (str(n),), {}) for n, agent in enumerate(agents)]
+    rows = [Row("recovery", f"a{agent}", "t", (str(n),), "", {}) for n, agent in enumerate(agents)]
     kept = _bounded(rows)
     counts = {row.agent: sum(other.agent == row.agent for other in kept) for row in kept}
     assert counts.keys() == {row.agent for row in rows}

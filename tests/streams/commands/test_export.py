@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from fleetlore.cli.app import build_app
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing.sessions import call, judgment
+from fleetlore.wire.definitions import Definitions, id_of
 from fleetlore.wire.erasure import Erasure
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import DIGEST_TEXT, Judgment
@@ -26,13 +27,13 @@ def export(*arguments: str) -> Result:
     return CliRunner().invoke(build_app(), ["export", *arguments])
 
 
-def recovery(session: str, table: str) -> Judgment:
+def recovery(session: str, table: str, definitions: str = "") -> Judgment:
     steps = (
         call("sql", "SHOW TABLES", "t" * 2 * DIGEST_TEXT),
         call("sql", f"{WRONG}, {table}", error="no such column: nme"),
         call("sql", f"{RIGHT}, {table}", "Beetle"),
     )
-    return judgment(*steps, session=session, goal=f"Names of {table}?", task=table, events=5)
+    return judgment(*steps, session=session, goal=f"Names of {table}?", task=table, events=5, definitions=definitions)
 
 
 async def publish(address: str, tenant: str, sessions: list[Judgment], erased: list[str]) -> None:
@@ -56,13 +57,21 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 async def test_sessions_come_whole_from_the_log_and_erased_ones_do_not(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
 ) -> None:
-    await make_topics(broker.address, tenant, "judgments", "trajectories", "erasures", partitions=2)
-    kept, erased = recovery("kept", "ships"), recovery("erased", "planes")
+    await make_topics(broker.address, tenant, "judgments", "trajectories", "erasures", "definitions", partitions=2)
+    given = Definitions(
+        system="You write SQL for ada@example.org.", tools=({"name": "sql", "inputSchema": {}},)
+    ).to_json()
+    kept, erased = recovery("kept", "ships", definitions=id_of(given)), recovery("erased", "planes")
     await publish(broker.address, tenant, [kept, erased], ["erased"])
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+        await producer.send_and_wait(topic(tenant, "definitions"), given, key=id_of(given).encode())
     out = tmp_path / "pairs"
     done = await _in_thread("pairs", "--broker", broker.address, "--tenant", tenant, "--out", str(out), "--json")
     assert done.exit_code == 0, done.output
     (row,) = rows(out)
+    assert row["prompt"][0] == {"role": "system", "content": "You write SQL for <email>."}
+    (tool,) = orjson.loads(row["tools"])
+    assert tool["function"] == {"name": "sql", "parameters": {"type": "object", "properties": {}}}  # as defined
     assert row["prompt"][-1]["content"] == kept.trajectory.steps[0].result  # and not the digest's first characters
     assert orjson.loads((out / "sessions.json").read_bytes())["sessions"] == ["kept"]
     assert orjson.loads(done.output)["row_kinds"] == {"recovery": 1}
