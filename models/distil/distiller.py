@@ -46,7 +46,9 @@ def distil(judgment: Judgment) -> list[Candidate]:
     calls = judgment.trajectory.calls
     failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
     telling = _telling(calls, failed)
-    found = strategies(judgment, calls, telling) + place_facts(judgment, calls)
+    found = strategies(judgment, calls, telling)
+    if judgment.trajectory.place:
+        found += place_facts(judgment, calls)
     past: list[Candidate] = []
     if telling:
         past = recoveries(judgment, calls, telling) + remedies_of(judgment, calls, telling)

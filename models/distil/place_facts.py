@@ -18,9 +18,7 @@ MAX_FACTS = 32
 
 
 def place_facts(judgment: Judgment, calls: Calls) -> list[Candidate]:
-    """At most `MAX_FACTS` candidates, one a name; none of a session that states no place."""
-    if not judgment.trajectory.place:
-        return []
+    """At most `MAX_FACTS` candidates of a session that states its place, one a name."""
     said = dict(names_of_place(calls))  # of each name the last call that tells it
     shown_by: dict[str, Step] = {}
     for call in calls:

@@ -93,7 +93,7 @@ def remedies_of(judgment: Judgment, calls: Calls, failed: Sequence[int]) -> list
     tried.sort(key=lambda each: not each[1].helped)
     found = [_candidate(judgment, calls, met, remedy) for met, remedy in tried[:MAX_REMEDIES]]
     active = [_active(calls, failed, *each) for each in tried if each[1].helped and each[1].change is None]
-    return found + resets_of(judgment, calls, active)
+    return found + resets_of(judgment, calls, active) if active else found
 
 
 def cause(step: Step) -> str:

@@ -41,7 +41,7 @@ def resets_of(judgment: Judgment, calls: Sequence[Step], active: Sequence[Active
     """At most `MAX_KINDS` candidates.
 
     Args:
-        active: preparations that helped, each once.
+        active: preparations that helped, each once; at least one.
     """
     first: dict[str, int] = {}
     gone: dict[str, int] = defaultdict(int)
@@ -50,7 +50,7 @@ def resets_of(judgment: Judgment, calls: Sequence[Step], active: Sequence[Active
     kinds = {
         place: _kind(call.tool, call.error_type, call.error_message)
         for place, call in enumerate(calls)
-        if active and call.pattern is not None
+        if call.pattern is not None
     }
     for each in active:
         for kind, (place, was_reset) in _fates(each, calls, kinds).items():

@@ -3,6 +3,7 @@
 near-duplicates   meet in one id, made of what was learned and not of its wording
 contradictions    count on the item itself; the newer and better backed side wins
 age               halves a session's weight every half-life of event time
+harm              a remedy that could do some waits until several agents stand behind it
 
 All are functions of the set of contributions: no order of arrival, no clock.
 """
@@ -13,7 +14,12 @@ from collections.abc import Iterable
 from math import fsum
 from typing import NamedTuple
 
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.watch.safety import dangers
+from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Side
+
+QUORUM_AGENTS = 3
 
 # Support of a session for the way it ended, whatever its verdict.
 AGREEMENT = 0.5
@@ -81,3 +87,18 @@ def votes(contributors: Iterable[Contributor], half_life_seconds: float) -> dict
         found.setdefault(each.way, []).append(vote + AGREEMENT * counts)
         by_tool.setdefault(each.way >> ENDING_BITS, []).append(vote)
     return {way: fsum(own) + fsum(tool := by_tool[way >> ENDING_BITS]) / len(tool) for way, own in found.items()}
+
+
+def is_unconfirmed(item: MemoryItem) -> bool:
+    """Whether fewer agents than a quorum back a remedy that breaks a safety rule or names an address.
+
+    Safety rules are those of which an agent is warned before the call (`fleetlore.watch.safety`): what is fetched and
+    run, destroyed or leaked, and calls that hold a secret. An address is any with a scheme, such as a download's.
+    """
+    remedy = item.remedy
+    if remedy is None or "tool" not in remedy or item.agents >= QUORUM_AGENTS:
+        return False
+    arguments = remedy.get("arguments")
+    text = arguments_text(arguments)
+    # An item masks what may be somebody's own; an address is then this mark.
+    return "://" in text or "<url>" in text or bool(dangers(remedy["tool"], arguments))

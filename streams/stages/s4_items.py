@@ -15,9 +15,9 @@ from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Candidate
+from models.memory.consolidation import is_unconfirmed
 from models.memory.item_state import ItemState
 from models.memory.quality import is_junk
-from models.memory.quorum import is_unconfirmed
 from models.memory.utility import Evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id

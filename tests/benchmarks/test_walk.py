@@ -39,7 +39,7 @@ def test_the_files_to_read_are_entered_in_the_order_of_their_list(
 
 @pytest.mark.parametrize("way", ["way in", "way out"])
 def test_an_event_passes_few_files(ways: Ways, way: str) -> None:
-    assert len(ways[way]["files"]) <= MOST_FILES
+    assert len(ways[way]["files"]) <= MOST_FILES[way]
 
 
 def test_the_page_goes_through_the_same_files() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.topics import topic
-from models.memory.quorum import QUORUM_AGENTS, is_unconfirmed
+from models.memory.consolidation import QUORUM_AGENTS, is_unconfirmed
 from tests.streams.log_pipeline import LogPipeline
 
 WRONG = ("terminal", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
