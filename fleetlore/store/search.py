@@ -79,7 +79,7 @@ class LoreSearch:
             least: matches to rank at the least, where there are so many.
         """
         # A row without a kind holds the state of what is no item yet, or no more.
-        condition = 'kind != ""' if kind is None else f"kind == {_quoted(kind)}"
+        condition = 'kind != ""' if kind is None else f"kind == {quoted(kind)}"
 
         def work() -> list[tuple[float, MemoryItem]]:
             matches = self._matches("items", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=True)
@@ -106,7 +106,7 @@ class LoreSearch:
             level: one of `PATTERN_LEVELS`; what is counted of whole tools has no text.
             least: as of `items`.
         """
-        condition = f"level == {_quoted(level)}" + ("" if tool is None else f" and tool == {_quoted(tool)}")
+        condition = f"level == {quoted(level)}" + ("" if tool is None else f" and tool == {quoted(tool)}")
         matches = await self._within(
             timeout_seconds,
             lambda: self._matches("patterns", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=False),
@@ -134,7 +134,7 @@ class LoreSearch:
         self, collection: str, text: str, condition: str, most: int, timeout_seconds: float, *, meaning: bool
     ) -> list[Match]:
         asked = text[:MAX_QUERY].encode("utf-8", "replace").decode()
-        clause = f"tenant == {_quoted(self._tenant)} and {condition}"
+        clause = f"tenant == {quoted(self._tenant)} and {condition}"
         try:
             client = self._client_for(collection, timeout_seconds)
             bodies: dict[str, str] = {}
@@ -220,6 +220,6 @@ def _vector(text: str) -> list[float]:
     return vector
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A string of Milvus' filter language, which nothing in the text can end."""
     return json.dumps(text, ensure_ascii=False)

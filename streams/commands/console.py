@@ -49,7 +49,7 @@ def console(
     from streams.console.sources import Sources
 
     token = None if is_loopback(host) else settings.console_token or new_token()
-    actions = Actions(settings) if settings.signing_key and not read_only else None
+    actions = None if read_only else Actions(settings, tenant)
     endpoints = metrics or ([] if data is None else _endpoints(data))
 
     async def serve() -> None:
@@ -64,6 +64,8 @@ def console(
             typer.echo(f"console http://{shown}:{number}/{printed}")
             config = uvicorn.Config(page.app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
             await uvicorn.Server(config).serve([listening])
+            if actions is not None:
+                await actions.close()
 
     asyncio.run(serve())
 

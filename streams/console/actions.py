@@ -1,42 +1,117 @@
-"""Do what a person decides on the page: roll a channel back to a version, pin it there, revoke a version.
+"""Do what a person decides on the page: hide lore, take an agent's word out of it, choose an adapter's version.
 
-Each is the command of the same name (`fleetlore adapters rollback|pin|revoke`), signed with the same key, and each is
-written to the log with what it did.
+Each is the command of the same name (`fleetlore revoke`, `fleetlore distrust`, `fleetlore adapters rollback|pin|unpin|
+revoke`). Who decided it and why goes with it to the log of the fleet, and to this process' own log.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import ClassVar
+from collections.abc import Mapping
 
+from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
+from fleetlore.errors import FleetloreError
+from fleetlore.redact.redact import redact
 from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
+from fleetlore.wire.decision import Decision, Kind
 from sinks.adapter_publisher import AdapterPublisher
+from streams.offline.distrust import decide, reconsider
 
 log = logging.getLogger(__name__)
 
-REASON = "decided on the console"
+DISTRUST_SECONDS = 300.0
+_HIDE = {
+    "revoke": "Tell no agent of it, from now on and whatever is learned of it. It can be shown again.",
+    "show": "Tell agents of it again, as it is now.",
+}
+_OF_LORE: Mapping[Kind, Mapping[str, str]] = {
+    "item": _HIDE,
+    "pattern": _HIDE,
+    "agent": {
+        "distrust": "Take its word out of all that was learned: what it alone taught is gone. It can be trusted again.",
+        "trust": "Count again what it says and has said.",
+    },
+}
+_OF_VERSIONS = {
+    "rollback": "Point the channel to this version; agents swap between two actions.",
+    "pin": "Point the channel to this version and keep it there until it is unpinned.",
+    "unpin": "Let the trainer move the channel again.",
+    "revoke": "Revoke this version for ever; the newest other one replaces it.",
+}
 
 
 class Actions:
-    """Needs the signing key, `FLEETLORE_SIGNING_KEY` or that of the stack."""
+    """Decides for one tenant. Versions need the signing key, `FLEETLORE_SIGNING_KEY` or that of the stack.
 
-    names: ClassVar = {
-        "rollback": "Point the channel to this version; agents swap between two actions.",
-        "pin": "Point the channel to this version and keep it there until it is unpinned.",
-        "revoke": "Revoke this version for ever; the newest other one replaces it.",
-    }
+    Attributes:
+        progress: what became of the decisions about agents that were taken here, by agent; the workers need seconds.
+    """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tenant: str, clock: Clock | None = None) -> None:
         self._settings = settings
+        self._tenant = tenant
+        self._clock = clock or SystemClock()
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self.progress: dict[str, str] = {}
 
-    async def decide(self, action: str, tenant: str, adapter: str, version: str) -> None:
-        """Raises ConfigError where there is no key or no such version, BrokerUnavailable where no broker answers."""
+    def offered(self, kind: str) -> Mapping[str, str]:
+        """What can be done to an `item`, a `pattern`, an `agent`, or a version of the adapter of that name, each with
+        what it means; empty for what is none of them."""
+        lore = _lore(kind)
+        if lore is not None:
+            return _OF_LORE[lore]
+        return _OF_VERSIONS if self._settings.signing_key and any(each.name == kind for each in ADAPTERS) else {}
+
+    async def decide(self, action: str, kind: str, id: str, *, by: str, why: str) -> None:
+        """Do what is offered.
+
+        Raises:
+            ConfigError: there is no such version, or it may not be moved.
+            BrokerUnavailable: no broker answers.
+        """
+        by, why = redact(by), redact(why)
+        log.warning("console: %s decides to %s %s %s of tenant %s: %s", by, action, kind, id, self._tenant, why)
+        lore = _lore(kind)
+        if lore is None:
+            return await self._move(action, kind, id, f"{why} ({by})")
+        on = action in ("revoke", "distrust")
+        decided = Decision(kind=lore, id=id, on=on, by=by, why=why, time=self._clock.now())
+        if lore != "agent":
+            return await decide(self._settings, self._tenant, decided)
+        if id in self._under_way:
+            self._under_way[id].cancel()
+        self._under_way[id] = asyncio.create_task(self._reconsider(decided))
+
+    async def close(self) -> None:
+        """Give up what is under way; a decision that was written stands, and the same one again finishes it."""
+        for task in self._under_way.values():
+            task.cancel()
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def _reconsider(self, decided: Decision) -> None:
+        self.progress[decided.id] = "under way"
+        try:
+            known = await reconsider(self._settings, self._tenant, decided, DISTRUST_SECONDS)
+        except FleetloreError as error:
+            log.warning("console: %s is not reconsidered: %s", decided.id, error)
+            self.progress[decided.id] = f"not done: {error}"
+        else:
+            found = f"{len(known.patterns)} patterns and {len(known.items)} items"
+            self.progress[decided.id] = f"done: {found} considered again"
+
+    async def _move(self, action: str, adapter: str, version: str, reason: str) -> None:
         (kind,) = (each for each in ADAPTERS if each.name == adapter)
         async with AdapterPublisher.from_settings(kind, self._settings) as publisher:
             if action == "revoke":
-                await publisher.revoke(tenant, version, REASON)
+                await publisher.revoke(self._tenant, version, reason)
+            elif action == "unpin":
+                await publisher.unpin(self._tenant, reason)
             else:
                 pinned = action == "pin" or adapter == CALLS
-                await publisher.rollback(tenant, version, REASON, pinned=pinned)
-        log.warning("console: %s of %s %s of tenant %s", action, adapter, version, tenant)
+                await publisher.rollback(self._tenant, version, reason, pinned=pinned)
+
+
+def _lore(kind: str) -> Kind | None:
+    return next((each for each in _OF_LORE if each == kind), None)

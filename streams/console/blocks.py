@@ -39,7 +39,10 @@ class Failing(NamedTuple):
 
 
 class Version(NamedTuple):
-    """An adapter version: its channels, how many agents run it and how many refused it, what the gate measured."""
+    """An adapter version: its channels, how many agents run it and how many refused it, what the gate measured.
+
+    `pinned`: the trainer leaves its channel alone.
+    """
 
     adapter: str
     version: str
@@ -49,6 +52,7 @@ class Version(NamedTuple):
     refused: int
     gate: tuple[tuple[str, float], ...]
     created: float
+    pinned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,8 @@ def versions(snapshot: Snapshot) -> list[Version]:
     found = []
     for manifest in listing.manifests:
         version = str(manifest.get("version", ""))
-        channels = [str(each.get("channel")) for each in listing.pointers if each.get("version") == version]
+        pointers = [each for each in listing.pointers if each.get("version") == version]
+        channels = [str(each.get("channel")) for each in pointers]
         metrics = manifest.get("metrics")
         found.append(
             Version(
@@ -149,6 +154,7 @@ def versions(snapshot: Snapshot) -> list[Version]:
                 acks[version][False],
                 tuple(sorted(_figures(metrics))),
                 _number(manifest.get("created"), float),
+                any(each.get("pinned") is True for each in pointers),
             )
         )
     return sorted(found, key=lambda each: (-each.created, each.adapter, each.version))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import getpass
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -21,19 +23,26 @@ from starlette.staticfiles import StaticFiles
 
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
+from fleetlore.wire.decision import Decision
 from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
 from models.judge.session_state import SessionState
 from streams.console import blocks
 from streams.console.access import LIVE, Access
 from streams.console.actions import Actions
 from streams.console.chart import line_chart
-from streams.console.sources import Snapshot
+from streams.console.sources import Judged, Snapshot
 
 FOLDER = Path(__file__).parent
 BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
 # How often the blocks are looked at anew while somebody watches.
 EVERY_SECONDS = 1.0
 ROWS_PER_PAGE = 100
+# Characters of a reason, as of `fleetlore revoke --why`, and of a name; bytes of a form that holds both.
+MAX_WHY = 500
+MAX_BY = 100
+MAX_FORM = 16_384
+# How long a page waits for the log to give back what was decided.
+HEARD_SECONDS = 3.0
 
 
 class Source(Protocol):
@@ -42,6 +51,8 @@ class Source(Protocol):
     def snapshot(self) -> Snapshot: ...
 
     async def session(self, id: str) -> SessionState | None: ...
+
+    async def sessions_of(self, agent: str) -> Sequence[Judged]: ...
 
 
 class Console:
@@ -63,7 +74,11 @@ class Console:
             lstrip_blocks=True,
         )
         self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=moment)
-        self._templates.globals.update(chart=line_chart, rows_of_a_block=blocks.ROWS, may_act=actions is not None)
+        self._templates.globals.update(
+            chart=line_chart, rows_of_a_block=blocks.ROWS, offered=self._offered, deciding=deciding
+        )
+        # Who reaches a page without a token is who started it.
+        self._by = _user() if token is None else ""
         self.app = Starlette(
             routes=[
                 Route("/", self._overview),
@@ -75,7 +90,9 @@ class Console:
                 Route("/items/{id}", self._item),
                 Route("/sessions/{id:path}", self._session),
                 Route("/versions/{adapter}/{version}", self._version),
-                Route("/versions/{adapter}/{version}/{action}", self._act, methods=["GET", "POST"]),
+                Route("/agents/{id:path}", self._agent),
+                Route("/decisions", self._decisions),
+                Route("/decide/{action}", self._decide, methods=["GET", "POST"]),
                 Mount("/static", StaticFiles(directory=FOLDER / "static")),
             ],
             middleware=[Middleware(BaseHTTPMiddleware, dispatch=Access(token))],
@@ -201,25 +218,101 @@ class Console:
                 return shown, manifest
         raise HTTPException(404, f"no version {version!r} of {adapter!r} is published")
 
+    async def _agent(self, request: Request) -> Response:
+        snapshot, agent = self._source.snapshot(), request.path_params["id"]
+        acks = [each for each in snapshot.adapters.acks if each.get("agent") == agent]
+        sessions = await self._source.sessions_of(agent)
+        decided = snapshot.decisions.get(f"agent/{agent}")
+        if not acks and not sessions and decided is None:
+            raise HTTPException(404, f"of no agent {agent!r} is a session judged or a version known")
+        return self._page("agent", snapshot, agent=agent, acks=acks, sessions=sessions, decided=decided)
+
     # --- what a person decides ---
 
-    async def _act(self, request: Request) -> Response:
-        """Ask once (GET), then do it (POST)."""
-        action = request.path_params["action"]
-        if self._actions is None or action not in self._actions.names:
+    def _offered(self, kind: str) -> Mapping[str, str]:
+        return {} if self._actions is None else self._actions.offered(kind)
+
+    async def _decisions(self, request: Request) -> Response:
+        snapshot = self._source.snapshot()
+        found = sorted(snapshot.decisions.values(), key=lambda each: (-each.time, each.key))
+        progress = {} if self._actions is None else self._actions.progress
+        return self._page("decisions", snapshot, decisions=found, progress=progress)
+
+    async def _decide(self, request: Request) -> Response:
+        """Ask once (GET), then do it (POST): what is in the address, why and by whom in the form."""
+        action, kind = request.path_params["action"], request.query_params.get("kind", "")
+        id = request.query_params.get("id", "")
+        if self._actions is None or action not in self._offered(kind) or not id:
             raise HTTPException(404, f"{action!r} cannot be done here")
         snapshot = self._source.snapshot()
-        shown, _ = self._manifest(snapshot, request)
+        title, back = self._named(snapshot, kind, id)
         if request.method == "GET":
-            return self._page("confirm", snapshot, shown=shown, action=action, what=self._actions.names[action])
-        await self._actions.decide(action, snapshot.tenant, shown.adapter, shown.version)
-        return RedirectResponse(f"/versions/{shown.adapter}/{shown.version}", 303)
+            what = self._offered(kind)[action]
+            return self._page("confirm", snapshot, action=action, kind=kind, id=id, title=title, what=what, back=back,
+                              by=self._by, max_why=MAX_WHY, max_by=MAX_BY)  # fmt: skip
+        given = await _form(request)
+        by, why = given.get("by", "").strip(), given.get("why", "").strip()
+        if not 0 < len(why) <= MAX_WHY or not 0 < len(by) <= MAX_BY:
+            raise HTTPException(400, f"say why, in at most {MAX_WHY} characters, and who decides, in at most {MAX_BY}")
+        await self._actions.decide(action, kind, id, by=by, why=why)
+        if back.startswith("/versions/"):
+            return RedirectResponse(back, 303)
+        await self._heard(f"{kind}/{id}", snapshot.decisions.get(f"{kind}/{id}"))
+        return RedirectResponse("/decisions", 303)
+
+    async def _heard(self, key: str, before: Decision | None) -> None:
+        """Wait a little until the page itself has heard of a decision, so that the next one shows it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEARD_SECONDS):
+                while self._source.snapshot().decisions.get(key) == before:
+                    await asyncio.sleep(HEARD_SECONDS / 100)
+
+    def _named(self, snapshot: Snapshot, kind: str, id: str) -> tuple[str, str]:
+        """A name for what is decided about, and the page to go back to."""
+        if kind == "agent":
+            return id, f"/agents/{quote(id)}"
+        if kind in ("item", "pattern"):
+            entries: Mapping[str, Any] = snapshot.index.items if kind == "item" else snapshot.index.patterns
+            if id in entries:
+                entry = entries[id]
+                return (entry.title if kind == "item" else f"{entry.tool}: {entry.error_class}"), f"/{kind}s/{id}"
+            if f"{kind}/{id}" in snapshot.decisions:
+                return id, "/decisions"
+            raise HTTPException(404, f"no {kind} {id!r} is known; it may have been forgotten")
+        shown = next((each for each in blocks.versions(snapshot) if (each.adapter, each.version) == (kind, id)), None)
+        if shown is None:
+            raise HTTPException(404, f"no version {id!r} of {kind!r} is published")
+        return f"{kind} {shown.ordinal}", f"/versions/{quote(kind)}/{quote(id)}"
+
+
+def deciding(action: str, kind: str, id: str) -> str:
+    """The address that asks for a decision."""
+    return f"/decide/{action}?{urlencode({'kind': kind, 'id': id})}"
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_FORM:
+            raise HTTPException(413, "the form is too long")
+    try:
+        return dict(parse_qsl(body.decode(), max_num_fields=8))
+    except ValueError:
+        raise HTTPException(400, "the form cannot be read") from None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return ""
 
 
 def _known(entries: Mapping[str, Any], request: Request, what: str) -> Any:
     id = request.path_params["id"]
     if id not in entries:
-        raise HTTPException(404, f"no {what} {id!r} is known; it may have been forgotten")
+        raise HTTPException(404, f"no {what} {id!r} is told to agents; it may be revoked (see Decisions) or forgotten")
     return entries[id]
 
 

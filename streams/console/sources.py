@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
@@ -22,7 +22,10 @@ from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.connection import connect, message_of, milvus_errors
+from fleetlore.store.search import quoted
+from fleetlore.wire import decision
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
+from fleetlore.wire.decision import Decision
 from fleetlore.wire.topics import topic
 from models.judge.session_state import SessionState
 from sinks.milvus import row_id
@@ -30,14 +33,15 @@ from streams.console.scrape import Figures, Scraper
 
 ADAPTERS_SECONDS = 3.0
 LETTERS_KEPT = 200
+SESSIONS_OF_AN_AGENT = 100
 STORE_SECONDS = 5.0
 _FETCH_WAIT_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known at one moment. `letters`: the newest dead letters, oldest first. `loaded`: whether all lore that
-    existed when the page started is known."""
+    """What is known at one moment. `letters`: the newest dead letters, oldest first. `decisions`: the newest about each
+    item, pattern and agent, by its key. `loaded`: whether all lore that existed when the page started is known."""
 
     tenant: str
     now: float
@@ -45,7 +49,16 @@ class Snapshot:
     figures: Figures = field(default_factory=Figures)
     adapters: AdapterListing = field(default_factory=lambda: AdapterListing((), (), ()))
     letters: Sequence[DeadLetterRecord] = ()
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
     loaded: bool = True
+
+
+class Judged(NamedTuple):
+    """A session of an agent and its verdict."""
+
+    session: str
+    task: str
+    label: str
 
 
 class Sources:
@@ -72,12 +85,21 @@ class Sources:
             newest=LETTERS_KEPT,
             clock=self._clock,
         )
+        self._decisions: dict[str, Decision] = {}
+        self._decided = Follower(
+            settings.broker,
+            [topic(tenant, decision.TOPIC)],
+            self._take_decisions,
+            what="decisions",
+            fetch_wait_ms=_FETCH_WAIT_MS,
+            clock=self._clock,
+        )
         self._store: Any = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Sources:
         await self._replica.start()
-        running = (self._scraper.run(), self._dead_letters.run(), self._watch_adapters())
+        running = (self._scraper.run(), self._dead_letters.run(), self._decided.run(), self._watch_adapters())
         self._tasks = [asyncio.create_task(each) for each in running]
         return self
 
@@ -98,6 +120,7 @@ class Sources:
             self._scraper.figures,
             self._adapters,
             tuple(self._letters),
+            dict(self._decisions),
             self._replica.loaded,
         )
 
@@ -107,14 +130,28 @@ class Sources:
         Raises:
             StoreUnavailable: Milvus does not answer.
         """
-        rows = await asyncio.to_thread(self._rows, row_id(self._tenant, id))
+        clause = f"id == {quoted(row_id(self._tenant, id))}"
+        rows = await asyncio.to_thread(self._rows, clause, ("state",), 1)
         return SessionState.from_json(rows[0]["state"]) if rows else None
 
-    def _rows(self, id: str) -> list[dict[str, Any]]:
+    async def sessions_of(self, agent: str) -> list[Judged]:
+        """Judged sessions of an agent, by their ids; at most 100 of them.
+
+        Raises:
+            StoreUnavailable: Milvus does not answer.
+        """
+        clause = f"tenant == {quoted(self._tenant)} and agent == {quoted(agent)}"
+        rows = await asyncio.to_thread(self._rows, clause, ("id", "task", "label"), SESSIONS_OF_AN_AGENT)
+        return sorted(Judged(row["id"].partition("/")[2], row["task"], row["label"]) for row in rows)
+
+    def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
         try:
             if self._store is None:
                 self._store = connect(self._settings.milvus, self._settings.milvus_token, STORE_SECONDS)
-            return list(self._store.get("judgments", ids=[id], output_fields=["state"], timeout=STORE_SECONDS))
+            found = self._store.query(
+                "judgments", filter=clause, output_fields=list(fields), limit=most, timeout=STORE_SECONDS
+            )
+            return list(found)
         except milvus_errors() as error:
             raise StoreUnavailable(f"Milvus at {self._settings.milvus}: {message_of(error)}") from error
 
@@ -124,6 +161,13 @@ class Sources:
                 letter = read_dead_letter(record)
                 if isinstance(letter, DeadLetterRecord):
                     self._letters.append(letter)
+
+    async def _take_decisions(self, fetched: Fetched) -> None:
+        for records in fetched.values():
+            for record in records:
+                with contextlib.suppress(ValueError):  # of a release that says it in another way
+                    taken = Decision.from_json(record.value or b"")
+                    self._decisions[taken.key] = taken
 
     async def _watch_adapters(self) -> None:
         while True:

@@ -7,7 +7,7 @@ from typing import Any
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.judge.session_state import SessionState
-from streams.console.sources import Snapshot
+from streams.console.sources import Judged, Snapshot
 
 HOUR = 3600.0
 NOW = 1_800_000_000.0
@@ -26,6 +26,10 @@ class Still:
 
     async def session(self, id: str) -> SessionState | None:
         return self.sessions.get(id)
+
+    async def sessions_of(self, agent: str) -> list[Judged]:
+        known = [each.trajectory for each in self.sessions.values() if each.trajectory is not None]
+        return [Judged(each.session, each.task, "failure") for each in known if each.agent == agent]
 
 
 def snapshot(*entries: Pattern | MemoryItem, **fields: Any) -> Snapshot:

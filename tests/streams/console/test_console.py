@@ -133,6 +133,67 @@ async def test_a_browser_shows_a_failure_within_two_seconds_and_finds_no_fault(s
         await browser.close()
 
 
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+async def test_in_a_browser_a_pattern_is_revoked_and_an_agent_distrusted_and_both_undone(stack: Stack) -> None:
+    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed").Axe()
+    await fail(stack, "no such table: cars")
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        shown = await browser.new_page(color_scheme="dark")
+        await until_shown(stack, "no such table: cars", "patterns")
+        await shown.goto(stack.console + "patterns")
+        await shown.get_by_role("link", name="sql: RuntimeError").click()
+        pattern = shown.url
+        await shown.get_by_role("link", name="Revoke it").click()
+        await decide(shown, axe, "Revoke", "it misleads")
+        await shown.get_by_text("it misleads").wait_for(timeout=5_000)
+        await until_answer(pattern, 404)
+        await clean(shown, axe)
+        await shown.get_by_role("link", name="Show pattern").click()
+        await decide(shown, axe, "Show", "it is right after all")
+        await until_answer(pattern, 200)
+
+        await until_shown(stack, "failure", "agents/probe")
+        await shown.goto(stack.console + "agents/probe")
+        await clean(shown, axe)
+        await shown.get_by_role("link", name="Distrust it").click()
+        await decide(shown, axe, "Distrust", "it lies")
+        await until_shown(stack, "considered again", "decisions")
+        await until_answer(pattern, 404)  # nobody else has met it
+        await shown.goto(stack.console + "agents/probe")
+        await shown.get_by_role("link", name="Trust it again").click()
+        await decide(shown, axe, "Trust", "it did not")
+        await until_answer(pattern, 200)
+        await browser.close()
+
+
+async def decide(shown: Any, axe: Any, action: str, why: str) -> None:
+    await clean(shown, axe)
+    await shown.get_by_label("Why").fill(why)
+    assert await shown.get_by_label("Who decides").input_value()  # of this machine's user
+    await shown.get_by_role("button", name=action).click()
+    await shown.wait_for_url("**/decisions")
+
+
+async def clean(shown: Any, axe: Any) -> None:
+    results = await axe.run(shown)
+    assert results.violations_count == 0, results.generate_report()
+
+
+async def until_answer(address: str, status: int) -> None:
+    def get() -> int:
+        try:
+            with urlopen(address, timeout=5) as response:
+                return int(response.status)
+        except HTTPError as error:
+            return error.code
+
+    async with asyncio.timeout(60):
+        while await asyncio.to_thread(get) != status:
+            await asyncio.sleep(0.1)
+
+
 async def _check(shown: Any, stack: Stack, scheme: str, axe: Any) -> None:
     said: list[str] = []
     shown.on("console", lambda message: said.append(message.text))
@@ -143,8 +204,7 @@ async def _check(shown: Any, stack: Stack, scheme: str, axe: Any) -> None:
     assert seconds < 2.0, f"{seconds:.2f} s"
     for path in ("", "patterns", "items"):
         await shown.goto(stack.console + path)
-        results = await axe.run(shown)
-        assert results.violations_count == 0, results.generate_report()
+        await clean(shown, axe)
     assert not said
 
 

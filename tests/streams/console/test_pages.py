@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import time
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -13,6 +15,7 @@ from starlette.testclient import TestClient
 from fleetlore.adapters.listing import AdapterListing
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.testing.sessions import call, trajectory
+from fleetlore.wire.decision import Decision
 from fleetlore.wire.lore import Pattern
 from models.judge.session_state import SessionState
 from streams.console.access import is_loopback
@@ -29,23 +32,34 @@ LISTING = AdapterListing(
 class Deciding:
     """Actions that are noted, or fail."""
 
-    names: ClassVar = {"revoke": "Revoke it."}
+    progress: ClassVar = {"probe": "under way"}
 
     def __init__(self, error: Exception | None = None) -> None:
         self.done: list[tuple[str, ...]] = []
         self.error = error
+        self.source: Still | None = None
 
-    async def decide(self, *what: str) -> None:
+    def offered(self, kind: str) -> dict[str, str]:
+        what = {"agent": ("distrust", "trust"), "calls": ("rollback", "pin", "unpin", "revoke")}
+        return {action: f"It means {action}." for action in what.get(kind, ("revoke", "show"))}
+
+    async def decide(self, *what: str, by: str, why: str) -> None:
         if self.error is not None:
             raise self.error
-        self.done.append(what)
+        self.done.append((*what, by, why))
+        if self.source is not None:
+            made = Decision(kind=what[1], id=what[2], on=True, by=by, why=why, time=NOW)  # type: ignore[arg-type]
+            self.source.now = replace(self.source.now, decisions={made.key: made})
 
 
 def client(
     *entries: Any, token: str | None = None, actions: Any = None, base: str = LOCAL, **fields: Any
 ) -> TestClient:
     sessions = fields.pop("sessions", None)
-    page = Console(Still(snapshot(*entries, **fields), sessions), token, actions)
+    source = Still(snapshot(*entries, **fields), sessions)
+    if isinstance(actions, Deciding):
+        actions.source = source
+    page = Console(source, token, actions)
     return TestClient(page.app, base_url=base, follow_redirects=False)
 
 
@@ -84,7 +98,9 @@ def test_every_row_leads_to_its_page_and_from_there_to_its_sessions() -> None:
     assert "Withheld" in session and "reward 1" in session
 
 
-@pytest.mark.parametrize("path", ["/patterns/x", "/items/x", "/sessions/x", "/versions/calls/x", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/patterns/x", "/items/x", "/sessions/x", "/versions/calls/x", "/agents/x", "/nothing"]
+)
 def test_what_is_not_there_is_said(path: str) -> None:
     page = client().get(path)
     assert page.status_code == 404
@@ -161,28 +177,120 @@ def test_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) == loopback
 
 
+OWN = {"origin": LOCAL}
+SAID = {"by": "Ann", "why": "it is wrong"}
+VERSION = "/decide/revoke?kind=calls&id=v2"
+
+
 def test_an_action_asks_once_and_comes_from_the_page_itself() -> None:
     actions = Deciding()
     pages = client(actions=actions, adapters=LISTING)
-    path = "/versions/calls/v2/revoke"
-    assert path in pages.get("/versions/calls/v2").text
-    assert "Revoke it." in pages.get(path).text and not actions.done
-    assert pages.post(path).status_code == 403
-    assert pages.post(path, headers={"origin": "http://other.example"}).status_code == 403
-    done = pages.post(path, headers={"origin": LOCAL})
-    assert done.status_code == 303 and actions.done == [("revoke", "default", "calls", "v2")]
-    assert pages.post("/versions/calls/v2/destroy", headers={"origin": LOCAL}).status_code == 404
+    assert VERSION in html.unescape(pages.get("/versions/calls/v2").text)
+    assert "It means revoke." in pages.get(VERSION).text and not actions.done
+    assert pages.post(VERSION, data=SAID).status_code == 403
+    assert pages.post(VERSION, data=SAID, headers={"origin": "http://other.example"}).status_code == 403
+    done = pages.post(VERSION, data=SAID, headers=OWN)
+    assert (done.status_code, done.headers["location"]) == (303, "/versions/calls/v2")
+    assert actions.done == [("revoke", "calls", "v2", "Ann", "it is wrong")]
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "id", "page"),
+    [
+        ("revoke", "item", "i1", "/items/i1"),
+        ("revoke", "pattern", "p1", "/patterns/p1"),
+        ("distrust", "agent", "probe", "/agents/probe"),
+        ("rollback", "calls", "v2", "/versions/calls/v2"),
+        ("pin", "calls", "v2", "/versions/calls/v2"),
+    ],
+)
+def test_every_page_of_what_can_be_decided_leads_to_the_decision(action: str, kind: str, id: str, page: str) -> None:
+    actions = Deciding()
+    acks = ({"agent": "probe", "adapter": "calls", "version": "v2", "result": "applied"},)
+    listing = AdapterListing(LISTING.manifests, (), acks)
+    of = family("sql", "Missing", (0, 9, 9))
+    pages = client(of, form(of, "text", id="p1"), item("i1", title=EVIL), actions=actions, adapters=listing)
+    address = f"/decide/{action}?kind={kind}&id={id}"
+    assert address in html.unescape(pages.get(page).text)
+    asked = pages.get(address)
+    assert f"It means {action}." in asked.text and f'href="{page}"' in asked.text and "<script>alert" not in asked.text
+    assert pages.post(address, data=SAID, headers=OWN).status_code == 303
+    assert actions.done == [(action, kind, id, "Ann", "it is wrong")]
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"by": "Ann"}, {"why": "x"}, {"by": " ", "why": "x"}, {"by": "Ann", "why": "x" * 501}]
+)
+def test_nothing_is_decided_without_who_and_why(said: dict[str, str]) -> None:
+    actions = Deciding()
+    refused = client(actions=actions, adapters=LISTING).post(VERSION, data=said, headers=OWN)
+    assert refused.status_code == 400 and "say why" in refused.text and not actions.done
+
+
+def test_a_form_that_is_too_long_or_no_text_is_refused() -> None:
+    pages = client(actions=Deciding(), adapters=LISTING)
+    assert pages.post(VERSION, content=b"why=" + b"x" * 20_000, headers=OWN).status_code == 413
+    assert pages.post(VERSION, content=b"why=\xff", headers=OWN).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["destroy?kind=calls&id=v2", "revoke?kind=calls&id=v9", "revoke?kind=item&id=i9", "revoke?kind=item", "revoke"],
+)
+def test_what_cannot_be_decided_is_not_found(address: str) -> None:
+    actions = Deciding()
+    pages = client(actions=actions, adapters=LISTING)
+    assert pages.get(f"/decide/{address}").status_code == 404
+    assert pages.post(f"/decide/{address}", data=SAID, headers=OWN).status_code == 404 and not actions.done
+
+
+def test_a_pinned_version_is_said_and_can_be_unpinned() -> None:
+    pointer = {"name": "calls", "version": "v2", "channel": "stable", "pinned": True}
+    page = client(actions=Deciding(), adapters=AdapterListing(LISTING.manifests, (pointer,), ())).get(
+        "/versions/calls/v2"
+    )
+    assert "stable, pinned" in page.text and "/decide/unpin?" in page.text and "/decide/pin?" not in page.text
+
+
+def test_decisions_say_who_when_and_why_and_can_be_taken_back() -> None:
+    made = [
+        Decision(kind="item", id="i1", on=True, by="Ann", why=EVIL, time=NOW),
+        Decision(kind="pattern", id="p1", on=False, by="Ann", why="right again", time=NOW - 9),
+        Decision(kind="agent", id="probe", on=True, by="Bob", why="it lies", time=NOW - 5),
+    ]
+    pages = client(actions=Deciding(), decisions={each.key: each for each in made})
+    page = html.unescape(pages.get("/decisions").text)
+    for text in ("revoked", "shown", "distrusted", "under way", "it lies", "Bob"):
+        assert text in page
+    for action, kind, id in (("show", "item", "i1"), ("revoke", "pattern", "p1"), ("trust", "agent", "probe")):
+        assert f"/decide/{action}?kind={kind}&id={id}" in page
+    assert page.index("i1") < page.index("probe") < page.index("p1")  # the newest first
+    assert "<script>alert" not in pages.get("/decisions").text
+    assert pages.get("/decide/show?kind=item&id=i1").status_code == 200  # which agents are not told of
+    assert "2 revoked or distrusted by decision" in pages.get("/").text
+    assert "Distrusted by Bob" in pages.get("/agents/probe").text
+
+
+def test_an_agent_has_a_page_with_its_versions_and_sessions() -> None:
+    acks = ({"agent": "probe", "adapter": "calls", "version": "v2", "result": "applied"},)
+    state = SessionState(trajectory=trajectory(call("sql", "SELECT 1"), session="s1", agent="probe"))
+    pages = client(sessions={"s1": state}, adapters=AdapterListing(LISTING.manifests, (), acks))
+    page = pages.get("/agents/probe").text
+    assert 'href="/sessions/s1"' in page and 'href="/versions/calls/v2"' in page and "Distrust" not in page
+    assert 'href="/agents/probe"' in pages.get("/sessions/s1").text
+    assert 'href="/agents/probe"' in pages.get("/versions/calls/v2").text
 
 
 def test_a_page_that_may_only_be_read_offers_no_action() -> None:
-    pages = client(adapters=LISTING)
+    pages = client(item("i1"), adapters=LISTING)
     assert "revoke" not in pages.get("/versions/calls/v2").text
-    assert pages.post("/versions/calls/v2/revoke", headers={"origin": LOCAL}).status_code == 404
+    assert "Revoke" not in pages.get("/items/i1").text
+    assert pages.post(VERSION, data=SAID, headers=OWN).status_code == 404
 
 
 def test_an_action_that_fails_says_why() -> None:
     pages = client(actions=Deciding(BrokerUnavailable("no Kafka broker at x:1")), adapters=LISTING)
-    page = pages.post("/versions/calls/v2/revoke", headers={"origin": LOCAL})
+    page = pages.post(VERSION, data=SAID, headers=OWN)
     assert page.status_code == 503 and "no Kafka broker at x:1" in page.text
 
 

@@ -1,0 +1,96 @@
+"""What is decided on the page, on a broker: the records that agents and trainer obey."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+from fleetlore.adapters.listing import read_adapters
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.testing.adapters import manifest_for, random_weights
+from fleetlore.wire.adapter_manifest import ProceduralManifest
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.producer import BatchProducer
+from sinks.signing_key import create_signing_key
+from streams.console.actions import Actions
+from streams.embedded.broker import EmbeddedBroker
+from streams.stage.base import Outgoing
+from tests.streams.console.lore import item
+
+SAID = {"by": "Ann", "why": "password=hunter2hunter2 is in it"}
+LORE_TOPICS = ("patterns", "items", "decisions")
+
+
+async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    create_signing_key(key)
+    settings = Settings(broker=broker.address, signing_key=str(key))
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS)
+    versions = []
+    async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
+        for seed in (1, 2):
+            manifest = manifest_for(weights := random_weights(seed), tenant, ordinal=seed)
+            await publisher.publish(weights, manifest)
+            versions.append(manifest.version)
+    actions = Actions(settings, tenant)
+
+    async def after(action: str, version: str) -> tuple[str, bool, str]:
+        await actions.decide(action, "procedural", version, **SAID)
+        (pointer,) = (await read_adapters(broker.address, tenant)).pointers
+        return pointer["version"], bool(pointer.get("pinned")), pointer["reason"]
+
+    old, new = versions
+    moved_to, pinned, reason = await after("pin", old)
+    assert (moved_to, pinned) == (old, True) and reason.endswith("(Ann)") and "hunter2" not in reason
+    assert (await after("unpin", old))[:2] == (old, False)
+    assert (await after("rollback", new))[:2] == (new, False)
+    assert (await after("revoke", new))[:2] == (old, False)
+    with pytest.raises(ConfigError, match="0 published versions"):
+        await actions.decide("pin", "procedural", "0" * 64, **SAID)
+
+
+async def test_an_item_is_told_to_nobody_until_it_is_shown_again(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+) -> None:
+    await make_topics(broker.address, tenant, *LORE_TOPICS)
+    producer = BatchProducer(broker.address)
+    await producer.start()
+    await producer.deliver([Outgoing(tenant, "items", "i1", item("i1").to_json())])
+    await producer.stop()
+    actions = Actions(Settings(broker=broker.address), tenant)
+
+    async def told() -> bool:
+        return "i1" in (await LoreReplica.snapshot(broker.address, tenant)).items
+
+    assert await told()
+    await actions.decide("revoke", "item", "i1", **SAID)
+    assert not await told()
+    await actions.decide("show", "item", "i1", **SAID)
+    assert await told()
+    await actions.close()
+
+
+def test_versions_need_the_key_and_nothing_else_is_offered() -> None:
+    without, having = Actions(Settings(), "default"), Actions(Settings(signing_key="key"), "default")
+    for kind in ("item", "pattern", "agent"):
+        assert without.offered(kind) == having.offered(kind) != {}
+    assert not without.offered("calls") and set(having.offered("calls")) == {"rollback", "pin", "unpin", "revoke"}
+    assert not having.offered("nothing")
+
+
+async def test_a_decision_that_no_broker_takes_is_said(tenant: str) -> None:
+    actions = Actions(Settings(broker="127.0.0.1:1", milvus="http://127.0.0.1:1"), tenant)
+    await actions.decide("distrust", "agent", "probe", **SAID)
+    async with asyncio.timeout(30):
+        while not actions.progress.get("probe", "").startswith("not done: "):
+            await asyncio.sleep(0.05)
+    assert "127.0.0.1:1" in actions.progress["probe"]
+    await actions.close()
