@@ -33,7 +33,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "streams.stage",
         "streams.stages",
         "streams.runtime",
-        "streams.offline streams.training streams.console",
+        "streams.offline streams.training",
+        "streams.console",
         "streams.embedded",
         "streams.demo streams.commands",
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fleetlore.cli.mcp import serve_http
-from fleetlore.cli.options import Broker, Data
+from fleetlore.cli.options import Broker, Data, Tenant, connection
 from fleetlore.errors import ModelUnavailable
 
 
@@ -22,9 +22,10 @@ def otel(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 4318,
     broker: Broker = None,
     data: Data = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="Tenant that the events are sent for.")] = "default",
+    tenant: Tenant = "default",
 ) -> None:
     """Receive OpenTelemetry traces (OTLP over HTTP, protobuf and JSON) until Ctrl-C."""
+    connection(broker, data, unknown_refused=False)
     from fleetlore.agent.fleet import Fleet
 
     try:

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data
+from fleetlore.cli.options import Broker, Data, Tenant, connection
 from fleetlore.errors import ConfigError, ModelUnavailable
 
 Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Name of the agent whose calls these are.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="Tenant whose lore it shares.")]
 Task = Annotated[str, typer.Option("--task", help="Name of the kind of task; sessions of one task are compared.")]
 Goal = Annotated[str, typer.Option("--goal", help="What the agent is to do, in words.")]
 Port = Annotated[
@@ -34,6 +33,7 @@ def mcp(
 ) -> None:
     """Serve the lore over MCP, on stdin and stdout or with --port over HTTP: advise, report, end, search."""
     _log_to_stderr()
+    connection(broker, data, unknown_refused=False)
     from fleetlore.agent.fleet import Fleet
 
     try:
@@ -73,6 +73,7 @@ def mcp_proxy(
     if (port is None) != (url is None):
         raise typer.BadParameter("--url and --port belong together: the proxy serves HTTP where the server does")
     _log_to_stderr()
+    connection(broker, data, unknown_refused=False)
     if command:
         from fleetlore.agent.blocking import BlockingFleet
         from fleetlore.join.mcp_proxy import run_command

@@ -52,7 +52,7 @@ Data = Annotated[
         "--data", metavar="DIR", help="Folder of a running `fleetlore up --data DIR`; takes the addresses from there."
     ),
 ]
-Tenant = Annotated[str, typer.Option("--tenant", help="Tenant to read.", callback=_tenant)]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant whose events and lore are meant.", callback=_tenant)]
 Adapter = Annotated[
     AdapterName | None, typer.Option("--adapter", help="Which adapter is meant. Default: either, by the version.")
 ]
@@ -71,8 +71,12 @@ Timeout = Annotated[
 ]
 
 
-def connection(broker: str | None, data: Path | None, milvus: str | None = None) -> Settings:
+def connection(
+    broker: str | None, data: Path | None, milvus: str | None = None, *, unknown_refused: bool = True
+) -> Settings:
     """Settings for the world that the options name: the stack in `--data`, or `--broker`, or the environment.
+
+    unknown_refused: whether a `FLEETLORE_*` variable that is no setting is an error; a part of an agent only logs it.
 
     Raises:
         BadParameter: both are given.
@@ -81,5 +85,5 @@ def connection(broker: str | None, data: Path | None, milvus: str | None = None)
     if data is not None and broker is not None:
         raise typer.BadParameter("give --data or --broker, not both: a stack's folder names its own broker")
     if data is None:
-        return Settings.from_env(broker=broker, milvus=milvus)
-    return Settings.from_data_dir(data, broker=broker, milvus=milvus)
+        return Settings.from_env(broker=broker, milvus=milvus, unknown_refused=unknown_refused)
+    return Settings.from_data_dir(data, broker=broker, milvus=milvus, unknown_refused=unknown_refused)

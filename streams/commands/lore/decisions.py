@@ -35,9 +35,7 @@ class Lore(StrEnum):
 def _why(text: str) -> str:
     if not text.strip() or len(text) > MAX_WHY:
         raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters")
-    from fleetlore.redact.redact import redact
-
-    return redact(text.strip())
+    return text.strip()
 
 
 Why = Annotated[str, typer.Option("--why", help="Reason; it is kept with the decision.", callback=_why)]
@@ -62,10 +60,11 @@ def revoke(
     Agents hear it within a second, without a worker. It stays in Milvus and goes on counting, so `--undo` brings it
     back as it is then.
     """
+    settings = connection(broker, data)
     from fleetlore.recall.replica import LoreReplica
     from streams.offline.distrust import decide
 
-    decided, settings = _decision(kind.value, id, undo, by, why), connection(broker, data)
+    decided = _decision(kind.value, id, undo, by, why)
     if not undo:
         index = ask(LoreReplica.snapshot(settings.cluster, tenant, timeout_seconds=timeout))
         if id not in (index.items if kind is Lore.item else index.patterns):
@@ -95,10 +94,11 @@ def distrust(
 
     The workers do it, which must be running. What it sends is kept and counts for nothing, until `--undo`.
     """
+    settings = connection(broker, data, milvus)
     from streams.offline.distrust import reconsider
 
     decided = _decision("agent", agent, undo, by, why)
-    known = ask(reconsider(connection(broker, data, milvus), tenant, decided, timeout))
+    known = ask(reconsider(settings, tenant, decided, timeout))
     if json:
         found = {"patterns": len(known.patterns), "items": len(known.items)}
         print_json(msgspec.to_builtins(decided) | found)
@@ -143,4 +143,6 @@ def decisions(
 def _decision(kind: Kind, id: str, undo: bool, by: str, why: str) -> Decision:
     if not id.strip():
         raise typer.BadParameter("give the whole id or name")
-    return Decision(kind=kind, id=id, on=not undo, by=by or getpass.getuser(), why=why, time=time.time())
+    from fleetlore.redact.redact import redact
+
+    return Decision(kind=kind, id=id, on=not undo, by=by or getpass.getuser(), why=redact(why), time=time.time())
