@@ -56,10 +56,10 @@ test: $(STAMP)  ## Run the tests, in at most six minutes on two cores (ARGS="tes
 	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not cluster and not long' $(ARGS)
 
 test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`
-	$(PYTEST) $(IN_PARALLEL) --cache-clear $(ARGS)
+	$(PYTEST) -p tests.second_chance $(IN_PARALLEL) --cache-clear $(ARGS)
 
 test-failed: $(STAMP)  ## Run what failed in `make test-all` once more, one test after the other
-	$(PYTEST) --last-failed --last-failed-no-failures none $(ARGS)
+	$(PYTEST) -p tests.second_chance --last-failed --last-failed-no-failures none $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 	$(PYTEST) -m 'slow and not cluster' $(ARGS)

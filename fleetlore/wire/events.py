@@ -31,7 +31,6 @@ Outcome = Literal["success", "failure", "unknown"]
 TOOL = "gen_ai.tool.name"
 ARGUMENTS = "gen_ai.tool.call.arguments"
 RESULT = "gen_ai.tool.call.result"
-CALL_ID = "gen_ai.tool.call.id"
 ERROR_TYPE = "error.type"
 ERROR_MESSAGE = "error.message"
 DURATION = "fleetlore.duration_seconds"
