@@ -1,1 +1,1 @@
-"""One command for each figure that fleetlore claims: `python -m benchmarks NAME`."""
+"""Measure each figure that fleetlore claims, a command each: `python -m benchmarks NAME`."""

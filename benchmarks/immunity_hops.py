@@ -1,4 +1,4 @@
-"""Where the time between a failure and the advice goes: by the timestamps that the clients give their records.
+"""Show where the time between a failure and the advice goes: by the timestamps that the clients give their records.
 
 Read after the run from the topics themselves, so that nobody watches while it is measured; whole milliseconds.
 """

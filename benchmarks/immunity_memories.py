@@ -1,4 +1,4 @@
-"""The memories that the fleet of `benchmarks.immunity_load` is measured with.
+"""Define the memories that the fleet of `benchmarks.immunity_load` is measured with.
 
 | name | an event | before a call | | --- | --- | --- | | `fleet` | goes to the broker; pipeline, Milvus and lore topics
 follow | a look at the process' replica of the lore | | `journal` | a row of a SQLite file in WAL mode that all

@@ -1,4 +1,4 @@
-"""Confusion matrices of the judges, by tools, on logged runs whose reward they do not see.
+"""Count how often the judges are right, by tools, on logged runs whose reward they do not see.
 
     python -m benchmarks.judges FOLDER [--critic FILE | --fit-critic] [--llm N [--seed 0]]
 

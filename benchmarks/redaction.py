@@ -1,4 +1,4 @@
-"""How many planted secrets does redaction mask, and how much harmless text?
+"""Count the planted secrets that redaction masks, and the harmless text.
 
 Planted: texts of `benchmarks.secrets`, each with one secret in a place where agents meet them; a secret counts as
 masked when no twelve characters of it in a row are left. Harmless: goals, arguments, results and errors of the logged

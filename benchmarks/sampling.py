@@ -1,4 +1,4 @@
-"""Where CPU time goes, by a timer that interrupts the process and looks at its stack.
+"""Show where CPU time goes, by a timer that interrupts the process and looks at its stack.
 
 A tracing profiler makes small functions look expensive, and the hot path is made of them; a sample every millisecond of
 CPU costs nothing that can be measured. What a C function takes is counted where it was called.

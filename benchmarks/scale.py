@@ -1,4 +1,4 @@
-"""Does it scale: a second worker, a hundred times the events, a thousand times the open sessions.
+"""Measure how it scales: a second worker, a hundred times the events, a thousand times the open sessions.
 
 *Workers.* One worker, then two, on the same topic of the embedded broker, all stages, Milvus left out. The workers wait
 with their partitions assigned; then the topic is filled at once, and the clock runs until everything is committed.

@@ -1,4 +1,4 @@
-"""Texts with secrets planted in them, made up from the forms that vendors document: a corpus to try redaction on.
+"""Plant secrets in texts, made up from the forms that vendors document: a corpus to try redaction on.
 
 What is planted is random and opens nothing. The forms are written down here a second time, apart from the table that
 masks them, so that a mistake in the one shows against the other.

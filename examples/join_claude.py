@@ -1,4 +1,4 @@
-"""Hooks of the Claude Agent SDK in a fleet, called as Claude Code calls them, without starting it.
+"""Use the hooks of the Claude Agent SDK in a fleet, called as Claude Code calls them, without starting it.
 
     pip install 'fleetlore[claude]'
     fleetlore up --data ./lore        # in another terminal

@@ -1,4 +1,4 @@
-"""A LangChain agent in a fleet. The model is scripted, so no key is needed; it shows what it was told.
+"""Run a LangChain agent in a fleet. The model is scripted, so no key is needed; it shows what it was told.
 
     pip install 'fleetlore[langchain]'
     fleetlore up --data ./lore        # in another terminal

@@ -1,4 +1,4 @@
-"""A tool server behind `fleetlore mcp-proxy`, called by an MCP client. Neither knows of fleetlore.
+"""Call a tool server behind `fleetlore mcp-proxy` from an MCP client. Neither knows of fleetlore.
 
     pip install 'fleetlore[mcp]'
     fleetlore up --data ./lore        # in another terminal

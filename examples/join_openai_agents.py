@@ -1,4 +1,5 @@
-"""An agent of the OpenAI Agents SDK in a fleet. The model is scripted, so no key is needed; it shows what it was told.
+"""Run an agent of the OpenAI Agents SDK in a fleet. The model is scripted, so no key is needed; it shows what it was
+told.
 
     pip install 'fleetlore[openai-agents]'
     fleetlore up --data ./lore        # in another terminal

@@ -1,4 +1,4 @@
-"""A pydantic-ai agent in a fleet. The model is scripted, so no key is needed; it shows what it was told.
+"""Run a pydantic-ai agent in a fleet. The model is scripted, so no key is needed; it shows what it was told.
 
     pip install 'fleetlore[pydantic-ai]'
     fleetlore up --data ./lore        # in another terminal

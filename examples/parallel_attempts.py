@@ -1,4 +1,4 @@
-"""Several attempts at one goal side by side; the best one counts, and the fleet learns from the difference.
+"""Make several attempts at one goal side by side; the best one counts, and the fleet learns from the difference.
 
     fleetlore up --data ./lore        # in another terminal
     python examples/parallel_attempts.py ./lore

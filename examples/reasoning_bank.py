@@ -1,5 +1,5 @@
-"""ReasoningBank's loop with a fleet: retrieve before acting, act, cite what was used, let the environment judge; the
-stream distils.
+"""Run ReasoningBank's loop with a fleet: retrieve before acting, act, cite what was used, let the environment judge;
+the stream distils.
 
     fleetlore up --data ./lore        # in another terminal
     python examples/reasoning_bank.py ./lore

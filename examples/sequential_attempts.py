@@ -1,4 +1,4 @@
-"""Attempts one after another, without asyncio: each is told how the one before it went, until one succeeds.
+"""Make attempts one after another, without asyncio: each is told how the one before it went, until one succeeds.
 
     fleetlore up --data ./lore        # in another terminal
     python examples/sequential_attempts.py ./lore

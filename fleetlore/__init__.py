@@ -1,4 +1,4 @@
-"""Fleet-wide learning for AI agents: one agent's failure becomes every agent's lesson, within a second.
+"""Learn across a fleet of AI agents: one agent's failure becomes every agent's lesson, within a second.
 
 A name is imported when it is first asked for: an agent imports what it uses, and `fleetlore --help` none of it.
 """

@@ -1,4 +1,4 @@
-"""Settings: frozen, with units in their names, from the environment or from an embedded stack's folder.
+"""Read the settings: frozen, with units in their names, from the environment or from an embedded stack's folder.
 
 Every field is one variable `FLEETLORE_<FIELD IN CAPITALS>`, and a secret may lie in a file that
 `FLEETLORE_<FIELD>_FILE` names; `describe()` gives the table that the documentation shows.

@@ -1,4 +1,4 @@
-"""Every error that fleetlore raises on purpose.
+"""Define every error that fleetlore raises on purpose.
 
     FleetloreError
     ├── ConfigError             a setting is missing, malformed or contradicts another

@@ -1,1 +1,1 @@
-"""What is learned: judge, distiller, trainer, gate."""
+"""Learn from sessions: judge, distiller, trainer, gate."""

@@ -1,1 +1,1 @@
-"""How data flows: the Faust app, one stage a file, the trainer, the embedded stack."""
+"""Move data: the Faust app, one stage a file, the trainer, the embedded stack."""

@@ -1,4 +1,4 @@
-"""What is measured of an arm in one run.
+"""Compute what is measured of an arm in one run.
 
 step       one call to the environment.
 error      a call that is answered with an error which stays: a broken rule or an injected restart, not the network's

@@ -1,4 +1,4 @@
-"""fleetlore's text memory as an arm of the evaluation: a fleet in memory, whose agents read its advice before each
+"""Make fleetlore's text memory an arm of the evaluation: a fleet in memory, whose agents read its advice before each
 step.
 """
 

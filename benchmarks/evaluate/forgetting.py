@@ -1,4 +1,5 @@
-"""Forgetting: what an arm still knows of old domains after 100 updates on new ones, and what it has learned of those.
+"""Measure forgetting: what an arm still knows of old domains after 100 updates on new ones, and what it has learned of
+those.
 
 An update is one batch of `BATCH` judged sessions of the new domains, for every arm the same. Before and after all of
 them each arm is asked, at every step of sessions that it never learned from, about the call that was made there. What

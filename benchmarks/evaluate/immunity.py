@@ -1,4 +1,5 @@
-"""Fleet immunity: how often agents run into failures that somebody has met before, as a fleet and each on its own.
+"""Measure fleet immunity: how often agents run into failures that somebody has met before, as a fleet and each on its
+own.
 
 The agents, habits and tool world of `fleetlore demo`, and the same sessions in both arms: once every agent has a
 journal of its own, once all share a fleet's lore. Which task a session has follows Zipf's law, so a few failure classes

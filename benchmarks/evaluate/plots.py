@@ -1,4 +1,4 @@
-"""Figures of the reports of `benchmarks.evaluate` and `fleetlore backtest --curve`, as SVG or PNG.
+"""Draw the reports of `benchmarks.evaluate` and `fleetlore backtest --curve`, as SVG or PNG.
 
 The same report gives the same bytes: no date, path or random id is in a file.
 """

@@ -1,4 +1,4 @@
-"""What is printed: AdMem's five rows for every arm, and the bars that ours is held to, missed ones included."""
+"""Print AdMem's five rows for every arm, and the bars that ours is held to, missed ones included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One evaluation: the fleet's past, then the same sessions for every arm, over seeds and shuffled orders.
+"""Run one evaluation: the fleet's past, then the same sessions for every arm, over seeds and shuffled orders.
 
 For each seed there is a world, and a past: `history` sessions of the log-only agent on half of the tasks. Every arm
 learns from this one past, so all have seen the same log. Then, for each order, each arm goes its own way over the

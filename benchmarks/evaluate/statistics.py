@@ -1,4 +1,4 @@
-"""Means with bootstrap intervals over paired runs.
+"""Compute means with bootstrap intervals over paired runs.
 
 A run is one (seed, order). Orders of one seed share its world, so seeds are drawn first and then orders within each
 (cluster bootstrap, Davison and Hinkley 1997, §3.8): treating all runs as independent would make the intervals too

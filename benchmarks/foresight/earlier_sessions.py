@@ -1,4 +1,4 @@
-"""What sessions that ended before say of the next one, where a fit knows nothing of its agent or its task.
+"""Predict a session by those that ended before, where a fit knows nothing of its agent or its task.
 
 An agent that is new to a fit has a failure rate of its own, and its first steps tell more or less than those of others.
 No step tells that beforehand, its own earlier sessions do: slope and shift of what was foreseen of them

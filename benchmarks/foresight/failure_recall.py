@@ -1,4 +1,4 @@
-"""Recalling failures that others met: which of all that the fleet ran into is this one most like?
+"""Recall failures that others met: which of all that the fleet ran into is this one most like?
 
 What is like another failure is told first by the ids of its pattern, then by its tool, and among equals by meaning: the
 goal, the call, what the session did just before, and the words of both, rare ones above all. One entry is one failure

@@ -1,4 +1,4 @@
-"""What was foreseen of test sessions, once more in the order of the stream: with those that ended before each began."""
+"""Predict test sessions once more in the order of the stream: with those that ended before each began."""
 
 from __future__ import annotations
 

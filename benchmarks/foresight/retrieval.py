@@ -1,4 +1,4 @@
-"""Is what an earlier agent met found when a session meets it again?"""
+"""Measure whether what an earlier agent met is found when a session meets it again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Texts as bags of hashed words, in which rare words count for more: what two texts are about, where meaning blurs
-names.
+"""Compare texts as bags of hashed words, in which rare words count for more: what two texts are about, where meaning
+blurs names.
 """
 
 from __future__ import annotations

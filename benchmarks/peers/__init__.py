@@ -1,4 +1,4 @@
-"""Running what fleetlore is measured against: a script each, in a process of its own, which ends with one JSON line.
+"""Run what fleetlore is measured against: a script each, in a process of its own, which ends with one JSON line.
 
 Peers that allow only older versions of packages that fleetlore runs on get an environment of their own, made at their
 first use below the user's cache folder: their pins must not decide what fleetlore is measured with.

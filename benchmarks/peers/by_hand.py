@@ -1,4 +1,4 @@
-"""The worker's roles as one would write them by hand in an afternoon, with aiokafka and pymilvus: `BROKER MILVUS`,
+"""Do the worker's roles as one would write them by hand in an afternoon, with aiokafka and pymilvus: `BROKER MILVUS`,
 until SIGTERM.
 
 Sessions in a dictionary, error signatures by a few regular expressions, the reward as the judge, a lesson from a

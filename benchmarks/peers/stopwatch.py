@@ -1,4 +1,4 @@
-"""Counts events in a peer's process and ends it with one JSON line when all have come. Standard library only."""
+"""Count events in a peer's process and end it with one JSON line when all have come. Standard library only."""
 
 from __future__ import annotations
 

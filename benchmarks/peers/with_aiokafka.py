@@ -1,4 +1,4 @@
-"""aiokafka and orjson, nothing else: `BROKER TOPIC EVENTS`."""
+"""Decode with aiokafka and orjson, nothing else: `BROKER TOPIC EVENTS`."""
 
 from __future__ import annotations
 

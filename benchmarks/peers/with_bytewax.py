@@ -1,4 +1,4 @@
-"""Bytewax that only decodes: `BROKER TOPIC EVENTS`."""
+"""Decode with Bytewax, and nothing more: `BROKER TOPIC EVENTS`."""
 
 from __future__ import annotations
 

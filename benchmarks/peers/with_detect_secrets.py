@@ -1,4 +1,5 @@
-"""detect-secrets with its default plug-ins and filters: a JSON file of texts in, for each the secrets that it finds.
+"""Run detect-secrets with its default plug-ins and filters: a JSON file of texts in, for each the secrets that it
+finds.
 
 Each text is scanned as a file of its own: for a line on its own it looks eagerly and reports nearly every one.
 """

@@ -1,4 +1,4 @@
-"""Drain3 over labelled error texts, a miner for each tool: a JSON file of [tool, text] in, the cluster of each out.
+"""Run Drain3 over labelled error texts, a miner for each tool: a JSON file of [tool, text] in, the cluster of each out.
 
 Clusters are asked for after all texts have been added, because a template goes on changing while texts come.
 """

@@ -1,4 +1,4 @@
-"""FastStream that only decodes, a batch of records a call: `BROKER TOPIC EVENTS`."""
+"""Decode with FastStream, a batch of records a call: `BROKER TOPIC EVENTS`."""
 
 from __future__ import annotations
 

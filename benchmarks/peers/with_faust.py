@@ -1,4 +1,6 @@
-"""A Faust agent that does nothing with a record: `BROKER TOPIC RECORDS`. Faust as it comes, values left as bytes."""
+"""Run a Faust agent that does nothing with a record: `BROKER TOPIC RECORDS`. Faust as it comes, values left as
+bytes.
+"""
 
 from __future__ import annotations
 

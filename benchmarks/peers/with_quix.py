@@ -1,4 +1,4 @@
-"""Quix Streams that only decodes: `BROKER TOPIC EVENTS`."""
+"""Decode with Quix Streams, and nothing more: `BROKER TOPIC EVENTS`."""
 
 from __future__ import annotations
 

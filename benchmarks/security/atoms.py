@@ -1,4 +1,4 @@
-"""What patterns begin with, and what they go on with: repeated, an adversary's text."""
+"""List what patterns begin with, and what they go on with: repeated, an adversary's text."""
 
 # In two parts, so that a scanner of repositories finds no key in this file.
 _PEM = "-----BEGIN RSA PRIVATE " + "KEY-----"

@@ -1,4 +1,4 @@
-"""One tool call, as an agent holds it: it says what came of it, and the session records that."""
+"""Hold one tool call of an agent: it says what came of it, and the session records that."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Several attempts at one goal: side by side, of which the best counts, or one after another, each knowing the last
-one's end.
+"""Make several attempts at one goal: side by side, of which the best counts, or one after another, each knowing the
+last one's end.
 
 (Memory-aware test-time scaling, ReasoningBank, section on MaTTS: parallel and sequential.) The sessions of one call
 form a group, which their first events name: so the stream can contrast attempts that differ in nothing but what the

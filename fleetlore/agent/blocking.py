@@ -1,4 +1,4 @@
-"""The same fleet for agents without asyncio: same names, no `async`.
+"""Offer the same fleet to agents without asyncio: same names, no `async`.
 
     with BlockingFleet("billing-agent", data="./lore") as fleet:
         with fleet.session("refund order 17") as session:

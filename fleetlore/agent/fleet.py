@@ -1,4 +1,4 @@
-"""What an agent holds: a `Fleet`, its sessions and the actions in them.
+"""Hold what an agent uses: a `Fleet`, its sessions and the actions in them.
 
     async with Fleet("billing-agent", data="./lore") as fleet:
         async with fleet.session("refund order 17", task="refund") as session:

@@ -1,4 +1,4 @@
-"""One attempt at a goal, as an agent holds it: what it does is recorded, and it is told what the fleet knows."""
+"""Hold one attempt at a goal: what the agent does is recorded, and it is told what the fleet knows."""
 
 from __future__ import annotations
 

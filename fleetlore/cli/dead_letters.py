@@ -1,4 +1,4 @@
-"""Commands that read the dead letters: `dead-letters list`, `dead-letters show`. A higher floor adds `redrive`."""
+"""Run `dead-letters list` and `dead-letters show`. A higher floor adds `redrive`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `ingest otel`: traces of agents become sessions."""
+"""Run `ingest otel`: traces of agents become sessions."""
 
 from __future__ import annotations
 

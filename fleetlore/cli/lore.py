@@ -1,4 +1,4 @@
-"""Commands that read the lore: `health`, `patterns`, `items`. They need a broker, and to search Milvus instead."""
+"""Run `health`, `patterns` and `items`, which read the lore. They need a broker, and to search Milvus instead."""
 
 from __future__ import annotations
 

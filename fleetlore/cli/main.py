@@ -1,4 +1,4 @@
-"""The command `fleetlore`.
+"""Run the command `fleetlore`.
 
 Commands of higher floors join through the entry-point group `fleetlore.commands`, so nothing here imports upward. An
 entry point is named like the command it brings (`demo`, or `adapters.rollback` for a command of a group) and is a

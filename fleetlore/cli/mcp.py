@@ -1,4 +1,4 @@
-"""The commands `mcp` and `mcp-proxy`: agents join over the Model Context Protocol, without a line of their code."""
+"""Run `mcp` and `mcp-proxy`: agents join over the Model Context Protocol, without a line of their code."""
 
 from __future__ import annotations
 

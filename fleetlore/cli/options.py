@@ -1,4 +1,4 @@
-"""The options that commands share: one name, one help text and one check of what is given."""
+"""Define the options that commands share: one name, one help text and one check of what is given."""
 
 from __future__ import annotations
 

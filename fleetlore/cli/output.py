@@ -1,4 +1,4 @@
-"""What all commands print and write with.
+"""Print and write for all commands.
 
 On a terminal a table is drawn by rich; elsewhere it is plain aligned text that nothing cuts, so that `grep` and `awk`
 see all of it; with `--json` it is one JSON document in ASCII. Texts that agents wrote are made safe first: an error

@@ -1,4 +1,4 @@
-"""The command `import`: logs that people already have become events, as if their agents had joined the fleet."""
+"""Run `import`: logs that people already have become events, as if their agents had joined the fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes an agent's events to the broker without the agent ever waiting for it.
+"""Take an agent's events to the broker without the agent ever waiting for it.
 
 `emit`, on any thread, encodes the event and puts it into a bounded buffer; tasks in the background mask its secrets and
 send it. One Kafka record holds up to 64 events of one *partition* (stream processors pay per record), picked by murmur2

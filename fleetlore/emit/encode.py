@@ -1,4 +1,4 @@
-"""Events as they leave the process: in JSON, secrets masked, small enough for a record.
+"""Encode events as they leave the process: in JSON, secrets masked, small enough for a record.
 
 What an agent has to wait for is `encode`: it counts the event's data and copies it, so that the agent may change it at
 once. What is more than anybody reads is cut then, before it is looked at for secrets: no event takes the agent's

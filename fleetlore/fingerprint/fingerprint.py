@@ -1,4 +1,4 @@
-"""Failure patterns: what makes two failed calls the same failure.
+"""Identify failure patterns: what makes two failed calls the same failure.
 
     family = H(tool, error class)
     class  = H(tool, error class, template of the error)        numbers, paths, ids, urls and times masked

@@ -1,4 +1,4 @@
-"""Is the session going in circles? Told from its calls and what came of them, at the agent and from the log alike.
+"""Detect that a session goes in circles, from its calls and what came of them, at the agent and from the log alike.
 
 repeat   the same call gave the same result again and again, other calls between or not: A A A, A A x A A y
 cycle    several calls in turn with the same results: A B A B A B, A B C A B C

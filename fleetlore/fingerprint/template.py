@@ -1,4 +1,4 @@
-"""The template of an error text: its head line with what differs from one instance to the next masked as `<*>`.
+"""Make the template of an error text: its head line with what differs from one instance to the next masked as `<*>`.
 
 Two texts shall have one template where one piece of advice would serve both. So instances are masked: paths, files,
 hosts, users, branches, ids, addresses, times, sizes, values; by what they look like, or else by where they stand

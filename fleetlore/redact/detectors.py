@@ -1,4 +1,4 @@
-"""Secrets that have a form of their own: a vendor's prefix, a PEM block, a token of three parts. One table.
+"""Detect secrets that have a form of their own: a vendor's prefix, a PEM block, a token of three parts. One table.
 
 The forms are what vendors document and what scanners of repositories look for; `python -m benchmarks redaction`
 measures them on planted secrets. To add one, write its row and an example in `tests/fleetlore/test_redaction.py`.

@@ -1,4 +1,4 @@
-"""Which of many texts contain one of a few dozen short strings, found in one pass over the bytes of all of them.
+"""Find which of many texts contain one of a few dozen short strings, in one pass over the bytes of all of them.
 
 A `needle in text` for each of fifty needles costs about 15 ns a byte; this costs 2, because the pass is numpy's. The
 idea is Teddy's (Hyperscan, Wang et al., NSDI 2019), on pairs of bytes: a table says for each pair in which needles it

@@ -1,4 +1,6 @@
-"""Further vendors' tokens and commands, by what all of a group hold: (kind, needles, pattern) as `detectors.Form`."""
+"""List further vendors' tokens and commands, by what all of a group hold: (kind, needles, pattern) as
+`detectors.Form`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often calls fail: by tool, kind of error, agent or tenant, over all time or a window, and whether that is
+"""Compute how often calls fail: by tool, kind of error, agent or tenant, over all time or a window, and whether that is
 changing.
 
 The figures are those of the health rows (`fleetlore.wire.lore.Pattern`), which every agent has: nothing is asked of

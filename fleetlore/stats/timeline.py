@@ -1,4 +1,4 @@
-"""What was seen in each of the last hours or days, counted without ever counting twice.
+"""Count what was seen in each of the last hours or days, and never twice.
 
 A period keeps a sample of the sessions that first saw the thing in it (`fleetlore.stats.bottom_k`), so merging a
 session's cumulative figures in commutes and can be repeated. Only the newest periods are kept: whether one of them is

@@ -1,4 +1,4 @@
-"""Public test doubles: what users and the project's own tests stand in for a real fleet, log or clock with."""
+"""Offer public test doubles: what users and the project's own tests stand in for a real fleet, log or clock with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters for tests: random ones, signed and complete, without a trainer."""
+"""Make adapters for tests: random ones, signed and complete, without a trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that only moves when a test says so."""
+"""Keep a clock that only moves when a test says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An in-memory log with the parts of a Kafka broker that fleetlore relies on.
+"""Keep a log in memory with the parts of a Kafka broker that fleetlore relies on.
 
 Topics with partitions, records with headers, offsets that a group commits, end offsets and a view of what compaction
 would leave. The suite in `tests/contract` holds it to the same behaviour as a real broker.

@@ -1,4 +1,4 @@
-"""One session as somebody else's log has it, and the events that it becomes."""
+"""Hold one session as somebody else's log has it, and make the events that it becomes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Local credit: which earlier action made this failure? Told from the episodic buffer by the flow of values, without a
-model.
+"""Find the earlier action that made a failure, from the episodic buffer by the flow of values, without a model.
 
 A value is a number, a name or an id. What an agent does rests on values; those that it took from its goal or from what
 a tool or a person said are grounded, the others it brought in itself, right or wrong. In this order:

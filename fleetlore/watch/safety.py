@@ -1,5 +1,4 @@
-"""Safety lessons: a call that would destroy or leak something gets a corrective rule to read first, and is never
-blocked.
+"""Warn of a call that would destroy or leak something: a corrective rule to read first; the call is never blocked.
 
 Rules (`fleetlore.watch.safety_rules`, `fleetlore.watch.shell_rules`) look at one argument at a time, by what it is:
 shell, SQL or Python. Each is a lesson with a severity, a principle and a confidence, which starts at the severity's and

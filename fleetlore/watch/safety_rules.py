@@ -1,5 +1,6 @@
-"""The safety rules: what each is called, how bad it is and what to do instead; and those for SQL. Those for a shell
-look at commands and have a file of their own (`fleetlore.watch.shell_rules`)."""
+"""List the safety rules: what each is called, how bad it is and what to do instead; and those for SQL. Those for a
+shell look at commands and have a file of their own (`fleetlore.watch.shell_rules`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shell text as the commands it would run, for rules that look at what is done to which argument.
+"""Parse shell text into the commands it would run, for rules that look at what is done to which argument.
 
 Not a shell: it expands nothing. It tells words from quoted text, one command from the next, and what runs inside
 another (`sudo`, `bash -c`, `$(…)`), so that `rm -rf / tmp/x` and `rm -rf /tmp/x` are two things and `echo "rm -rf /"`

@@ -1,4 +1,4 @@
-"""Which commands destroy or leak: typed rules that look at what is done to which argument, and not at text."""
+"""Tell which commands destroy or leak: typed rules that look at what is done to which argument, and not at text."""
 
 from __future__ import annotations
 

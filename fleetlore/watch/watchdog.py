@@ -1,5 +1,5 @@
-"""Watches one session for what it may not notice itself: a loop, a standstill, a budget that runs out. It warns and
-never blocks.
+"""Watch one session for what it may not notice itself: a loop, a standstill, a budget that runs out. It warns and never
+blocks.
 
 Every session has a guardian of its own, so none can mask another's loop or get another's warning. Time and spending are
 handed in; nothing runs in the background.

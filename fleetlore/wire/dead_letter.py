@@ -1,5 +1,5 @@
-"""Dead letters: the untouched bytes of what could not be processed, with headers that say where it lay and why it is
-here.
+"""Define dead letters: the untouched bytes of what could not be processed, with headers that say where it lay and why
+it is here.
 
 Written by the pipeline and read by `fleetlore dead-letters`; both sides are in this file, so that they agree. A letter
 has the key of the record it came from. If it is that whole record and not one event out of several, it has its headers

@@ -1,4 +1,4 @@
-"""Events: what agents say, as CloudEvents 1.0 whose `data` uses OpenTelemetry's GenAI attribute names.
+"""Define events: what agents say, as CloudEvents 1.0 whose `data` uses OpenTelemetry's GenAI attribute names.
 
 An `execute_tool` span therefore converts to an `outcome` and back without renaming. Every event has a tenant, an agent,
 a session and a `sequence` that grows by one within the session; its id is made of these four, so that an event sent

@@ -1,4 +1,4 @@
-"""Lore: what comes back to the agents, as it lies on the compacted topics `patterns` and `items`."""
+"""Define lore: what comes back to the agents, as it lies on the compacted topics `patterns` and `items`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka records of events: one event, or a JSON array of them.
+"""Put events into Kafka records: one event, or a JSON array of them.
 
 A stream processor pays per record, so the emitter puts many events of one partition into one record. CloudEvents' Kafka
 binding has no batch mode; an array therefore has a content type of its own. How the pipeline reads them, and single

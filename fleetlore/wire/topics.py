@@ -1,4 +1,4 @@
-"""Topics: their names, how they are kept, and which partition a key goes to.
+"""Define the topics: their names, how they are kept, and which partition a key goes to.
 
 A name is `fleetlore.<tenant>.<topic>`, so that a broker's ACLs, which match by prefix, keep tenants apart.
 """

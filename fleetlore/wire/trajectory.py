@@ -1,4 +1,4 @@
-"""A closed session, compact, and the verdict on it: what the stages after the first hand on.
+"""Define trajectories, a closed session in short, and the verdict on one: what the stages after the first hand on.
 
 They are msgspec structs: one pass decodes the JSON, checks its types and makes the objects, at a fifth of the cost of a
 decoder, a check and a class of our own. What has its default is left out of the JSON.

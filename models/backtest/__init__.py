@@ -1,3 +1,3 @@
-"""What fleetlore would have learned from logged sessions, and how right that would have been on sessions it has not
-seen.
+"""Tell what fleetlore would have learned from logged sessions, and how right that would have been on sessions it has
+not seen.
 """

@@ -1,1 +1,1 @@
-"""A judge and a distiller behind an OpenAI-compatible endpoint (extra `[llm]`); nothing else imports it."""
+"""Ask a judge and a distiller behind an OpenAI-compatible endpoint (extra `[llm]`); nothing else imports it."""

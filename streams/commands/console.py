@@ -1,4 +1,4 @@
-"""`fleetlore console`: serve a page that shows what the fleet has learned."""
+"""Run `fleetlore console`: serve a page that shows what the fleet has learned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetlore dead-letters redrive`: send dead letters back to their source topics, once the cause is fixed."""
+"""Run `fleetlore dead-letters redrive`: send dead letters back to their source topics, once the cause is fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that run things, `up`, `worker`, `trainer`, `replay`, and `doctor`, which examines what they run on.
+"""Run `up`, `worker`, `trainer` and `replay`, and `doctor`, which examines what they run on.
 
 Each is an entry point (see `fleetlore.cli.main`).
 

@@ -1,4 +1,4 @@
-"""Stage of feedback: hand corrections on to the stage that judges, from a topic with an access list of its own.
+"""Hand corrections on to the stage that judges, from a topic with an access list of its own.
 
 Who may write there may correct how any session ended, the environment's reward included. What comes among the agents'
 events is only a claim (`streams.stages.s1_sessions.stage`).

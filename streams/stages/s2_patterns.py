@@ -1,4 +1,4 @@
-"""Stage 2: merge observations into failure patterns and call health, in Milvus and on the topic `patterns`.
+"""Merge observations into failure patterns and call health, in Milvus and on the topic `patterns` (stage 2).
 
 A new failure goes out at once, for others are about to make the same call.
 """

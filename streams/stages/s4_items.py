@@ -1,4 +1,4 @@
-"""Stage 4: merge candidates and evidence of their utility into memory items, in Milvus and on the topic `items`.
+"""Merge candidates and evidence of their utility into memory items, in Milvus and on the topic `items` (stage 4).
 
 A new item goes out at once, and one that no longer holds is withdrawn at once.
 """

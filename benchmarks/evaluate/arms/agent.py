@@ -1,4 +1,4 @@
-"""The agent of all arms: it proposes several calls a step, has habits and slips, and may be wrong.
+"""Play the agent of all arms: it proposes several calls a step, has habits and slips, and may be wrong.
 
 The value of a candidate call c is
 

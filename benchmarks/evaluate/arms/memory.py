@@ -1,4 +1,4 @@
-"""What an arm is: a memory. Everything else, agent, candidates, budget and seeds, is the same for all arms."""
+"""Define an arm: a memory. Everything else, agent, candidates, budget and seeds, is the same for all arms."""
 
 from __future__ import annotations
 

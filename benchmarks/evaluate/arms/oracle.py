@@ -1,4 +1,4 @@
-"""What is possible at all: an agent that is told by the world itself, at every step, a call that brings the session
+"""Bound what is possible: an agent that is told by the world itself, at every step, a call that brings the session
 forward.
 
 No arm: it learns nothing and no memory could know more. It stands beside the arms so that their steps can be read.

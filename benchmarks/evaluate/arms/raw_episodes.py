@@ -1,4 +1,4 @@
-"""Retrieval of raw episodes: what AdMem calls its baseline, RAG with an episodic memory.
+"""Retrieve raw episodes: what AdMem calls its baseline, RAG with an episodic memory.
 
 Every session is cut into overlapping windows of steps, as they were: calls, arguments, results and errors. Before each
 step the windows nearest to the situation (goal, aim, the last step) are read, as many as an agent may read. Nothing is

@@ -1,4 +1,4 @@
-"""How an agent reads a text from its memory: the same simple way for every memory.
+"""Read a text from a memory as the agent does: the same simple way for every memory.
 
 A text tells one or several stories; a story is a list of calls in order, each of which worked or failed. A text that
 was given for one call may also say how often such calls fail. Whatever else it says is lost on this agent. Of a call

@@ -1,4 +1,4 @@
-"""ReasoningBank's way: distil each session into at most three items, append, recall the one nearest task at the start.
+"""Follow ReasoningBank: distil each session into at most three items, append, recall the one nearest task at the start.
 
 After Ouyang et al. 2025 and the released code: one record a session, embedded by the goal; nothing is merged, weighed,
 decayed or forgotten; the record with the nearest goal is given for the whole session, without a threshold. Judge and

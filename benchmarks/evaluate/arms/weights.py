@@ -1,4 +1,5 @@
-"""fleetlore's procedural memory alone: the real learner, gate and policy over the shipped base; no text is read.
+"""Use fleetlore's procedural memory alone: the real learner, gate and risk model over the shipped base; no text is
+read.
 
 What the trainer's consumer does with a broker is done here in a row: judgments are offered, an update is made when one
 is due, a candidate stands before the gate, and a version that passes is checked and swapped in by the policy as an

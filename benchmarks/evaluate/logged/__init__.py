@@ -1,1 +1,1 @@
-"""Worlds made of logs: what real agents proposed, and what the real environment answered and gave for it."""
+"""Make worlds of logs: what real agents proposed, and what the real environment answered and gave for it."""

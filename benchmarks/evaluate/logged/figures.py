@@ -1,4 +1,6 @@
-"""Means with intervals that are clustered by task: personas, seeds and orders share what is hard about a task."""
+"""Compute means with intervals that are clustered by task: personas, seeds and orders share what is hard about a
+task.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What fleetlore tells an agent in a world of logs: the past goes through the stages of the pipeline, then agents ask.
+"""Advise an agent in a world of logs as fleetlore does: the past goes through the stages of the pipeline, then agents
+ask.
 
 One past serves all of its arms, which differ in what of an `Advice` an agent takes in:
 

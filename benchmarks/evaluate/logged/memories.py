@@ -1,4 +1,5 @@
-"""What an agent remembers in a world of logs: nothing, its own log, or what others of its fleet did, in several ways.
+"""Define what an agent remembers in a world of logs: nothing, its own log, or what others of its fleet did, in several
+ways.
 
 A memory learns from the fleet's sessions. An agent asks it about its task and all its proposals before its first call;
 some memories say more while the session goes on. The fleet's own are in `benchmarks.evaluate.logged.fleet`.

@@ -1,4 +1,4 @@
-"""ReasoningBank's way: distil each session into at most three items, append them, recall the nearest one by embedding.
+"""Follow ReasoningBank: distil each session into at most three items, append them, recall the nearest one by embedding.
 
 As published one record is recalled for a whole session, by the nearest goal; that suits a task of a few steps. `steps`
 recalls an item for each proposal instead, by goal and proposal. Nothing is merged, weighed or forgotten. Judge and

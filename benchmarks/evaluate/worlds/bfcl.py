@@ -1,4 +1,4 @@
-"""The stateful tool APIs and multi-turn tasks of the Berkeley Function-Calling Leaderboard (package `bfcl-eval`,
+"""Wrap the stateful tool APIs and multi-turn tasks of the Berkeley Function-Calling Leaderboard (package `bfcl-eval`,
 Apache-2.0).
 
 Others wrote the tools, their errors, the tasks and the gold plans; this adapter only proposes calls. A session is one

@@ -1,5 +1,5 @@
-"""CookingWorld of TextWorldExpress (package `textworld-express`, Apache-2.0): cook a meal by the recipe; a wrong cut or
-the wrong heat spoils it for good.
+"""Wrap CookingWorld of TextWorldExpress (package `textworld-express`, Apache-2.0): cook a meal by the recipe; a wrong
+cut or the wrong heat spoils it for good.
 
 Others wrote the game, its texts and its checker; this adapter only proposes commands. A session is one generated game.
 The gold actions are the game's own. What an agent can think of at a place: the next gold actions (later ones may not be

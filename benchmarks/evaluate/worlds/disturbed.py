@@ -1,4 +1,4 @@
-"""Sessions of a tool world that does not hold still: rules that change, and agents that lie about what happened.
+"""Make sessions of a tool world that does not hold still: rules that change, and agents that lie about what happened.
 
 For tests and benchmarks of the trainer. Deterministic, like the world itself; see :mod:`streams.demo.world`.
 """

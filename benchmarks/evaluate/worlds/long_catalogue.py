@@ -1,4 +1,4 @@
-"""Three more domains for long tasks, beside those of `streams/demo/catalogue.toml`.
+"""Add three domains for long tasks to those of `streams/demo/catalogue.toml`.
 
 They are apart because a world draws its rules over its whole catalogue: one more entry there would give every seed
 other rules, and the base that ships was trained in those worlds.

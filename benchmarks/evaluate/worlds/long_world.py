@@ -1,5 +1,4 @@
-"""The tool world grown: ten domains, tasks of at least 30 calls, rules that drift, and hosts that restart in the
-middle.
+"""Grow the tool world: ten domains, tasks of at least 30 calls, rules that drift, and hosts that restart in the middle.
 
 Same jobs, preconditions and replies as in :mod:`streams.demo.world`. What is added:
 

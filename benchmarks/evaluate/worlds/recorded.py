@@ -1,4 +1,4 @@
-"""A session as it was lived through, and the same as a judged trajectory."""
+"""Record a session as it was lived through, and give it as a judged trajectory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's own tool world as a world of the evaluation: ten domains, tasks of at least 30 steps, drift, injected
+"""Make the project's own tool world one of the evaluation: ten domains, tasks of at least 30 steps, drift, injected
 faults.
 """
 

@@ -1,5 +1,5 @@
-"""What an evaluation needs of a world: tasks, sessions that propose calls and answer them, and a program that checks
-the end.
+"""Define what an evaluation needs of a world: tasks, sessions that propose calls and answer them, and a program that
+checks the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`fleetlore adapters rollback | pin | unpin | revoke | revoke-key`: decide about versions and keys by hand.
+"""Run `fleetlore adapters rollback | pin | unpin | revoke | revoke-key`: decide about versions and keys by hand.
 
 They sign with the trainer's key, so they run where that key is.
 """

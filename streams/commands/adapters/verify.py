@@ -1,4 +1,6 @@
-"""`fleetlore adapters verify VERSION`: make a version again from the log and see that it is the same, to the byte."""
+"""Run `fleetlore adapters verify VERSION`: make a version again from the log and see that it is the same, to the
+byte.
+"""
 
 from __future__ import annotations
 

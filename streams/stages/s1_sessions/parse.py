@@ -1,4 +1,4 @@
-"""Reading events: the bytes of a record become checked structs in one pass.
+"""Read events: the bytes of a record become checked structs in one pass.
 
 `fleetlore.wire.events.parse_event` says what an event is and why something is none. It takes an event at a time, as a
 dictionary. Here the same is said as a type, and a record that is wholly good, as nearly all are, is decoded and checked

@@ -1,4 +1,5 @@
-"""The texts of events, before anything is made of them: as text, without what was recalled, and with secrets masked.
+"""Clean the texts of events before anything is made of them: as text, without what was recalled, and with secrets
+masked.
 
 Agents of ours have seen to it already; a foreign client may not have. So no secret is stored, and advice that comes
 back in an event is never taken for evidence (`fleetlore.recall.provenance`).

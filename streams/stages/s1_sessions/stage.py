@@ -1,4 +1,4 @@
-"""Stage 1: assemble sessions from events; hand on observations and trajectories.
+"""Assemble sessions from events, and hand on observations and trajectories (stage 1).
 
 Observations of tools and failures go out with every batch, so other agents need not wait for a session's end. No state
 is kept outside: the commit of a partition never passes the first event of an open session, so after a crash the log

@@ -1,4 +1,4 @@
-"""Stage 3: judge trajectories, and hand on what each session contributes to memory items.
+"""Judge trajectories, and hand on what each session contributes to memory items (stage 3).
 
 Judgments go to Milvus and to the topic `judgments`.
 

@@ -1,4 +1,4 @@
-"""Stage 5, where a model is set: ask it about judgments, and send its opinions and notes back to `trajectories`.
+"""Ask a model, where one is set, about judgments, and send its opinions and notes back to `trajectories` (stage 5).
 
 It also contrasts attempts that were started together, which contributes to memory items. A model takes seconds, so it
 is not asked where sessions are judged. Its answer is a value of its own, like feedback, that the judging stage merges
