@@ -105,6 +105,10 @@ def evaluate(
             for name, bar in found["bars"].items()
         ],
     )
+    past = found["past"]
+    typer.echo(f"The past: {past['success']:.0%} of its sessions succeed, {past['failed']:.0%} of its calls fail,")
+    typer.echo(f"{past['silent']:.0%} of them work and lead nowhere.")
+    typer.echo(f"{past['solved_before']:.0%} of the measured sessions are at a task that it has solved.")
     typer.echo(f"{found['cpu_seconds']:.0f} s of CPU")
 
 

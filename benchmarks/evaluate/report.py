@@ -65,6 +65,7 @@ def report(world: str, plan: Plan, results: Results, cpu_seconds: float) -> dict
         "forgetting_seeds": min(len(plan.seeds), plan.forgetting_seeds),
         "updates": plan.new_updates,
         "cpu_seconds": round(cpu_seconds, 1),
+        "past": _past(results.pasts),
         "arms": arms,
         "references": {
             name: {row: _interval({seed: [run[row] for run in runs] for seed, runs in by_seed.items()}) for row in ROWS}
@@ -72,6 +73,10 @@ def report(world: str, plan: Plan, results: Results, cpu_seconds: float) -> dict
         },
         "bars": {name: bar.to_dict() for name, bar in bars(table, results).items()},
     }
+
+
+def _past(pasts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: round(_mean([past[name] for past in pasts]), 4) for name in pasts[0]} if pasts else {}
 
 
 def cells(results: Results, arm: str, row: str) -> Cells:

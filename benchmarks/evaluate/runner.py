@@ -29,6 +29,7 @@ from benchmarks.evaluate.forgetting import (
     Probe,
     foresight,
 )
+from benchmarks.evaluate.past import contents
 from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.world import Task, World
 
@@ -61,12 +62,14 @@ class Results:
         runs: figures by arm, seed and order.
         forgetting: by arm, one a seed.
         curves: by arm, of each run the sessions in order: succeeded, errors.
+        pasts: of each seed, what its past holds (benchmarks.evaluate.past).
         references: figures by reference (benchmarks.evaluate.arms.oracle), seed and order.
     """
 
     runs: dict[str, dict[int, list[dict[str, float]]]]
     forgetting: dict[str, list[Forgetting]]
     curves: dict[str, list[list[tuple[bool, int]]]] = field(default_factory=dict)
+    pasts: list[dict[str, float]] = field(default_factory=list)
     references: dict[str, dict[int, list[dict[str, float]]]] = field(default_factory=dict)
 
 
@@ -84,6 +87,8 @@ async def evaluate(
     for place, seed in enumerate(plan.seeds):
         world = world_of(seed)
         past = await history(world, seed, plan)
+        tasks = [task.id for order in range(plan.orders) for task in shuffled(world.tasks, seed, order, plan.measured)]
+        results.pasts.append(contents(past, tasks))
         taught = arms(plan.arms, paces[0])
         for name in plan.arms:
             for session in past:

@@ -70,7 +70,7 @@ async def attend(
     situation = Situation(session, agent, task.id, environment.goal)
     mind = mind or Mind(agent, luck, memory.keeps_log)
     lived: list[tuple[Call, Reply]] = []
-    spent = 0.0
+    spent, forward = 0.0, 0
     watch = _Timed(environment)
     await memory.begin(situation)
     while not environment.done:
@@ -85,7 +85,9 @@ async def attend(
         watched, began = watch.seconds, time.process_time()
         reply = await memory.act(call, watch)
         spent += time.process_time() - began - (watch.seconds - watched)
-        mind.take_in(call, reply, environment.progress > progress)
+        advanced = environment.progress > progress
+        forward += advanced
+        mind.take_in(call, reply, advanced)
         lived.append((call, reply))
         situation.steps.append(step_of(len(lived), call, reply))
     recorded = Recorded(
@@ -98,6 +100,7 @@ async def attend(
         succeeded=environment.succeeded,
         shortest=environment.shortest,
         budget=environment.budget,
+        forward=forward,
         recall_seconds=spent,
     )
     await memory.end(recorded)

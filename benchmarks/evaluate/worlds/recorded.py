@@ -25,6 +25,7 @@ class Recorded:
 
     Attributes:
         number: its place in the run, by which time passes.
+        forward: how many of its steps brought it closer to its end.
         recall_seconds: CPU time that the agent spent on its memory, all steps together.
     """
 
@@ -37,6 +38,7 @@ class Recorded:
     succeeded: bool
     shortest: int
     budget: int
+    forward: int = 0
     recall_seconds: float = field(default=0.0, compare=False)
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks.evaluate.figures import figures, repairs, steps_taken
+from benchmarks.evaluate.past import contents
 from benchmarks.evaluate.statistics import interval, paired_difference
 from benchmarks.evaluate.worlds.recorded import Recorded
 from streams.demo.world import NETWORK, Call, Reply
@@ -77,3 +79,10 @@ def test_recovery_is_of_the_sessions_that_met_an_error() -> None:
     assert math.isnan(figures(sessions[:1])["recovery"])
     with pytest.raises(ValueError, match="no sessions"):
         figures([])
+
+
+def test_a_past_says_how_its_calls_ended_and_what_it_has_solved() -> None:
+    solved = replace(recorded(OK, ERROR), task="known", forward=1)
+    lost = replace(recorded(OK, STORM, succeeded=False), task="hard")
+    found = contents([solved, lost], ["known", "hard", "new", "known"])
+    assert found == {"success": 0.5, "failed": 0.25, "forward": 0.25, "silent": 0.5, "solved_before": 0.5}
