@@ -49,6 +49,8 @@ def main() -> None:
         "--test-pairs", type=int, default=100, help="pairs that the gate looks at (default: %(default)s)"
     )
     given = parser.parse_args()
+    if not (given.dataset / "train.jsonl").exists():
+        parser.error(f"{given.dataset} is not what `fleetlore export pairs` wrote: it has no train.jsonl")
     torch.manual_seed(0)
     if not given.base.exists():
         save_smollm2(given.base)
