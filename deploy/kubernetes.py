@@ -1,8 +1,9 @@
 """Write what the Helm chart takes from the code: `python deploy/kubernetes.py`.
 
-The settings and secrets of `deploy/helm/fleetlore/values.schema.json` are those of `fleetlore/config.py`; and where
-`helm` is installed, `deploy/kubernetes.yaml` is the chart rendered with its own values, for a cluster without Helm and
-for the tests.
+The settings and secrets of `deploy/helm/fleetlore/values.schema.json` are those of `fleetlore/config.py`, and in its
+`files` are the alerts, the topics and what each role may do to them. Where `helm` is installed,
+`deploy/kubernetes.yaml` is the chart rendered with its own values, and `deploy/kubernetes-operators.yaml` what it has
+for the operators of Kafka (Strimzi) and Prometheus: for a cluster without Helm and for the tests.
 """
 
 from __future__ import annotations
@@ -16,11 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from fleetlore.config import Settings
+from fleetlore.kafka.acls import accesses
+from fleetlore.wire.topics import TOPICS, topic
 
 FOLDER = Path(__file__).parent
 CHART = FOLDER / "helm" / "fleetlore"
 SCHEMA = CHART / "values.schema.json"
 MANIFESTS = FOLDER / "kubernetes.yaml"
+OPERATORS = FOLDER / "kubernetes-operators.yaml"
+ALERTS = FOLDER / "alerts.yml"
+FILES_OF_CHART = {"alerts.yml": ALERTS.read_text, "kafka.json": lambda: kafka()}
+# What the chart has for operators, all of it in templates of its own.
+FOR_OPERATORS = ("serviceMonitor", "prometheusRule", "strimzi")
 # The oldest version whose objects the chart may use is in Chart.yaml; this one is what it is rendered for.
 KUBERNETES = "1.34.0"
 
@@ -66,6 +74,34 @@ def schema() -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
+def kafka() -> str:
+    """The text of `files/kafka.json`: topics of a tenant, and what each role may do to topics and consumer groups."""
+    tenant, own = "tenant", Settings()
+    topics = [
+        {
+            "name": spec.name,
+            "partitions": spec.partitions,
+            # Its number depends on the replicas, so the template states it.
+            "config": {k: v for k, v in spec.configs(1).items() if k != "min.insync.replicas"},
+        }
+        for spec in TOPICS
+    ]
+    roles: dict[str, dict[str, Any]] = {}
+    for access in accesses([tenant], own.group):
+        role = access.user.removesuffix(f"-{tenant}")
+        found = roles.setdefault(role, {"ofTenant": role != access.user, "topics": [], "groups": []})
+        if access.kind == "topic":
+            names = [name.removeprefix(topic(tenant, "events").removesuffix("events")) for name in access.names]
+            found["topics"].append({"operations": access.operations, "names": names})
+        else:
+            more = [name.removeprefix(own.group) for name in access.names]
+            pattern = "prefix" if access.prefixed else "literal"
+            found["groups"].append({"operations": access.operations, "more": more, "patternType": pattern})
+    defaults = {"tenants": own.tenants, "partitions": own.partitions, "replication": own.replication}
+    document = {"defaults": {**defaults, "group": own.group}, "topics": topics, "roles": roles}
+    return json.dumps(document, indent=1) + "\n"
+
+
 def find_helm() -> str | None:
     """Helm on the path, or where `go install` puts it."""
     return shutil.which("helm") or shutil.which("helm", path=str(Path.home() / "go" / "bin"))
@@ -77,16 +113,27 @@ def render(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
+def operators() -> list[str]:
+    """Arguments that render what operators read, and nothing else."""
+    return [
+        *(f"--set={name}.enabled=true" for name in FOR_OPERATORS),
+        *(f"--show-only=templates/{name.lower()}.yaml" for name in FOR_OPERATORS),
+    ]
+
+
 def main() -> None:
     SCHEMA.write_text(schema())
+    for name, text in FILES_OF_CHART.items():
+        (CHART / "files" / name).write_text(text())
     helm = find_helm()
     if helm is None:
-        print("deploy/kubernetes.yaml is left as it is: helm is not installed")
+        print("deploy/kubernetes*.yaml are left as they are: helm is not installed")
         return
-    done = render(helm)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    MANIFESTS.write_text(done.stdout)
+    for file, arguments in ((MANIFESTS, []), (OPERATORS, operators())):
+        done = render(helm, *arguments)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        file.write_text(done.stdout)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fleetlore.errors import ConfigError
 from fleetlore.wire.topics import PREFIX, TOPICS, topic
 
 ALL = tuple(spec.name for spec in TOPICS)
@@ -75,10 +76,16 @@ def as_commands(needed: Iterable[Access], bootstrap: str) -> str:
 
 
 def as_strimzi(needed: Iterable[Access]) -> str:
-    """`KafkaUser` resources of Strimzi, in YAML; the cluster's name and the way to log in are to be adapted."""
+    """`KafkaUser` resources of Strimzi, in YAML; the cluster's name and the way to log in are to be adapted.
+
+    Raises:
+        ConfigError: two tenants differ in `_` and `-` alone, which a name in Kubernetes cannot.
+    """
     users: dict[str, list[Access]] = {}
     for access in needed:
         users.setdefault(access.user, []).append(access)
+    if len({_resource(user) for user in users}) < len(users):
+        raise ConfigError("two tenants differ in '_' and '-' alone: Strimzi has one user for both")
     return "---\n".join("\n".join(_kafka_user(user, of_user)) + "\n" for user, of_user in users.items())
 
 
@@ -101,8 +108,12 @@ def _command(access: Access, bootstrap: str) -> Iterator[str]:
     yield from ("--resource-pattern-type", "prefixed" if access.prefixed else "literal")
 
 
+def _resource(user: str) -> str:
+    return user.replace("_", "-")
+
+
 def _kafka_user(user: str, of_user: Iterable[Access]) -> Iterator[str]:
-    yield from ("apiVersion: kafka.strimzi.io/v1beta2", "kind: KafkaUser", "metadata:", f"  name: {json.dumps(user)}")
+    yield from ("apiVersion: kafka.strimzi.io/v1", "kind: KafkaUser", "metadata:", f"  name: {_resource(user)}")
     yield from ("  labels:", "    strimzi.io/cluster: my-cluster", "spec:")
     yield from ("  authentication:", "    type: scram-sha-512", "  authorization:", "    type: simple", "    acls:")
     for access in of_user:
