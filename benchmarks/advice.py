@@ -18,10 +18,10 @@ from typing import Any
 
 from benchmarks.report import Report, Row
 from benchmarks.traffic import events_of, sessions
+from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.advice import Advice, Situation, advise
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.ways_out import FailedCall
 from fleetlore.wire import events as ev
 from fleetlore.wire.lore import MemoryItem, Pattern
 

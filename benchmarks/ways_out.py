@@ -2,19 +2,23 @@
 
 A case is a call that failed and the next call of the same tool that worked, where that one has words which the session
 had not seen before. What is said is right if it holds all of them. Agents and tasks are held out (A new agents, T new
-tasks, AT both); items, and how they are ranked and when one is said, are learned from the other sessions only. Beside
-it stand, in the same run: the best backed recovery of the same class, the most frequent of the tool, the nearest by
-goal and by error, and what is said dealt out to other cases. Look-ups: of the failures for a name, how often one is
-said, and how often the session's next call that worked was that; beside the look-up that is most used after any
-failure. At places (databases recovered from the log): how often a card of 12 names holds all that is new.
+tasks, AT both); items, names that sessions lack, and when they are said, are learned from the other sessions only.
+Beside it stand, in the same run: as many names that were lacking most often, the likeliest change of an item, the best
+backed recovery of the same class, the most frequent of the tool, the nearest by goal and by error, and what is said
+dealt out to other cases. Look-ups, the same text for every failure of a kind, are counted apart: of the failures for a
+name, how often one is said, and how often the session's next call that worked was that; beside the look-up that is most
+used after any failure. At places (databases recovered from the log): how often a card of 12 names holds all that is
+new. Asking is timed, in CPU.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, NamedTuple
@@ -26,13 +30,14 @@ from msgspec.structs import replace
 from fleetlore.calls.card import card
 from fleetlore.calls.context import KEYWORDS, text_of
 from fleetlore.calls.document import LookUp
+from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
+from fleetlore.calls.lacked import MOST, known_to
 from fleetlore.calls.model import CallModel
 from fleetlore.calls.nearest import Near
-from fleetlore.calls.ranker import PRIOR, FailedCall
 from fleetlore.cli.output import print_json
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.ways_out import CANDIDATES, masked, ranked, way_out
+from fleetlore.recall.ways_out import CANDIDATES, look_up_id, masked, ranked, way_out
 from fleetlore.stats.intervals import wilson
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.lore import MemoryItem
@@ -122,6 +127,7 @@ def measure(runs: Sequence[Run], seeds: Iterable[int]) -> dict[str, dict[str, An
     found: defaultdict[str, defaultdict[str, list[Said]]] = defaultdict(lambda: defaultdict(list))
     looked: defaultdict[str, defaultdict[str, list[bool | None]]] = defaultdict(lambda: defaultdict(list))
     cards: defaultdict[str, list[bool]] = defaultdict(list)
+    micros: list[float] = []
     for seed in seeds:
         train, test = split(runs, seed, SHARE)
         memory, slices = Memory(train), _slices(train)
@@ -137,6 +143,7 @@ def measure(runs: Sequence[Run], seeds: Iterable[int]) -> dict[str, dict[str, An
                     looked[f"{run.source} {met.tool}: look-ups, {slices(run)}"][way].append(hit)
         for name, holds in _cards(train, test):
             cards[name] += holds
+        micros += memory.micros
     report: dict[str, dict[str, Any]] = {name: dict(_rows(ways)) for name, ways in sorted(found.items())}
     for name, hits in sorted(looked.items()):
         report[name] = {"failures for names": str(len(hits["said"]))}
@@ -145,6 +152,7 @@ def measure(runs: Sequence[Run], seeds: Iterable[int]) -> dict[str, dict[str, An
             report[name][way] = f"said {len(shown) / len(some):.2f}, made next {_share(shown)}"
     for name, all_held in sorted(cards.items()):
         report.setdefault("card of 12 names, new tasks", {})[name] = _share(all_held)
+    report["asking, µs of CPU"] = {f"p{share}": f"{np.percentile(micros, share):.0f}" for share in (50, 99)}
     return report
 
 
@@ -172,9 +180,9 @@ class Memory:
     """What the fleet has learned of some sessions: the items, and a version of the call model."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        chain, states = JudgeChain(), defaultdict[str, ItemState](ItemState)
+        judges, states = JudgeChain(), defaultdict[str, ItemState](ItemState)
         for run in runs:
-            for candidate in distil(Judgment(trajectory=run.session.digest(), verdict=chain.judge(run.session))):
+            for candidate in distil(Judgment(trajectory=run.session.digest(), verdict=judges.judge(run.session))):
                 states[candidate.item_id].merge(candidate)
         training = CallTraining()
         for session in sorted((run.session for run in runs), key=lambda each: (each.ended, each.id)):
@@ -190,29 +198,54 @@ class Memory:
                 best = self._frequent.get(item.tool)
                 if item.near and (best is None or (item.agents, item.id) > (best.agents, best.id)):
                     self._frequent[item.tool] = item
+        lacking: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for case in chain.from_iterable(map(cases, runs)):
+            lacking[case.failed.failure.tool].update(case.lacks)
+        self._lacking = {tool: [name for name, _ in counts.most_common()] for tool, counts in lacking.items()}
+        self._look_ups = {look_up_id(each) for each in self.model.look_ups.values()}
+        self.micros: list[float] = []
         self._most_used: dict[str, LookUp] = {}
         for look_up in sorted(self.model.look_ups.values(), key=lambda each: each.used):
             self._most_used[look_up.tool] = look_up
 
     def ways(self) -> dict[str, Choice]:
-        """What is said, what is ranked first however unlikely, and the rivals."""
+        """What is said, what is likeliest however unlikely that is, and the rivals."""
         return {
             "said": self.said,
-            "ranked first": self.ranked_first,
+            "said, look-ups left out": lambda case: self.said(case, look_ups=False),
+            "likeliest names": self.likeliest,
+            f"the {MOST} most often lacking": self.most_often,
+            "likeliest change of an item": self.ranked_first,
             "same class, best backed": self.of_class,
             "most frequent": self.most_frequent,
             "nearest goal": lambda case: self._nearest(case, lambda near: near.goal),
             "nearest error": lambda case: self._nearest(case, lambda near: near.error),
         }
 
-    def said(self, case: Case) -> tuple[str, float] | None:
+    def said(self, case: Case, *, look_ups: bool = True) -> tuple[str, float] | None:
         """As an agent hears it at a place that is not known."""
+        began = time.thread_time_ns()
         found = way_out(self.index, case.failed, self.model)
-        return (found.text, found.chance) if found is not None else None
+        self.micros.append((time.thread_time_ns() - began) / 1e3)
+        if found is None or (found.id in self._look_ups and not look_ups):
+            return None
+        return found.text, found.chance
+
+    def likeliest(self, case: Case) -> tuple[str, float] | None:
+        """The names, however unlikely they are all."""
+        lacked = self.model.lacked.get(case.failed.failure.tool)
+        names, chance = lacked.most_likely(case.failed) if lacked is not None else ((), 0.0)
+        return (" ".join(names), chance) if names else None
+
+    def most_often(self, case: Case) -> tuple[str, float] | None:
+        """As many names that were lacking most often after failures of the tool."""
+        known = known_to(case.failed)
+        names = (name for name in self._lacking.get(case.failed.failure.tool, ()) if name not in known)
+        return " ".join(islice(names, MOST)), 1.0
 
     def ranked_first(self, case: Case) -> tuple[str, float] | None:
-        """The first in rank."""
-        best = ranked(self.index, case.failed, self.model.rankings.get(case.failed.failure.tool, PRIOR))
+        """The change of an item that is first in rank."""
+        best = ranked(self.index, case.failed)
         return (masked(best[0].change, case.failed), best[1]) if best is not None else None
 
     def of_class(self, case: Case) -> tuple[str, float] | None:

@@ -15,8 +15,8 @@ from fleetlore.agent.action import Action, BegunCall
 from fleetlore.agent.attempts import AttemptOf
 from fleetlore.agent.current import OPEN_SESSION
 from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.model import Expected
-from fleetlore.calls.ranker import FailedCall
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.provenance import AdviceLedger, redact_fenced

@@ -20,8 +20,6 @@ SCHEMA = 1
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
-# Of a way out (`fleetlore.calls.ranker.Figures`).
-RANKED_BY = 13
 MAX_BYTES = 200 * 1024
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
@@ -86,22 +84,26 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
     calls: int
 
 
-class Ranking(msgspec.Struct, frozen=True, array_like=True):
-    """How ways out of a tool's failures are ranked, and when one is said.
+class Lacked(msgspec.Struct, frozen=True, array_like=True):
+    """Names that calls brought which got past failures of a tool (`fleetlore.calls.lacked`).
 
     Attributes:
-        bias, weights: of the figures (`fleetlore.calls.ranker.Figures`), in their order.
-        least: chance from which a way out is said; above 1 where none was worth it.
-        right, said: of the failures of held-out sessions at or above it, and in how many what was said held all that
-            the session lacked.
+        features: hashes, uint32 (n,).
+        weights: int8 (n, names + 1), to be multiplied by `scales`, float16 (names + 1,); the last column is of any
+            other name. biases: float16 (names + 1,).
+        least: chance from which names are said; above 1 where they were seldom all that was lacking.
+        right, said: of the failures at tasks that were held out with such a chance, and in how many they were.
     """
 
     tool: str
-    bias: float
-    weights: tuple[float, ...]
+    names: tuple[str, ...]
+    features: bytes
+    weights: bytes
+    scales: bytes
+    biases: bytes
     least: float
-    right: int = 0
-    said: int = 0
+    right: int
+    said: int
 
 
 class LookUp(msgspec.Struct, frozen=True, array_like=True):
@@ -128,7 +130,7 @@ class Document(msgspec.Struct, frozen=True):
 
     Attributes:
         tools: calls learned of each; of any other the model knows nothing.
-        rankings: of ways out, by tool; look_ups: the most used of each kind of failure.
+        lacked: names, by tool; look_ups: the most used of each kind of failure.
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 
@@ -141,7 +143,7 @@ class Document(msgspec.Struct, frozen=True):
     named: tuple[Named, ...] = ()
     places: dict[str, Place] = {}
     thresholds: tuple[Threshold, ...] = ()
-    rankings: tuple[Ranking, ...] = ()
+    lacked: tuple[Lacked, ...] = ()
     look_ups: tuple[LookUp, ...] = ()
     until: float = 0.0
     features: int = FEATURES
@@ -165,8 +167,6 @@ class Document(msgspec.Struct, frozen=True):
             raise ValueError(f"schema {document.schema} with features {document.features} is of another release")
         if len(document.kind_texts) > MAX_KINDS or len(document.kind_counts) != len(document.kind_texts):
             raise ValueError(f"{len(document.kind_texts)} kinds with {len(document.kind_counts)} counts")
-        if any(len(each.weights) != RANKED_BY for each in document.rankings):
-            raise ValueError(f"ways out are ranked by other figures than the {RANKED_BY} of this release")
         return document
 
 

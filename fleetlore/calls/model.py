@@ -17,6 +17,7 @@ import numpy as np
 from fleetlore.calls.context import CallContext, Ids
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Named, Threshold, Weights, restored
 from fleetlore.calls.features import Call, Features, features, mixed
+from fleetlore.calls.lacked import LackedNames
 from fleetlore.calls.places import Ended, PlaceNames, Places
 
 # Of a tool with fewer calls nothing can be told.
@@ -67,7 +68,7 @@ class CallModel:
     Attributes:
         places: by name.
         until: end of the newest session that it has learned, in seconds since the Unix epoch.
-        rankings: of ways out, by tool.
+        lacked: names that sessions lack after failures, by tool.
         look_ups: by tool and kind of failure.
     """
 
@@ -83,7 +84,7 @@ class CallModel:
         for named in document.named:
             if named.names:
                 self._named[named.tool, named.names[0]].append(named)
-        self.rankings = {each.tool: each for each in document.rankings}
+        self.lacked = {each.tool: LackedNames(each) for each in document.lacked}
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
         self.places = Places(
             {

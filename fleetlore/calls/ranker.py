@@ -1,53 +1,24 @@
-"""Rank what got others past failures: how likely each brings all that the session lacks.
+"""Rank what got others past failures of a tool of which too few are known to learn from (`fleetlore.calls.lacked`).
 
-A logistic model over a few figures of likeness and evidence. Its weights are learned from the fleet's own log, for each
-tool that has enough failures, and so is the chance from which something is said (`models.calls.ways_out`).
+A logistic model over a few figures of likeness and evidence tells how likely each brings all that the session lacks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import log, log1p
 from typing import NamedTuple
 
 import numpy as np
 
-from fleetlore.calls.document import Ranking
+from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.likeness import FailureWords, read_parts, words
 from fleetlore.calls.nearest import Near
-from fleetlore.fingerprint.fingerprint import Failure
 
 # Of the agents that got past a failure the same way, so many count as its voters.
 _VOTERS = 5
 _ALL = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedCall:
-    """A call that failed, and what its session knows.
-
-    Attributes:
-        text: of the arguments (`fleetlore.calls.context.text_of`).
-        error: what the environment said.
-        session: its id; what it alone has taught the fleet is left out.
-        seen: lower-case names in its results and in its calls so far.
-        cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
-    """
-
-    text: str
-    error: str
-    failure: Failure
-    goal: str = ""
-    session: str = ""
-    seen: Collection[str] = ()
-    cause: str = ""
-
-    @property
-    def words(self) -> FailureWords:
-        """By what it is compared with other failures."""
-        return FailureWords.of(self.goal, self.text, self.error, self.failure)
 
 
 class Figures(NamedTuple):
@@ -81,27 +52,24 @@ class Figures(NamedTuple):
     alike: float
 
 
-# Where the fleet has not learned a tool's: means over three splits of logs of Python agents.
-PRIOR = Ranking(
-    tool="",
-    bias=-5.36,
-    weights=Figures(
-        goal=0.95,
-        call=0.42,
-        error=1.49,
-        same_kind=0.34,
-        same_names=0.83,
-        brings_names=2.44,
-        vote=1.04,
-        least_vote=-2.8,
-        new=0.1,
-        nothing_new=-1.25,
-        known=2.37,
-        agents=0.49,
-        alike=0.43,
-    ),
-    least=0.3,
+# Means over three splits of logs of Python agents; and the chance from which something is said.
+_BIAS = -5.36
+_WEIGHTS = Figures(
+    goal=0.95,
+    call=0.42,
+    error=1.49,
+    same_kind=0.34,
+    same_names=0.83,
+    brings_names=2.44,
+    vote=1.04,
+    least_vote=-2.8,
+    new=0.1,
+    nothing_new=-1.25,
+    known=2.37,
+    agents=0.49,
+    alike=0.43,
 )
+LEAST = 0.3
 
 
 def figures(near: Near, asked: FailureWords, failed: FailedCall) -> list[Figures]:
@@ -142,8 +110,8 @@ def figures(near: Near, asked: FailureWords, failed: FailedCall) -> list[Figures
     return found
 
 
-def chances(of: Sequence[Figures], ranking: Ranking = PRIOR) -> list[float]:
+def chances(of: Sequence[Figures]) -> list[float]:
     """Chance of each that it brings all that the session lacks, 0..1."""
-    scores = ranking.bias + np.array(of, np.float64).reshape(-1, len(Figures._fields)) @ np.array(ranking.weights)
+    scores = _BIAS + np.array(of, np.float64).reshape(-1, len(_WEIGHTS)) @ np.array(_WEIGHTS)
     rounded: list[float] = np.round(1.0 / (1.0 + np.exp(-np.clip(scores, -30.0, 30.0))), 9).tolist()
     return rounded

@@ -19,9 +19,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
-from fleetlore.calls.ranker import FailedCall
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, is_free_text, tool_id
 from fleetlore.fingerprint.loops import Loop
 from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, lasting

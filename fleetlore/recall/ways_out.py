@@ -1,8 +1,10 @@
 """Say after a failure what got others past one like it: at most one way out, or nothing.
 
-What was changed in the calls of others is ranked (`fleetlore.calls.ranker`), and said only where it is likely enough to
-be what this session needs. Where a name of the call is at fault, names are needed: at a known place (a database, a
-repository) those that work there are said, elsewhere the call by which other sessions looked them up.
+Of a tool with enough failures that sessions got past, the names that this session lacks are said where they are likely
+enough all that it lacks (`fleetlore.calls.lacked`), and else nothing. Of any other tool what was changed in the calls
+of others is ranked (`fleetlore.calls.ranker`). Where a name of the call is at fault, names are needed: at a known place
+(a database, a repository) those that work there are said, elsewhere the call by which other sessions looked them up,
+the same for all of them.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from fleetlore.calls.card import card
-from fleetlore.calls.document import LookUp, Ranking
+from fleetlore.calls.document import LookUp
+from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.lacked import LackedNames
 from fleetlore.calls.likeness import words
 from fleetlore.calls.model import CallModel
 from fleetlore.calls.nearest import Example, new_part
 from fleetlore.calls.places import PlaceNames
-from fleetlore.calls.ranker import PRIOR, FailedCall, chances, figures
+from fleetlore.calls.ranker import LEAST, chances, figures
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.recall.index import LoreIndex
@@ -42,10 +46,11 @@ class WayOut(NamedTuple):
 
     Attributes:
         text: one or two lines, at most 300 characters; every literal in it is one that the session holds.
-        id: of the item, of the look-up, or `PLACE_ID`: for the holdout and the credit.
+        id: of the item, of the look-up, of the names after this class of failure, or `PLACE_ID`: for the holdout and
+            the credit.
         names: what it brings that the session has not seen, lower-case.
         chance: that it brings all that the session lacks, 0..1; 0 where it was not ranked.
-        item: that it is of; None of a card and of a look-up.
+        item: that it is of; None of names and of a look-up.
     """
 
     text: str
@@ -65,7 +70,7 @@ def way_out(
     """At most one way out of a failure; None where nothing is likely enough to help. No network.
 
     Args:
-        model: holds how ways out are ranked, names of places, and look-ups; None before the first version.
+        model: holds names that sessions lack, names of places, and look-ups; None before the first version.
         place: that the session is at; None where that is not known.
         told: ids of ways out that the session was told before; they are passed over.
     """
@@ -78,13 +83,28 @@ def way_out(
         names = card(known, failed.goal, failed.text, failed.seen)
         if names:
             return WayOut(_card_text(names), PLACE_ID, tuple(names))
-    ranking = PRIOR if model is None else model.rankings.get(failure.tool, PRIOR)
-    best = ranked(index, failed, ranking, told)
     look_up = _look_up(model, failed, kind, told) if model is not None and known is None else None
-    if look_up is not None and (best is None or look_up.chance >= best[1]):
+    lacked = model.lacked.get(failure.tool) if model is not None else None
+    found = _names(lacked, failed, told) if lacked is not None else _of_item(index, failed, told)
+    if look_up is not None and (found is None or look_up.chance >= found.chance):
         return look_up
-    if best is None or best[1] < ranking.least:
-        return look_up or _best_backed(index, failed, told)
+    return found
+
+
+def _names(lacked: LackedNames, failed: FailedCall, told: Collection[str]) -> WayOut | None:
+    """The names that the session likely lacks."""
+    id = pattern_id("lacked", failed.failure.class_)
+    if lacked.least > 1.0 or id in told:
+        return None
+    names, chance = lacked.most_likely(failed)
+    return WayOut(_names_text(names, lacked), id, names, chance) if chance >= lacked.least else None
+
+
+def _of_item(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> WayOut | None:
+    """What was changed in a call of others, where it is likely enough; else what rests on its evidence."""
+    best = ranked(index, failed, told)
+    if best is None or best[1] < LEAST:
+        return _best_backed(index, failed, told)
     (item, _, change, *_), likely = best
     change = masked(change, failed)
     return WayOut(_text(change, item), item.id, tuple(words(new_part(change))), likely, item)
@@ -119,15 +139,13 @@ def _best_backed(index: LoreIndex, failed: FailedCall, told: Collection[str]) ->
     return None
 
 
-def ranked(
-    index: LoreIndex, failed: FailedCall, ranking: Ranking = PRIOR, told: Collection[str] = ()
-) -> tuple[Example, float] | None:
+def ranked(index: LoreIndex, failed: FailedCall, told: Collection[str] = ()) -> tuple[Example, float] | None:
     """The likeliest way out and its chance, however small; None where nothing is known of the tool."""
     asked = failed.words
     near = index.recoveries_near(failed.failure.tool, asked, CANDIDATES)
     scored = [
         (likely, example)
-        for example, likely in zip(near.examples, chances(figures(near, asked, failed), ranking), strict=True)
+        for example, likely in zip(near.examples, chances(figures(near, asked, failed)), strict=True)
         if example.item.id not in told and not is_own(example.item, failed.session)
     ]
     best = min(scored, key=lambda each: (-each[0], each[1].item.id), default=None)
@@ -164,7 +182,12 @@ def _is_unknown(kind: FailureKind, place: PlaceNames) -> bool:
 
 def _look_up_text(of: LookUp) -> str:
     call = of.text if of.by == of.tool else f"{of.by} {of.text}"
-    return f"Names that work can be looked up: `{call}` ({of.used} of {of.met} sessions did so next)"
+    return f"After any such failure, names that work can be looked up: `{call}` ({of.used} of {of.met} sessions did so)"
+
+
+def _names_text(names: tuple[str, ...], of: LackedNames) -> str:
+    often = f"all that was missing in {of.right} of {of.said} cases"
+    return f"Names that others brought in after failures like this: {', '.join(names)} ({often})"
 
 
 def _card_text(names: list[str]) -> str:

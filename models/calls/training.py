@@ -19,11 +19,12 @@ from fleetlore.calls.features import Call, Features, features
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step, Trajectory
+from models.calls.lacked import LackedTraining
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
 from models.calls.records import Key, NamedFailures, PlaceRecords
 from models.calls.thresholds import Foreseen, Trial, thresholds
-from models.calls.ways_out import WaysOutTraining, said_by
+from models.calls.ways_out import said_by
 from models.data.place_names import names_of_place
 
 # Calls that may be learned again beside a new one.
@@ -83,7 +84,7 @@ class CallTraining:
         self._kinds = KindWeights()
         self._named = NamedFailures()
         self._places = PlaceRecords()
-        self._ways_out = WaysOutTraining()
+        self._lacked = LackedTraining()
         self.look_ups = LookUps()
         self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
@@ -120,7 +121,7 @@ class CallTraining:
         for example in examples:
             self._learn(example)
         self._named.learn(session.agent, named)
-        self._ways_out.learn(session)
+        self._lacked.learn(session)
         self.look_ups.learn(failures_met(session, kinds))
         if session.place:
             told = list(names_of_place(session.calls))
@@ -145,9 +146,9 @@ class CallTraining:
         )
 
     def _document(self) -> bytes:
-        """As many names as fit."""
+        """As many names of places and failures as fit; if none do, what sessions lack of fewer tools."""
         kinds, most = self._kinds, MOST_NAMES
-        rankings, look_ups = self._ways_out.rankings(), self.look_ups.said()
+        lacked, look_ups = self._lacked.said(), self.look_ups.said()
         while True:
             document = Document(
                 calls=quantised(self._weights.weights),
@@ -159,14 +160,14 @@ class CallTraining:
                 named=self._named.said(most // NAMES_A_FAILURE),
                 places=self._places.said(most),
                 thresholds=thresholds(self._foreseen, self._trials),
-                rankings=rankings,
+                lacked=lacked,
                 look_ups=look_ups,
                 until=self._until,
             )
             encoded = document.to_bytes()
-            if len(encoded) <= MAX_BYTES or not most:
+            if len(encoded) <= MAX_BYTES or not (most or lacked):
                 return encoded
-            most //= 2
+            most, lacked = (most // 2, lacked) if most else (0, lacked[:-1])
 
     def _try(self, step: Step, state: State) -> None:
         warning = warning_id(step.tool, state)

@@ -32,7 +32,9 @@ def test_the_report_has_a_row_for_each_slice_and_rival() -> None:
     assert rows["T: cases"] == "3"
     assert {
         "T: said",
-        "T: ranked first",
+        "T: likeliest names",
+        "T: the 6 most often lacking",
+        "T: likeliest change of an item",
         "T: same class, best backed",
         "T: most frequent",
         "T: nearest goal",

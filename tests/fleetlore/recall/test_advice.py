@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.ranker import FailedCall
+from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.advice import MAX_ITEMS, Advice, Situation, advise, told_by
 from fleetlore.recall.holdout import withheld

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fleetlore.calls.ranker import FailedCall
+from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, tool_id
 from fleetlore.recall.advice import Situation, advise
 from fleetlore.recall.index import LoreIndex

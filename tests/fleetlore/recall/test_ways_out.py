@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, LookUp, Place, Ranking, quantised
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Lacked, LookUp, Place, quantised
+from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.lacked import failure_features
 from fleetlore.calls.likeness import FailureWords
 from fleetlore.calls.model import CallModel
-from fleetlore.calls.ranker import PRIOR, FailedCall
+from fleetlore.calls.ranker import LEAST
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.ways_out import MAX_TEXT, PLACE_ID, masked, ranked, way_out
@@ -63,7 +65,7 @@ def test_it_says_what_got_others_past_the_same_failure() -> None:
     assert found.id == "itemfix"
     assert "from math import sqrt" in found.text and "3 agents" in found.text
     assert "math" in found.names
-    assert found.chance >= PRIOR.least
+    assert found.chance >= LEAST
 
 
 def test_it_is_silent_where_nothing_is_likely_enough_to_help() -> None:
@@ -124,7 +126,10 @@ def test_at_an_unknown_place_it_says_where_others_looked_the_names_up() -> None:
     learned = model(look_ups=(SHOW,))
     found = way_out(LoreIndex(), no_table("cars"), learned)
     assert found is not None
-    assert found.text == "Names that work can be looked up: `SHOW TABLES` (41 of 60 sessions did so next)"
+    assert (
+        found.text
+        == "After any such failure, names that work can be looked up: `SHOW TABLES` (41 of 60 sessions did so)"
+    )
     assert found.names == ("show", "tables")
     assert way_out(LoreIndex(), no_table("cars"), learned, told=(found.id,)) is None
     assert way_out(LoreIndex(), no_table("cars", seen={"show", "tables"}), learned) is None  # it was made already
@@ -138,14 +143,29 @@ def test_a_look_up_by_another_tool_names_it() -> None:
     assert found is not None and "`schema tables <name>`" in found.text
 
 
-def test_what_the_fleet_learned_of_the_tool_ranks_and_is_the_bar() -> None:
-    index = lore(FIX, OTHER, *REST)
-    silent = Ranking("python", PRIOR.bias, PRIOR.weights, least=1.1)
-    assert way_out(index, failed(), model(rankings=(silent,))) is None
-    blind = Ranking("python", 3.0, (0.0,) * len(PRIOR.weights), least=0.9)
-    assert way_out(index, failed("open(x)", "OSError: no"), model(rankings=(blind,))) is not None
-    other = Ranking("bash", PRIOR.bias, PRIOR.weights, least=1.1)
-    assert way_out(index, failed(), model(rankings=(other,))) == way_out(index, failed())
+def lacking(of: FailedCall, least: float) -> Lacked:
+    """One name, `math`, that every feature of a failure speaks for."""
+    features = np.array(sorted(failure_features(of.words)), "<u4")
+    weights = np.tile(np.array([[100, 0]], np.int8), (len(features), 1))
+    scales, biases = np.array([0.1, 0.0], "<f2"), np.array([0.0, -9.0], "<f2")
+    parts = (each.tobytes() for each in (features, weights, scales, biases))
+    return Lacked("python", ("math",), *parts, least, 31, 60)
+
+
+def test_of_a_tool_with_enough_failures_it_says_the_names_that_the_session_lacks() -> None:
+    found = way_out(LoreIndex(), failed(), model(lacked=(lacking(failed(), 0.5),)))
+    assert found is not None and (found.names, found.item) == (("math",), None)
+    assert found.text == (
+        "Names that others brought in after failures like this: math (all that was missing in 31 of 60 cases)"
+    )
+    assert way_out(LoreIndex(), failed(), model(lacked=(lacking(failed(), 0.5),)), told=(found.id,)) is None
+
+
+def test_where_these_names_are_not_likely_enough_nothing_else_is_said() -> None:
+    prepares = item("itemprep", "", failed(), pattern=failed().failure.class_, near=())
+    index = lore(FIX, OTHER, *REST, prepares)
+    assert way_out(index, failed(), model(lacked=(lacking(failed(), 1.1),))) is None
+    assert way_out(index, failed(), model()) == way_out(index, failed()) is not None
 
 
 @given(st.text(alphabet="ab'\"12 `.=_x", max_size=80), st.text(alphabet="ab12'\" ", max_size=30))

@@ -14,6 +14,8 @@ from models.backtest.advice.words import literals, words
         ("order #W123 of 7", {"w123"}),
         ("known failure [#1a2b3c4d] (41 of 43 calls in 12 sessions, 80% to 91%)", set()),
         ("SELECT car_makers.id FROM car_makers", set()),
+        ('print("<value>", "to <city>"), {"id":"<order id>"}', {"to <city>"}),
+        ("<fleet-memory 7d027b43>\nsee `id`\n</fleet-memory 7d027b43>", set()),
     ],
 )
 def test_literals_are_what_one_session_is_about(text: str, found: set[str]) -> None:
