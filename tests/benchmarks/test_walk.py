@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import pytest
 from benchmarks.walk import MOST_FILES, ROOT, WAY_IN, WAY_OUT
 from fleetlore.errors import StackError
 from streams.embedded.broker import broker_command
+
+PAGE = ROOT / "docs/explain/architecture.md"
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 Ways = dict[str, Any]
 
@@ -43,12 +47,23 @@ def test_an_event_passes_few_files(ways: Ways, way: str) -> None:
 
 
 def test_the_page_goes_through_the_same_files() -> None:
-    page = (ROOT / "docs/explain/architecture.md").read_text()
+    page = PAGE.read_text()
     assert tuple(re.findall(r"^\d\. \*\*`(.+?)`\*\*", page, re.MULTILINE)) == (*WAY_IN, *WAY_OUT)
 
 
+def defined_in(source: str) -> set[str]:
+    """Names of functions and classes, and of a class's own methods as `Class.method`."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, FUNCTION | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, FUNCTION)}
+    return found
+
+
 def test_the_page_names_tests_and_functions_that_exist() -> None:
-    page = (ROOT / "docs/explain/architecture.md").read_text()
+    page = PAGE.read_text()
     sources = {
         path: path.read_text()
         for room in ("fleetlore", "models", "sinks", "streams", "tests")
@@ -60,3 +75,15 @@ def test_the_page_names_tests_and_functions_that_exist() -> None:
             assert any(str(path).endswith(name) for path in sources), name
         elif name.startswith("test_") or ("." in name and name[0].isupper()):
             assert all(part in defined for part in name.split(".")), name
+
+
+def test_what_upholds_an_invariant_stands_in_the_file_that_the_page_names() -> None:
+    page = " ".join(PAGE.read_text().split())
+    held = [
+        (name, file)
+        for names, file in re.findall(r"((?:`[\w.]+`(?:,| and)? )+)in `([\w/]+\.py)`", page)
+        for name in re.findall(r"`([\w.]+)`", names)
+    ]
+    assert len(held) >= 25
+    for name, file in held:
+        assert name in defined_in((ROOT / file).read_text()), f"{name} does not stand in {file}"
