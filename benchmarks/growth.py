@@ -75,17 +75,17 @@ async def _work(pipeline: Pipeline, records: list[Sent], offset: int) -> tuple[f
 def _wave(count: int, wave: int, step: int) -> Iterator[Sent]:
     """Event `step` of every session, in records."""
     template = encode_event(_event(step)).replace(MARK.encode(), b"session-%09d")
-    lanes: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    queues: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     for number in range(wave * count, (wave + 1) * count):
         partition = number % PARTITIONS
-        lane = lanes[partition]
-        lane.append(template % number)
-        if len(lane) == MAX_EVENTS:
-            yield Sent(partition, len(lane), b"[" + b",".join(lane) + b"]")
-            lane.clear()
-    for partition, lane in enumerate(lanes):
-        if lane:
-            yield Sent(partition, len(lane), b"[" + b",".join(lane) + b"]")
+        queue = queues[partition]
+        queue.append(template % number)
+        if len(queue) == MAX_EVENTS:
+            yield Sent(partition, len(queue), b"[" + b",".join(queue) + b"]")
+            queue.clear()
+    for partition, queue in enumerate(queues):
+        if queue:
+            yield Sent(partition, len(queue), b"[" + b",".join(queue) + b"]")
 
 
 def _event(step: int) -> Event:

@@ -112,16 +112,16 @@ def pack(events: Iterable[Event], per_record: int = MAX_EVENTS, partitions: int 
     for event in events:
         partition = partition_for(event.session, partitions)
         value = encode_event(event)
-        lane = waiting[partition]
-        if lane and (len(lane) == per_record or sizes[partition] + len(value) + 2 > MAX_BYTES):
-            yield Sent(partition, len(lane), b"[" + b",".join(lane) + b"]")
-            lane.clear()
+        queue = waiting[partition]
+        if queue and (len(queue) == per_record or sizes[partition] + len(value) + 2 > MAX_BYTES):
+            yield Sent(partition, len(queue), b"[" + b",".join(queue) + b"]")
+            queue.clear()
             sizes[partition] = 0
-        lane.append(value)
+        queue.append(value)
         sizes[partition] += len(value) + 1
-    for partition, lane in enumerate(waiting):
-        if lane:
-            yield Sent(partition, len(lane), b"[" + b",".join(lane) + b"]")
+    for partition, queue in enumerate(waiting):
+        if queue:
+            yield Sent(partition, len(queue), b"[" + b",".join(queue) + b"]")
 
 
 def publish(broker: str, records: Sequence[Sent]) -> None:

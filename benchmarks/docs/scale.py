@@ -59,7 +59,7 @@ ASSUMED: dict[str, tuple[float, str, str]] = {
     "rate": (10, "events/s", "of an agent; the question"),
     "per_host": (50, "agents", "on one host"),
     "cell": (10_000, "agents", "in a cell"),
-    "linger": (0.1, "s", "that an emitter waits for company: the default"),
+    "linger": (0.1, "s", "that an emitter waits to fill a batch: the default"),
     "tools": (0.01, "share", "of all lore is about tools that one agent uses"),
     "host_tools": (0.05, "share", "of all lore is about tools that the agents of one host use"),
     "item_growth": (0.1, "share", "of an item's changes are significant"),

@@ -39,25 +39,25 @@ _HEADERS = list(BATCH_HEADERS)  # the client insists on a list
 # because the agent's own work stands still for as long as it takes to mask and pack them, some two milliseconds.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
 _BATCH_EVENTS = 8 * MAX_EVENTS
-# With so many others an event has company enough. What a batch costs the agent's process, the broker and the worker
+# A batch of so many events waits for no more. What a batch costs the agent's process, the broker and the worker
 # hardly depends on how many events it holds, and an embedded broker looks through all the batches of a partition
 # whenever there is a new one.
-_COMPANY = 4 * MAX_EVENTS
+_FULL_BATCH = 4 * MAX_EVENTS
 _REQUEST_TIMEOUT_SECONDS = 5.0
 _KNOWN_SESSIONS = 4096
 
 _Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
 
 
-class _Lane:
+class _PartitionQueue:
     """What waits for one partition, oldest first; an entry leaves only once the broker has it."""
 
-    __slots__ = ("entries", "hurry", "limit", "wake")
+    __slots__ = ("entries", "flush_now", "limit", "not_empty")
 
     def __init__(self) -> None:
         self.entries: deque[_Entry] = deque()
-        self.wake = asyncio.Event()  # set when something comes into an empty lane
-        self.hurry = asyncio.Event()  # set when it shall not wait for company
+        self.not_empty = asyncio.Event()  # set when something comes into an empty queue
+        self.flush_now = asyncio.Event()  # set when the batch goes as it is
         self.limit = _BATCH_EVENTS  # halved where the broker finds a batch too large
 
     def next_batch(self) -> tuple[list[Encoded], list[int]]:
@@ -107,9 +107,9 @@ class Emitter:
         self._accepted = 0  # number of the newest entry, so that flush knows what came before it
         self._waiting = 0
         self._waiting_bytes = 0
-        self._unassigned = _Lane()  # before the partitions are known
-        self._lanes: list[_Lane] = []
-        self._lane_of: dict[str, _Lane] = {}  # by session; of the last ones that sent something
+        self._unassigned = _PartitionQueue()  # before the partitions are known
+        self._queues: list[_PartitionQueue] = []
+        self._queue_of: dict[str, _PartitionQueue] = {}  # by session; of the last ones that sent something
         self._flushes: list[tuple[int, asyncio.Event]] = []
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -188,23 +188,23 @@ class Emitter:
         self._accepted += 1
         self._waiting += 1
         self._waiting_bytes += encoded[0]
-        lane = self._lane_of.get(session) or self._lane(session)
-        entries = lane.entries
+        queue = self._queue_of.get(session) or self._find_queue(session)
+        entries = queue.entries
         entries.append((self._accepted, session, encoded))
         if self._task is None and self._loop is not None:
             self._connect()
         if len(entries) == 1:
-            lane.wake.set()
-        if at_once or len(entries) == _COMPANY:
-            lane.hurry.set()
+            queue.not_empty.set()
+        if at_once or len(entries) == _FULL_BATCH:
+            queue.flush_now.set()
 
-    def _lane(self, session: str) -> _Lane:
-        if not self._lanes:
+    def _find_queue(self, session: str) -> _PartitionQueue:
+        if not self._queues:
             return self._unassigned
-        if len(self._lane_of) >= _KNOWN_SESSIONS:
-            self._lane_of.clear()
-        lane = self._lane_of[session] = self._lanes[partition_for(session, len(self._lanes))]
-        return lane
+        if len(self._queue_of) >= _KNOWN_SESSIONS:
+            self._queue_of.clear()
+        queue = self._queue_of[session] = self._queues[partition_for(session, len(self._queues))]
+        return queue
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything emitted so far has been acknowledged; False when the time is up."""
@@ -215,8 +215,8 @@ class Emitter:
         flush = (self._accepted, done)
         self._flushes.append(flush)
         self._wake_all()
-        for lane in self._lanes:
-            lane.hurry.set()
+        for queue in self._queues:
+            queue.flush_now.set()
         try:
             await asyncio.wait_for(done.wait(), timeout_seconds)
         except TimeoutError:
@@ -237,8 +237,8 @@ class Emitter:
             await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
         self.dropped += self._waiting
         self._waiting = 0
-        for lane in (self._unassigned, *self._lanes):
-            lane.entries.clear()
+        for queue in (self._unassigned, *self._queues):
+            queue.entries.clear()
         if self.dropped:
             log.warning("%d events were dropped: broker %s did not take them in time", self.dropped, self._bootstrap)
 
@@ -276,12 +276,12 @@ class Emitter:
                 await self._send_lanes(producer)
         except Exception as failure:  # whatever it was, the agent goes on and the next try is a new connection
             return failure
-        raise AssertionError("unreachable: lanes end only by failing")
+        raise AssertionError("unreachable: queues end only by failing")
 
     async def _send_lanes(self, producer: Any) -> None:
         senders = [
-            asyncio.create_task(self._send_lane(producer, partition, lane), name=f"fleetlore-emitter-{partition}")
-            for partition, lane in enumerate(self._lanes)
+            asyncio.create_task(self._send_queue(producer, partition, queue), name=f"fleetlore-emitter-{partition}")
+            for partition, queue in enumerate(self._queues)
         ]
         try:
             await asyncio.gather(*senders)  # they end only by failing
@@ -292,44 +292,44 @@ class Emitter:
             await asyncio.gather(*senders, return_exceptions=True)
 
     def _assign(self, partitions: int) -> None:
-        """Spread the buffer over the lanes; again when the number of partitions has changed."""
-        if len(self._lanes) == partitions:
+        """Spread the buffer over the queues; again when the number of partitions has changed."""
+        if len(self._queues) == partitions:
             return
-        entries = sorted(entry for lane in (self._unassigned, *self._lanes) for entry in lane.entries)
+        entries = sorted(entry for queue in (self._unassigned, *self._queues) for entry in queue.entries)
         self._unassigned.entries.clear()
-        self._lanes = [_Lane() for _ in range(partitions)]
-        self._lane_of.clear()
+        self._queues = [_PartitionQueue() for _ in range(partitions)]
+        self._queue_of.clear()
         for entry in entries:
-            self._lanes[partition_for(entry[1], partitions)].entries.append(entry)
+            self._queues[partition_for(entry[1], partitions)].entries.append(entry)
         self._wake_all()
 
     def _wake_all(self) -> None:
-        for lane in self._lanes:
-            if lane.entries:
-                lane.wake.set()
+        for queue in self._queues:
+            if queue.entries:
+                queue.not_empty.set()
 
-    async def _send_lane(self, producer: Any, partition: int, lane: _Lane) -> None:
-        if lane.entries:
-            lane.wake.set()
+    async def _send_queue(self, producer: Any, partition: int, queue: _PartitionQueue) -> None:
+        if queue.entries:
+            queue.not_empty.set()
         while True:
-            await lane.wake.wait()
-            if len(lane.entries) < _COMPANY and not self._flushes:
-                linger = asyncio.get_running_loop().call_later(self._linger_seconds, lane.hurry.set)
-                await lane.hurry.wait()
+            await queue.not_empty.wait()
+            if len(queue.entries) < _FULL_BATCH and not self._flushes:
+                linger = asyncio.get_running_loop().call_later(self._linger_seconds, queue.flush_now.set)
+                await queue.flush_now.wait()
                 linger.cancel()
-            lane.wake.clear()
-            while lane.entries:
-                lane.hurry.clear()
-                await self._send_batch(producer, partition, lane)
-                if len(lane.entries) < _COMPANY and not self._flushes:
+            queue.not_empty.clear()
+            while queue.entries:
+                queue.flush_now.clear()
+                await self._send_batch(producer, partition, queue)
+                if len(queue.entries) < _FULL_BATCH and not self._flushes:
                     break
-            if lane.entries:
-                lane.wake.set()
+            if queue.entries:
+                queue.not_empty.set()
 
-    async def _send_batch(self, producer: Any, partition: int, lane: _Lane) -> None:
+    async def _send_batch(self, producer: Any, partition: int, queue: _PartitionQueue) -> None:
         batch = producer.create_batch()
         count = 0
-        events, sizes = lane.next_batch()
+        events, sizes = queue.next_batch()
         masked = mask(events)
         for number, value in _records(masked):
             if batch.append(timestamp=None, key=None, value=value, headers=_HEADERS) is None:
@@ -341,7 +341,7 @@ class Emitter:
         except MessageSizeTooLargeError:
             # The broker's limit is below ours. Halve the batch until a single event is the culprit.
             if count > 1:
-                lane.limit = count // 2
+                queue.limit = count // 2
                 return
             self.dropped += 1
             log.warning("the broker refuses an event of %d bytes; dropped", sizes[0])
@@ -349,7 +349,7 @@ class Emitter:
             self.sent += count
             self.masked += masks_of(events[:count], masked[:count])
         for _ in range(count):
-            lane.entries.popleft()
+            queue.entries.popleft()
         self._waiting -= count
         self._waiting_bytes -= sum(sizes[:count])
         self._end_flushes()
@@ -357,7 +357,7 @@ class Emitter:
     def _end_flushes(self) -> None:
         if self._flushes:
             oldest = min(
-                (lane.entries[0][0] for lane in (self._unassigned, *self._lanes) if lane.entries), default=None
+                (queue.entries[0][0] for queue in (self._unassigned, *self._queues) if queue.entries), default=None
             )
             for last, done in self._flushes:
                 if oldest is None or oldest > last:

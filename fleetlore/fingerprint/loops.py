@@ -9,7 +9,7 @@ what returns nothing is none either, for a scratch pad repeats without being stu
 they are: a blank more or less makes another command. Of results, what changes by itself is masked: times, durations,
 addresses, ids.
 
-A loop is a pattern of the fleet too (`LoopPattern`): the stream counts which calls went round in which sessions.
+A loop is a pattern of the fleet too (`LoopPattern`): the stream counts which calls looped in which sessions.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LoopPattern(NamedTuple):
         template: the kind of circle, in words.
         family: of the tools; `class_`: and the kind; `exact`: and the kinds of call
             (`fleetlore.fingerprint.fingerprint.call_id`).
-        call: the kind of call that goes round; None where there are several.
+        call: the kind of call that loops; None where there are several.
     """
 
     tool: str
@@ -97,7 +97,7 @@ class Called(Protocol):
 
 
 class _Call:
-    """A `Called` whose kind is found out only where it goes round."""
+    """A `Called` whose kind is found out only where it loops."""
 
     __slots__ = ("_arguments", "pattern", "result", "tool")
 
@@ -110,7 +110,7 @@ class _Call:
 
 
 class Loop(NamedTuple):
-    """What goes round.
+    """A loop that was found.
 
     Attributes:
         kind: see the module.

@@ -59,7 +59,7 @@ class Watchdog:
         ConfigError: `stall_seconds` is not above 0.
 
     Attributes:
-        loop: what the session is going round in now.
+        loop: the loop that the session is in now.
         loops: how often the session has got into a loop.
     """
 

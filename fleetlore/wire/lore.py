@@ -33,8 +33,8 @@ class Pattern:
             made the call all the same, `failures` those of them that show that the warning was right.
         parent: the next coarser row: exact → class → family; call → tool.
         call: of an `exact` pattern: the kind of call that met it, whose health row says how often it works.
-        transient: a fault that passes by itself (503, time-out, rate limit): weather, never a lesson.
-        calls: how many calls (of a failure pattern: the same as `failures`; of a loop: those that went round).
+        transient: a fault that passes by itself (503, time-out, rate limit): never a lesson.
+        calls: how many calls (of a failure pattern: the same as `failures`; of a loop: those in it).
         failures: how many of them failed; of a loop 0, for it says nothing of how often calls fail.
         sessions, agents: how many distinct ones saw it.
         sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly.
@@ -72,7 +72,7 @@ class Pattern:
 
     @property
     def is_loop(self) -> bool:
-        """Whether it is of calls that went round in circles. A tool may call an error so too, but that has failed."""
+        """Whether it is of calls that looped. A tool may call an error so too, but that has failed."""
         return self.error_class == LOOP and not self.failures
 
     def to_json(self) -> bytes:

@@ -123,10 +123,10 @@ async def _replicas(settings: Settings) -> Finding:
             if each["topic"] in ours
             for partition in each["partitions"]
         ]
-    headless = [name for name, partition in partitions if partition["leader"] < 0]
+    without_leader = [name for name, partition in partitions if partition["leader"] < 0]
     behind = [name for name, partition in partitions if len(partition["isr"]) < len(partition["replicas"])]
-    if headless:
-        said = f"{len(headless)} partitions have no leader, of {min(headless)} first"
+    if without_leader:
+        said = f"{len(without_leader)} partitions have no leader, of {min(without_leader)} first"
         return Finding("replicas", "broken", said, "bring the brokers back that hold them")
     if behind:
         said = f"{len(behind)} partitions lack replicas in sync, of {min(behind)} first"
