@@ -23,6 +23,7 @@ from fleetlore.agent.attempts import Attempts, Choose, best_of
 from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.calls.model import CallModel
 from fleetlore.errors import FleetloreError
+from fleetlore.recall.advice import Advice
 from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
 from fleetlore.wire.lore import MemoryItem
@@ -179,6 +180,11 @@ class BlockingFleet:
     def dropped(self) -> int:
         """See `Fleet.dropped`; also after the block."""
         return self._fleet.dropped
+
+    @property
+    def on_advice(self) -> list[Callable[[str, Advice], None]]:
+        """See `Fleet.on_advice`."""
+        return self._fleet.on_advice
 
     @property
     def call_model(self) -> CallModel | None:

@@ -34,6 +34,7 @@ from fleetlore.config import Settings
 from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError
+from fleetlore.recall.advice import Advice
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.search import LoreSearch
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
@@ -128,6 +129,8 @@ class Fleet:
         )
         self.lore_search = LoreSearch(self.settings, self.tenant)
         self.safety = SafetyLessons(self.replica.index)
+        # Each is called with a session's id and what it was told, in the task or thread that asked.
+        self.on_advice: list[Callable[[str, Advice], None]] = []
         self._follows_adapters = adapters
         self._calls: AdapterSubscriber[CallModelSlot] | None = None
         self._procedural: AdapterSubscriber[RiskModel] | None = None

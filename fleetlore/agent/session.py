@@ -188,6 +188,8 @@ class Session(Recording):
             lines += shown_lines(advice.way_out.text, "")
         ledger.show(asked, advice.ids, advice.withheld, lines)
         ledger.told.update(told_by(advice))
+        for hear in self._fleet.on_advice:
+            hear(self.id, advice)
         return advice
 
     def _place(self, model: CallModel | None) -> str | None:

@@ -1,8 +1,12 @@
-"""Join agents that are traced with OpenTelemetry: their spans become sessions.
+"""Join agents that are traced with OpenTelemetry: their spans become sessions, or say what advice they had.
 
     provider.add_span_processor(FleetSpanProcessor(fleet))
 
-For agents that are not recorded in another way: a call that a decorator or a hook records too would count twice.
+is for agents that are not recorded in another way: a call that a decorator or a hook records too would count twice.
+
+    show_advice(fleet)
+
+is for those that are: their own spans then tell Langfuse, Phoenix and others what the fleet said.
 """
 
 from __future__ import annotations
@@ -12,13 +16,18 @@ from collections import OrderedDict
 from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import StatusCode, get_current_span
 
+from fleetlore.agent.blocking import BlockingFleet
 from fleetlore.agent.fleet import Fleet
 from fleetlore.join.otel_spans import Span, session_of
+from fleetlore.recall.advice import Advice
 from fleetlore.transcripts.session import timed_events
+from fleetlore.wire import events
 
-__all__ = ["FleetSpanProcessor", "Traces"]
+__all__ = ["FleetSpanProcessor", "Traces", "show_advice"]
+
+SESSION, RISK = "fleetlore.session", "fleetlore.risk"
 
 _MAX_SPANS = 50_000
 _MAX_CLOSED = 10_000
@@ -89,6 +98,27 @@ class FleetSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         with self._fleet.lock:
             self._traces.close_silent(0.0)
+
+
+def show_advice(fleet: Fleet | BlockingFleet) -> None:
+    """Put what a session is told on the span in which it asks: `fleetlore.session`, `fleetlore.advice` and
+    `fleetlore.withheld` (ids, those of all that it asked in that span), `fleetlore.risk` (0..1, of the call that was
+    asked about last). For an entered fleet.
+    """
+    fleet.on_advice.append(_show)
+
+
+def _show(session: str, advice: Advice) -> None:
+    span = get_current_span()
+    if not span.is_recording():
+        return
+    known = getattr(span, "attributes", None) or {}
+    span.set_attribute(SESSION, session)
+    for name, ids in ((events.ADVICE, advice.ids), (events.WITHHELD, advice.withheld)):
+        if ids:
+            span.set_attribute(name, list(dict.fromkeys((*known.get(name, ()), *ids))))
+    if advice.risk is not None:
+        span.set_attribute(RISK, advice.risk)
 
 
 def _span(span: ReadableSpan) -> Span:

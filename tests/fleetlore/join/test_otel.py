@@ -24,12 +24,14 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from fleetlore import Fleet
-from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.join.otel import FleetSpanProcessor
+from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.join.otel import FleetSpanProcessor, show_advice
 from fleetlore.join.otel_spans import session_of
 from fleetlore.join.otlp import receiving_app, spans_of
+from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events
+from fleetlore.wire.lore import Pattern
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import DENIED, read_file
 
@@ -190,6 +192,57 @@ def test_the_order_of_spans_does_not_count(provider: TracerProvider, exporter: I
     raw = encode_spans(exporter.get_finished_spans()).SerializeToString()
     spans = list(spans_of(raw, "application/x-protobuf"))
     assert told(spans) == told(reversed(spans))
+
+
+# --- what an agent was told, on its own spans ---
+
+
+def test_a_span_says_what_was_told_in_it(
+    fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    fleet.replica.index.put_pattern(
+        Pattern(id=call_id("sql", "SELECT 1"), level="call", tenant="default", tool="sql", failures=1, calls=4), 1000.0
+    )
+    show_advice(fleet)
+    tracer = provider.get_tracer("test")
+    with fleet.session("look", task="look") as session:
+        session.brief(unseen=False)  # outside all spans: nowhere to say it
+        with tracer.start_as_current_span("agent"):
+            session.brief(unseen=False)
+            with tracer.start_as_current_span("call"):
+                risk = session.advise("sql", "SELECT 1").risk
+            session.brief(unseen=False)
+        with tracer.start_as_current_span("unasked"):
+            pass
+    inner, agent, unasked = (dict(span.attributes or {}) for span in exporter.get_finished_spans())
+    assert agent == {"fleetlore.session": session.id, "fleetlore.advice": ("s1",)}
+    assert risk and inner == {"fleetlore.session": session.id, "fleetlore.risk": risk}
+    assert unasked == {}
+
+
+def test_a_span_says_what_was_withheld_in_it(
+    fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    fleet.settings = fleet.settings.with_(holdout_share=1.0)
+    show_advice(fleet)
+    with provider.get_tracer("test").start_as_current_span("agent"), fleet.session("look", task="look") as session:
+        session.brief()
+    [span] = exporter.get_finished_spans()
+    assert span.attributes == {"fleetlore.session": session.id, "fleetlore.withheld": ("s1",)}
+
+
+def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter) -> None:
+    show_advice(fleet)
+    traced = Instrumentation(InstrumentationSettings(tracer_provider=provider))
+    agent = Agent(
+        FunctionModel(lambda messages, info: ModelResponse([TextPart("done")])), capabilities=[traced, FleetLore()]
+    )
+    with fleet.session("look", task="look"):
+        asyncio.run(agent.run("look"))
+    told = [
+        span.name for span in exporter.get_finished_spans() if (span.attributes or {}).get(events.ADVICE) == ("s1",)
+    ]
+    assert told and told[0].startswith("invoke_agent"), [span.name for span in exporter.get_finished_spans()]
 
 
 # --- over HTTP ---
