@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fleetlore.calls.context import State
 from fleetlore.calls.features import FEATURES
+from fleetlore.stats.intervals import wilson
 
 Weights = npt.NDArray[np.float32]
 
@@ -20,6 +21,8 @@ SCHEMA = 1
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
+# Share of calls that work when they are sent again unchanged, from which their failure passes by itself.
+PASSES = 0.5
 MAX_BYTES = 200 * 1024
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
@@ -125,11 +128,24 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
     agents: int
 
 
+class Resent(msgspec.Struct, frozen=True, array_like=True):
+    """Sessions that sent a call again unchanged right after it failed so, and those in which it worked then."""
+
+    passed: int
+    sent: int
+
+    def decided(self, *, guessed: bool) -> bool:
+        """Whether such a failure passes by itself: surely as often as not, or surely not; else as it was guessed."""
+        low, high = wilson(self.passed, self.sent)
+        return low >= PASSES or (guessed and high >= PASSES)
+
+
 class Document(msgspec.Struct, frozen=True):
     """One version.
 
     Attributes:
         tools: calls learned of each; of any other the model knows nothing.
+        resent: by failure, at the level of its class, where it is decided whether it passes by itself.
         lacked: names, by tool; look_ups: the most used of each kind of failure.
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
@@ -144,6 +160,7 @@ class Document(msgspec.Struct, frozen=True):
     places: dict[str, Place] = {}
     thresholds: tuple[Threshold, ...] = ()
     lacked: tuple[Lacked, ...] = ()
+    resent: dict[str, Resent] = {}
     look_ups: tuple[LookUp, ...] = ()
     until: float = 0.0
     features: int = FEATURES

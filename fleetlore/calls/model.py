@@ -69,6 +69,7 @@ class CallModel:
         places: by name.
         until: end of the newest session that it has learned, in seconds since the Unix epoch.
         lacked: names that sessions lack after failures, by tool.
+        resent: failures of which it is measured whether they pass by themselves, by id of their class.
         look_ups: by tool and kind of failure.
     """
 
@@ -85,6 +86,7 @@ class CallModel:
             if named.names:
                 self._named[named.tool, named.names[0]].append(named)
         self.lacked = {each.tool: LackedNames(each) for each in document.lacked}
+        self.resent = document.resent
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
         self.places = Places(
             {

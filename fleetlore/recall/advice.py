@@ -265,7 +265,14 @@ def _warning(
 
 
 def _lasting_still(transient: Iterable[Pattern], at: Situation) -> tuple[Pattern, ...]:
-    return tuple([each for each in transient if transient_weight(each, at.now)])
+    return tuple([each for each in transient if transient_weight(each, at.now) and _may_pass(each, at.model)])
+
+
+def _may_pass(pattern: Pattern, model: CallModel | None) -> bool:
+    """Whether it was not measured that calls with this error fail again."""
+    of_class = pattern.parent if pattern.level == "exact" else pattern.id
+    resent = model.resent.get(of_class or "") if model is not None else None
+    return resent is None or resent.decided(guessed=True)
 
 
 def _needed(index: LoreIndex, at: Situation) -> Iterator[MemoryItem]:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from fleetlore.calls.card import card
-from fleetlore.calls.document import LookUp
+from fleetlore.calls.document import LookUp, Resent
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.lacked import LackedNames
 from fleetlore.calls.likeness import words
@@ -46,8 +46,8 @@ class WayOut(NamedTuple):
 
     Attributes:
         text: one or two lines, at most 300 characters; every literal in it is one that the session holds.
-        id: of the item, of the look-up, of the names after this class of failure, or `PLACE_ID`: for the holdout and
-            the credit.
+        id: of the item, of the look-up, of what is said after this class of failure, or `PLACE_ID`: for the holdout
+            and the credit.
         names: what it brings that the session has not seen, lower-case.
         chance: that it brings all that the session lacks, 0..1; 0 where it was not ranked.
         item: that it is of; None of names and of a look-up.
@@ -75,7 +75,11 @@ def way_out(
         told: ids of ways out that the session was told before; they are passed over.
     """
     failure = failed.failure
-    if failure.transient:
+    resent = model.resent.get(failure.class_) if model is not None else None
+    if resent is not None and resent.decided(guessed=failure.transient):
+        id = pattern_id("resent", failure.class_)
+        return None if id in told else WayOut(_resent_text(resent), id, (), round(resent.passed / resent.sent, 9))
+    if resent is None and failure.transient:
         return None
     kind = failure_kind(failure.error_class, failure.template, failed.error, failed.text)
     known = model.places.get(place) if model is not None and place is not None else None
@@ -183,6 +187,10 @@ def _is_unknown(kind: FailureKind, place: PlaceNames) -> bool:
 def _look_up_text(of: LookUp) -> str:
     call = of.text if of.by == of.tool else f"{of.by} {of.text}"
     return f"After any such failure, names that work can be looked up: `{call}` ({of.used} of {of.met} sessions did so)"
+
+
+def _resent_text(of: Resent) -> str:
+    return f"Sent again unchanged, such a call worked in {of.passed} of {of.sent} sessions"
 
 
 def _names_text(names: tuple[str, ...], of: LackedNames) -> str:

@@ -23,6 +23,7 @@ from models.calls.lacked import LackedTraining
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
 from models.calls.records import Key, NamedFailures, PlaceRecords
+from models.calls.resent import ResentCalls
 from models.calls.thresholds import Foreseen, Trial, thresholds
 from models.calls.ways_out import said_by
 from models.data.place_names import names_of_place
@@ -85,6 +86,7 @@ class CallTraining:
         self._named = NamedFailures()
         self._places = PlaceRecords()
         self._lacked = LackedTraining()
+        self._resent = ResentCalls()
         self.look_ups = LookUps()
         self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
@@ -98,6 +100,8 @@ class CallTraining:
 
     def learn(self, session: Trajectory) -> None:
         """Take in a session that ended after those before."""
+        self._resent.learn(session)
+        session = self._resent.corrected(session)
         known = self._places.names(session.place) if session.place else None
         context = CallContext(session.goal)
         examples: list[_Example] = []
@@ -161,6 +165,7 @@ class CallTraining:
                 places=self._places.said(most),
                 thresholds=thresholds(self._foreseen, self._trials),
                 lacked=lacked,
+                resent=self._resent.said(),
                 look_ups=look_ups,
                 until=self._until,
             )

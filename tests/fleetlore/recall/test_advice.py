@@ -4,11 +4,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Resent, quantised
 from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.advice import MAX_ITEMS, Advice, Situation, advise, told_by
 from fleetlore.recall.holdout import withheld
@@ -317,6 +320,14 @@ def test_weather_is_shown_for_minutes_and_never_a_lesson() -> None:
     assert advice.risk == pytest.approx(0.5 / 51)
     assert "passing fault" in advice.text
     assert not advise(index, Situation(TOOL, ARGUMENTS, now=NOW + 600))
+
+
+def test_what_was_measured_not_to_pass_is_no_weather() -> None:
+    index = LoreIndex()
+    transient(index, NOW - 10)
+    calls, kinds = (quantised(np.zeros(2**bits, np.float32)) for bits in (CALL_BITS, KIND_BITS))
+    lasting = CallModel(Document(calls, kinds, 0.0, {}, resent={TRANSIENT.class_: Resent(0, 12)}))
+    assert ask(index).transient and not ask(index, model=lasting).transient
 
 
 def test_the_text_is_marked_as_data_and_cannot_leave_its_place() -> None:

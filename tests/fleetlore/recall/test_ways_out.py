@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Lacked, LookUp, Place, quantised
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Lacked, LookUp, Place, Resent, quantised
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.lacked import failure_features
 from fleetlore.calls.likeness import FailureWords
@@ -159,6 +159,20 @@ def test_of_a_tool_with_enough_failures_it_says_the_names_that_the_session_lacks
         "Names that others brought in after failures like this: math (all that was missing in 31 of 60 cases)"
     )
     assert way_out(LoreIndex(), failed(), model(lacked=(lacking(failed(), 0.5),)), told=(found.id,)) is None
+
+
+def test_a_call_that_mostly_works_when_it_is_sent_again_is_to_be_sent_again() -> None:
+    asked = failed(error="OSError: the ledger is locked")
+    found = way_out(LoreIndex(), asked, model(resent={asked.failure.class_: Resent(9, 10)}))
+    assert found is not None and found.text == "Sent again unchanged, such a call worked in 9 of 10 sessions"
+    assert way_out(LoreIndex(), asked, model(resent={asked.failure.class_: Resent(0, 10)})) is None
+
+
+def test_what_is_said_to_pass_and_was_measured_not_to_has_a_way_out() -> None:
+    asked = failed(error="503 Service Unavailable")
+    lasting = {asked.failure.class_: Resent(0, 12)}
+    assert way_out(LoreIndex(), asked, model(lacked=(lacking(asked, 0.5),))) is None
+    assert way_out(LoreIndex(), asked, model(lacked=(lacking(asked, 0.5),), resent=lasting)) is not None
 
 
 def test_where_these_names_are_not_likely_enough_nothing_else_is_said() -> None:
