@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import orjson
+from msgspec.structs import asdict
 
 from fleetlore.stats.bottom_k import CountSample, SessionCounts
 from fleetlore.stats.intervals import wilson
-from fleetlore.stats.timeline import Timeline
 from fleetlore.wire.lore import Level, Pattern
+from models.memory.timeline import Timeline
 
 # Sessions kept of a failure pattern (`fleetlore.stats.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
 # a field of the store takes 65,535 bytes.
@@ -33,6 +35,20 @@ SHOWN_AGENTS = 12
 MAX_NAME = 32
 
 
+class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """What is observed: the identity of a row on the `patterns` topic."""
+
+    id: str
+    level: Level
+    tool: str
+    error_class: str = ""
+    template: str = ""
+    shape: str = ""
+    parent: str | None = None
+    call: str | None = None
+    transient: bool = False
+
+
 @dataclass(slots=True)
 class PatternState:
     """Single writer per id. The samples and times merge; all else follows from the id and never changes.
@@ -45,15 +61,7 @@ class PatternState:
         names: of a tool: agents by hash, those with the smallest hashes.
     """
 
-    id: str
-    level: Level
-    tool: str
-    error_class: str = ""
-    template: str = ""
-    shape: str = ""
-    parent: str | None = None
-    call: str | None = None
-    transient: bool = False
+    subject: Subject
     sample: CountSample = field(init=False)
     first: float = field(default=0.0, init=False)
     last: float = field(default=0.0, init=False)
@@ -63,11 +71,12 @@ class PatternState:
     names: dict[int, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.sample = CountSample(CALL_SESSIONS if self.level == "call" else PATTERN_SESSIONS)
-        if self.level in ("tool", "family"):
+        level = self.subject.level
+        self.sample = CountSample(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS)
+        if level in ("tool", "family"):
             self.hours = Timeline(HOUR_SECONDS, HOURS, HOUR_SESSIONS)
             self.days = Timeline(DAY_SECONDS, DAYS, DAY_SESSIONS)
-        if self.level == "class" and self.transient:
+        if level == "class" and self.subject.transient:
             self.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTE_SESSIONS)
 
     def add(self, session: int, seen: SessionCounts, first: float, last: float, agent_name: str = "") -> bool:
@@ -82,26 +91,30 @@ class PatternState:
             self.last, changed = last, True
         if first < self.first or not self.first:
             self.first, changed = first, True
-        if agent_name and self.level == "tool":
+        if agent_name and self.subject.level == "tool":
             changed |= self._name(seen.agent, agent_name[:MAX_NAME])
         return changed
 
     @property
+    def _timelines(self) -> list[Timeline]:
+        return [each for each in (self.hours, self.days, self.minutes) if each is not None]
+
+    @property
+    def _samples(self) -> list[CountSample]:
+        return [self.sample, *(sample for each in self._timelines for sample in each.samples.values())]
+
+    @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
-        timelines = [each for each in (self.hours, self.days, self.minutes) if each is not None]
-        samples = [sample for each in timelines for sample in each.samples.values()]
-        return {session for sample in (self.sample, *samples) for session in sample.kept}
+        return {session for sample in self._samples for session in sample.kept}
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions out as if they had never been, with the names of agents of whom no other is kept; say whether
         any was there.
         """
-        timelines = [each for each in (self.hours, self.days, self.minutes) if each is not None]
-        if not any([self.sample.discard(sessions), *(each.discard(sessions) for each in timelines)]):
+        if not any([self.sample.discard(sessions), *(each.discard(sessions) for each in self._timelines)]):
             return False
-        agents = {seen.agent for each in timelines for seen in each.seen()}
-        agents.update(seen.agent for seen in self.sample.kept.values())
+        agents = {seen.agent for sample in self._samples for seen in sample.kept.values()}
         self.names = {agent: name for agent, name in self.names.items() if agent in agents}
         if not self.sample.kept:
             self.first = self.last = 0.0
@@ -109,9 +122,7 @@ class PatternState:
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
         """Hashes of the sessions of some agents (hashes of their names) that it knows."""
-        timelines = [each for each in (self.hours, self.days, self.minutes) if each is not None]
-        samples = [self.sample, *(sample for each in timelines for sample in each.samples.values())]
-        return {session for sample in samples for session, seen in sample.kept.items() if seen.agent in agents}
+        return {session for sample in self._samples for session, seen in sample.kept.items() if seen.agent in agents}
 
     def without(self, agents: Collection[int]) -> PatternState:
         """What is left where some agents have seen nothing: this state itself where they have not."""
@@ -138,18 +149,10 @@ class PatternState:
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
         figures = sample.totals
-        known, right = sample.warned if self.level == "safety" else (figures.calls, figures.failures)
+        known, right = sample.warned if self.subject.level == "safety" else (figures.calls, figures.failures)
         return Pattern(
-            id=self.id,
-            level=self.level,
+            **asdict(self.subject),
             tenant=tenant,
-            tool=self.tool,
-            error_class=self.error_class,
-            template=self.template,
-            shape=self.shape,
-            parent=self.parent,
-            call=self.call,
-            transient=self.transient,
             calls=known,
             failures=right,
             sessions=figures.sessions,
@@ -183,17 +186,7 @@ class PatternState:
         """From the stored public form and samples; the form is in `state` where agents have none (`hidden_json`)."""
         kept = orjson.loads(state)
         pattern = Pattern.from_json(body.encode() or kept["hidden"].encode())
-        restored = cls(
-            pattern.id,
-            pattern.level,
-            pattern.tool,
-            pattern.error_class,
-            pattern.template,
-            pattern.shape,
-            pattern.parent,
-            pattern.call,
-            pattern.transient,
-        )
+        restored = cls(Subject(*(getattr(pattern, name) for name in Subject.__struct_fields__)))
         restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
         restored.first, restored.last = pattern.first_seen, pattern.last_seen
         for name in ("hours", "days", "minutes"):

@@ -14,21 +14,8 @@ from fleetlore.fingerprint.fingerprint import Failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
 from fleetlore.stats.bottom_k import BADLY, WELL
 from fleetlore.watch.safety import PREFIX, dangers, rule_id
-from fleetlore.wire.lore import LOOP, Level
-
-
-class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """What is observed: the identity of a row on the `patterns` topic."""
-
-    id: str
-    level: Level
-    tool: str
-    error_class: str = ""
-    template: str = ""
-    shape: str = ""
-    parent: str | None = None
-    call: str | None = None
-    transient: bool = False
+from fleetlore.wire.lore import LOOP
+from models.memory.pattern_state import Subject
 
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):

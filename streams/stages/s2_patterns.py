@@ -9,14 +9,12 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from msgspec.structs import astuple
-
 from fleetlore.clock import Clock
 from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.health import degraded
-from fleetlore.stats.timeline import Period
 from fleetlore.wire.lore import PATTERN_LEVELS
 from models.memory.pattern_state import PatternState
+from models.memory.timeline import Period
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
@@ -68,7 +66,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
     ) -> tuple[PatternState, bool, bool]:
         new = state is None or not state.sample.kept
         if state is None:
-            state = PatternState(*astuple(values[0].subject))
+            state = PatternState(values[0].subject)
         changed = False
         for seen in values:
             counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended)
@@ -85,24 +83,26 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return body
 
     def row(self, key: Key, state: PatternState, effects: Effects) -> dict[str, Any]:
-        tenant, is_failure = key[0], state.level in PATTERN_LEVELS
+        tenant, subject = key[0], state.subject
         body = self.publish(key, state, effects)
         if body is None:
             kept = state.hidden_json() if state.sample.kept else ""
             return {"id": row_id(*key), "tenant": tenant, "body": "", "state": kept, "text": ""}
-        if state.level == "tool" and state.hours is not None:
-            self._newest_hours[tenant][state.id] = state.hours.periods[0]
+        if subject.level == "tool" and state.hours is not None:
+            self._newest_hours[tenant][subject.id] = state.hours.periods[0]
             self._changed_tenants.add(tenant)
         return {
             "id": row_id(*key),
             "tenant": tenant,
-            "level": state.level,
-            "tool": state.tool,
-            "error_class": state.error_class,
+            "level": subject.level,
+            "tool": subject.tool,
+            "error_class": subject.error_class,
             "body": body.decode(),
             "state": state.state_json(),
             # What is counted of whole tools and calls is listed and never searched.
-            "text": f"{state.tool} {state.error_class} {state.template or state.shape}" if is_failure else "",
+            "text": f"{subject.tool} {subject.error_class} {subject.template or subject.shape}"
+            if subject.level in PATTERN_LEVELS
+            else "",
         }
 
     async def process(self, batch: Sequence[Record]) -> Effects:

@@ -13,10 +13,10 @@ from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory, clip
+from models.memory.pattern_state import Subject
 from streams.stage.base import DeadLetter
 from streams.stage.observations import (
     Observation,
-    Subject,
     how_it_ended,
     subjects_of_call,
     subjects_of_failure,

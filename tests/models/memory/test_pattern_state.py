@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import Level, Pattern
-from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState
+from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState, Subject
 
 FIELD_BYTES = 65_535
 TIME = 1_760_000_000.0
@@ -37,7 +37,7 @@ levels = st.sampled_from(["tool", "family", "class", "exact", "call"])
 
 
 def state(level: Level, rows: Iterable[Row], transient: bool = False) -> PatternState:
-    made = PatternState("id", level, "bash", "OSError", transient=transient)
+    made = PatternState(Subject("id", level, "bash", "OSError", transient=transient))
     for row in rows:
         made.add(*row)
     return made

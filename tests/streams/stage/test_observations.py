@@ -6,9 +6,10 @@ import pytest
 from fleetlore.clock import SystemClock
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import encode
+from models.memory.pattern_state import Subject
 from sinks.metrics import Metrics
 from streams.stage.base import Record
-from streams.stage.observations import Observation, Subject, how_it_ended
+from streams.stage.observations import Observation, how_it_ended
 from streams.stages.s2_patterns import PatternsStage
 
 
