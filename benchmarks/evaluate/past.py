@@ -1,4 +1,4 @@
-"""Say what a past holds for a memory to repeat: how its calls ended, and how many of the measured tasks it has solved."""
+"""Say what a past holds for a memory to repeat: how its calls ended, and how many measured tasks it has solved."""
 
 from __future__ import annotations
 
