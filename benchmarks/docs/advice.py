@@ -1,8 +1,8 @@
 """Write the tables of docs/results/advice.md from reports of `fleetlore backtest --json`.
 
-    python -m benchmarks.docs.advice before=a.json,b.json after=c.json,d.json
+    python -m benchmarks.docs.advice a.json b.json …
 
-Each column is the reports of one state of the code, a source or more in each.
+Of reports of one source, with different seeds, the figures are means.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import orjson
@@ -31,47 +32,60 @@ FIRST = (
     "fail_at_10%",
     "fail_at_20%",
 )
+BESIDE = ("ways_out", "sessions_with_foreign_literals", "calibration_error", "auroc_after_failure")
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Report = Mapping[str, Any]
-# By column: the figures of each state of the code.
-Rows = dict[str, list[Mapping[str, Any]]]
+# By column: figures.
+Rows = dict[str, Mapping[str, Any]]
 
 
-def merged(files: Sequence[str]) -> dict[str, Any]:
+def merged(files: Sequence[str]) -> Report:
     """Sections of several reports as one."""
-    report: dict[str, Any] = {}
-    for file in files:
-        for name, section in orjson.loads(Path(file).read_bytes()).items():
-            if name.startswith("advice"):
-                report.setdefault(name, {}).update(section)
+    reports = [orjson.loads(Path(file).read_bytes()) for file in files]
+    report: Report = _mean([{name: each[name] for name in each if name.startswith("advice")} for each in reports])
     return report
 
 
-def heard(states: Mapping[str, Report]) -> str:
+def _mean(of: Sequence[Any]) -> Any:
+    """The mean of figures that are there; of sections what each of their figures is."""
+    known = [each for each in of if each is not None]
+    if not known:
+        return None
+    if isinstance(known[0], Mapping):
+        names = dict.fromkeys(chain.from_iterable(known))
+        return {name: _mean([each[name] for each in known if name in each]) for name in names}
+    return round(mean(known)) if isinstance(known[0], int) else mean(known)
+
+
+def heard(report: Report) -> str:
     """Figures of advice, a table for each source and for each of its large tools, and a column for each slice."""
-    rows: dict[str, Rows] = {}
-    for report in states.values():
-        for source, slices in report["advice"].items():
-            _append(rows, source, slices)
-        for source, tools in report["advice_by_tool"].items():
-            for tool, slices in tools.items():
-                _append(rows, f"{source}, {tool}", slices)
+    rows: dict[str, Rows] = dict(report["advice"])
+    for source, tools in report["advice_by_tool"].items():
+        rows |= {f"{source}, {tool}": slices for tool, slices in tools.items()}
     return "\n".join(f"**{title}**\n\n{_table(rows[title], FIGURES)}" for title in sorted(rows))
 
 
-def first(states: Mapping[str, Report]) -> str:
-    """The same of first calls, the sources side by side."""
-    rows: dict[str, Rows] = {}
-    for report in states.values():
-        for source, slices in report["advice_beside"].items():
-            _append(rows, "", {f"{source}, {at}": row["first_calls"] for at, row in slices.items()})
-    return _table(rows[""], FIRST)
+def beside(report: Report) -> str:
+    """What stands beside them, the sources side by side."""
+    rows = {f"{source}, {at}": row for source, slices in report["advice_beside"].items() for at, row in slices.items()}
+    return _table(rows, BESIDE)
 
 
-def rivals(states: Mapping[str, Report]) -> str:
-    """AUROC over all calls, and over first calls, of the newest state of advice and of its rivals."""
-    report = list(states.values())[-1]
+def first(report: Report) -> str:
+    """Figures of first calls, the sources side by side."""
+    return _table(
+        {
+            f"{source}, {at}": row["first_calls"]
+            for source, slices in report["advice_beside"].items()
+            for at, row in slices.items()
+        },
+        FIRST,
+    )
+
+
+def rivals(report: Report) -> str:
+    """AUROC over all calls, and over first calls, of advice and of its rivals."""
     lines = []
     names: tuple[str, ...] = ()
     for source, slices in report["advice"].items():
@@ -83,17 +97,12 @@ def rivals(states: Mapping[str, Report]) -> str:
     return _markdown(("source", "slice", "advice", *(name.replace("_", " ") for name in names)), lines)
 
 
-TABLES = {"heard": heard, "first": first, "rivals": rivals}
-
-
-def _append(tables: dict[str, Rows], title: str, slices: Mapping[str, Mapping[str, Any]]) -> None:
-    for at, row in slices.items():
-        tables.setdefault(title, {}).setdefault(at, []).append(row)
+TABLES = {"heard": heard, "beside": beside, "first": first, "rivals": rivals}
 
 
 def _table(rows: Rows, figures: Sequence[str]) -> str:
-    """A line a figure, the states of the code one after the other in each cell."""
-    lines = [(f"`{name}`", *(" → ".join(_cell(row[name]) for row in of) for of in rows.values())) for name in figures]
+    """A line a figure."""
+    lines = [(f"`{name}`", *(_cell(row[name]) for row in rows.values())) for name in figures]
     return _markdown(("", *rows), lines)
 
 
@@ -109,10 +118,10 @@ def _cell(figure: float | None) -> str:
     return f"{figure:.1f}" if figure > 1 else f"{figure:.3f}".removeprefix("0")
 
 
-def main(arguments: Sequence[str]) -> None:
-    states = {name: merged(files.split(",")) for name, files in (each.split("=", 1) for each in arguments)}
+def main(files: Sequence[str]) -> None:
+    report = merged(files)
     page = PAGE.read_text()
-    PAGE.write_text(_TABLE.sub(lambda match: f"{match[1]}\n{TABLES[match[2]](states)}\n{match[3]}", page))
+    PAGE.write_text(_TABLE.sub(lambda match: f"{match[1]}\n{TABLES[match[2]](report)}\n{match[3]}", page))
 
 
 if __name__ == "__main__":
