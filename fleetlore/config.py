@@ -74,7 +74,7 @@ class Settings:
     metrics_host: str = _setting("127.0.0.1", "address the metrics endpoint listens on; 0.0.0.0 in a container")
     metrics_port: int = _setting(0, "port of the metrics endpoint; 0 picks a free one")
     silent_seconds: float = _setting(
-        3600.0, "event time without an event after which a session is closed as continued", "(0, inf)"
+        600.0, "event time without an event after which a session is closed as continued", "(0, inf)"
     )
     drain_seconds: float = _setting(
         20.0,

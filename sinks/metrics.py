@@ -166,6 +166,13 @@ class Metrics(MetricTable):
         "Sessions closed. Many that are continued mean that agents do not send their end.",
         ("ending",),
     )
+    reopened_sessions = MetricSpec(
+        "reopened_sessions_total",
+        Counter,
+        "sessions",
+        "Sessions that went on after they were closed. Many mean that agents pause for longer than "
+        "FLEETLORE_SILENT_SECONDS, or that their clocks are behind.",
+    )
     judgments = MetricSpec(
         "judgments_total",
         Counter,

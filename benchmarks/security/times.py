@@ -110,7 +110,7 @@ def _worker(text: str) -> object:
         data.update({ARGUMENTS: {"command": share}, RESULT: share, ERROR_MESSAGE: share})
     events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), "default", 1.0, Effects())
     clean(events)
-    session = OpenSession("default", "s", "agent", 0, 0, 0.0, 0.0)
+    session = OpenSession("default", "s", "agent", 0, 0)
     for event in events:
         session.add(event, 0.0)
     session.take_observations()

@@ -133,11 +133,12 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     Attributes:
         part: 0 for the first (and nearly always only) part.
-        started, ended: event times in seconds since the Unix epoch.
+        started: event time of the part's first event, `ended`: the latest, in seconds since the Unix epoch.
         ending: what the session itself or its environment said; `continued` where it was closed without an end.
         reward: where the environment gave one.
         events: how many events it was made from.
         missing: events that never arrived, by the gaps in the sequence.
+        gaps: ranges [from, to) of the sequences before its last event that it was not made from.
         group: of attempts at one task that were started together; empty where it is no such attempt.
         place: where it acts (a database, a repository, a host), as it stated; empty where it did not.
         user: hash of whom it acts for, as the session stated it; empty where it did not.
@@ -159,6 +160,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     part: int = 0
     events: int = 0
     missing: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
     feedback: Feedback | None = None
     group: str = ""
     guard: str = ""

@@ -1,7 +1,8 @@
 """Merge what is known of one session into the state behind its judgment.
 
 Its trajectory, corrections and opinions arrive in any order and more than once. Merging keeps the one of each that
-counts, so the final judgment follows from the set of what arrived. The state also remembers everything that the session
+counts, so the final judgment follows from the set of what arrived. Of two sessions under one id, by two agents or one
+that used it again, the one that began first counts. The state also remembers everything that the session
 ever taught: a later verdict may have to withdraw it, also after a crash between writing the state and sending the
 withdrawals.
 """
@@ -61,10 +62,10 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         feedback = value if isinstance(value, Feedback) else value.feedback
         if feedback is not None:
             self.feedback = feedback.newest(self.feedback)
-        fresh = False
-        # The same number of events: the session again, whole where only a digest was stored.
-        if isinstance(value, Trajectory) and (self.trajectory is None or value.events >= self.trajectory.events):
-            self.trajectory, fresh = value, True
+        fresh = isinstance(value, Trajectory) and (self.trajectory is None or _replaces(value, self.trajectory))
+        if fresh:
+            assert isinstance(value, Trajectory)
+            self.trajectory = value
         if self.trajectory is not None and self.trajectory.feedback != self.feedback:
             self.trajectory = replace(self.trajectory, feedback=self.feedback)
         return fresh
@@ -112,6 +113,13 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         if state.trajectory is not None:
             state.feedback = state.trajectory.feedback
         return state
+
+
+def _replaces(new: Trajectory, known: Trajectory) -> bool:
+    if (new.started, new.agent) != (known.started, known.agent):
+        return (new.started, new.agent) < (known.started, known.agent)
+    # The same number of events: the session again, whole where only a digest was stored.
+    return new.events >= known.events
 
 
 def notable(verdict: Verdict, label: str) -> bool:

@@ -36,8 +36,8 @@ from streams.stage.base import DeadLetter, Record, TopicPartition
 WINDOW_RUNS = 10
 # A run of this length is suspect; where no good record was seen on the stream since the start, its first record is.
 SUSPECT_RECORDS = 10
-# An event behind a gap was good when it came. That the one before it is missing says nothing about the stream's schema.
-NOT_LOST = frozenset({"sequence_gap"})
+# These were good when they came. What their session was, or is missing, says nothing about the stream's schema.
+NOT_LOST = frozenset({"sequence_gap", "missing_start", "after_end", "foreign_agent", "reused_session"})
 
 
 @dataclass(slots=True)

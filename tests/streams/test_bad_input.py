@@ -63,7 +63,7 @@ BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
     "a tenant with a separator": (changed(tenant="acme.events"), "foreign_tenant"),
     "another agent in this session": (changed(agent="somebody-else"), "foreign_agent"),
     "an event that is too large": (with_data(**{ev.RESULT: "x" * 300_000}), "too_large"),
-    "a sequence that jumps": (changed(sequence=40), "sequence_gap"),
+    "a sequence that jumps": (changed(sequence=40), "after_end"),
     "a negative sequence": (changed(sequence=-1), "bad_field"),
     "a sequence that is too large": (changed(sequence=10**30), "bad_field"),
 }

@@ -159,14 +159,6 @@ async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothin
     assert not await pipeline.step()
 
 
-async def test_a_tail_alone_holds_nothing_back(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
-    await pipeline.send(pipeline.story.session("s", WRONG, RIGHT, outcome=None)[1:])
-    await pipeline.drain()
-    assert all(committed == end for committed, end in pipeline.committed("events").values())
-    assert (await pipeline.knowledge()).judgments == []
-
-
 async def test_a_session_whose_first_event_comes_last_is_whole(log_pipeline: MakePipeline) -> None:
     pipeline = log_pipeline()
     first, *rest = pipeline.story.session("s", WRONG, RIGHT)

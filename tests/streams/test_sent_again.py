@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleetlore.errors import StoreUnavailable
 from fleetlore.wire.events import Event
-from streams.stages.s1_sessions.stage import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
+from streams.stages.s1_sessions.partition import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
 from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]

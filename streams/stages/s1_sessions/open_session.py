@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from fleetlore.fingerprint.fingerprint import MAX_MESSAGE, Failure, argument_shape, shaped_call_id, shaped_failure
+from fleetlore.errors import InvalidEvent
+from fleetlore.fingerprint.fingerprint import MAX_MESSAGE, Failure, argument_shape
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
-from fleetlore.wire.trajectory import MAX_TEXT, Ending, Feedback, Step, Trajectory, clip
+from fleetlore.wire.trajectory import MAX_TEXT, Ending, Step, Trajectory
 from models.memory.pattern_state import Subject
 from streams.stage.base import DeadLetter
 from streams.stage.observations import (
     Observation,
     how_it_ended,
-    subjects_of_call,
-    subjects_of_failure,
     subjects_of_loop,
     subjects_of_warnings,
 )
 from streams.stages.s1_sessions.parse import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
+from streams.stages.s1_sessions.steps import (
+    MAX_WORD,
+    recognise_call,
+    recognise_failure,
+    step_of,
+    subjects_of_step,
+    text_bytes,
+    texts,
+)
 
 # A long session is closed in parts of this many events. An event's part follows from its sequence alone, so the parts
 # are the same wherever processing starts again.
 PART_EVENTS = 512
-# Bounds of stored fields that the sender fills in: length of a role, an id of lore or a version; number of ids.
-MAX_WORD = 64
-MAX_ADVICE = 64
+# Of an event beside its texts, and of a session beside its events: measured with tracemalloc, rounded up.
+EVENT_BYTES = 900
+SESSION_BYTES = 2_500
+
+
+AFTER_END = InvalidEvent("after_end", "its session had ended before it")
+
+
+def judgment_id(session: str, part: int) -> str:
+    """Id of the judgment of a part of a session."""
+    return session if part == 0 else f"{session}#{part}"
 
 
 class SubjectCounts(msgspec.Struct, gc=False):
@@ -53,7 +69,10 @@ class OpenSession(msgspec.Struct):
         last_time: newest event time, to tell when it has been silent for too long.
         has_new_failure: a call has failed or got into a loop since the last observations, and other agents must know at
             once.
+        sequences: event time by sequence; None where the event is known from the store alone.
+        ended_at: sequence of its end. Events after it are no part of the trajectory, in whatever order they came.
         out_of_order: by sequence, the dead letters of events that arrived before their predecessor.
+        size: bytes in memory, about.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
         _next: the first sequence that has not arrived; calls before it were checked for loops.
         _waiting: calls after it, by sequence: when they ended and with which arguments.
@@ -64,8 +83,7 @@ class OpenSession(msgspec.Struct):
     agent: str
     part: int
     first_offset: int
-    first_time: float
-    last_time: float
+    last_time: float = 0.0
     goal: str = ""
     task: str = ""
     group: str = ""
@@ -76,10 +94,11 @@ class OpenSession(msgspec.Struct):
     definitions: str = ""
     ending: Ending | None = None
     reward: float | None = None
-    feedback: Feedback | None = None
     has_new_failure: bool = False
     steps: dict[int, Step] = {}
-    sequences: set[int] = set()
+    sequences: dict[int, float | None] = {}
+    ended_at: int | None = None
+    size: int = SESSION_BYTES
     out_of_order: dict[int, DeadLetter] = {}
     persisted_up_to: int = 0
     _counts: dict[str, SubjectCounts] = {}
@@ -93,32 +112,35 @@ class OpenSession(msgspec.Struct):
     @property
     def id(self) -> str:
         """Id of its judgment."""
-        return self.session if self.part == 0 else f"{self.session}#{self.part}"
+        return judgment_id(self.session, self.part)
 
     @property
-    def missing_start(self) -> bool:
-        """Whether its first event has not arrived.
-
-        After a restart this is the tail of a session that was closed before the commit; it was handed on then, whole.
-        """
-        return self.part * PART_EVENTS not in self.sequences
+    def first(self) -> int:
+        """Sequence of the part's first event. A session is one of these once that has arrived."""
+        return self.part * PART_EVENTS
 
     @property
     def complete(self) -> bool:
         """Whether no more events can come: it has ended and none is missing, or the part is full."""
-        return len(self.sequences) == PART_EVENTS or (self.ending is not None and self.missing == 0)
+        return len(self.sequences) == PART_EVENTS or (self.ended_at is not None and self.missing == 0)
 
     @property
     def missing(self) -> int:
-        """Number of events before the last known one that have not arrived."""
-        return max(self.sequences) + 1 - self.part * PART_EVENTS - len(self.sequences)
+        """Number of events before its end, or else the last known one, that have not arrived."""
+        last = max(self.sequences) if self.ended_at is None else self.ended_at
+        return last + 1 - self.first - sum(each <= last for each in self.sequences)
+
+    def is_another(self, sequence: int, time: float) -> bool:
+        """Whether an event of a known sequence is of another session under the same id, and not the event again."""
+        known = self.sequences[sequence]
+        if known is not None:
+            return time != known
+        return not (self.sequences[self.first] or 0.0) <= time <= self.last_time
 
     def add(self, event: Incoming, time: float) -> None:
         """Add an event (cleaned, see `streams.stages.s1_sessions.sanitize`) that is not known yet."""
         sequence, kind, data = event.sequence, event.type, event.data
-        self.sequences.add(sequence)
-        if time < self.first_time:
-            self.first_time = time
+        self.sequences[sequence] = time
         if time > self.last_time:
             self.last_time = time
         if data.guard and kind in (OUTCOME, ENDED):
@@ -137,10 +159,12 @@ class OpenSession(msgspec.Struct):
             self.agent_group = (data.agent_group or "")[: ev.MAX_ID_LENGTH]
             self.definitions = (data.definitions or "")[:MAX_WORD]
             self.group = data.group[: ev.MAX_ID_LENGTH] if isinstance(data.group, str) else ""
-        elif kind == ENDED:
+        elif kind == ENDED and (self.ended_at is None or sequence < self.ended_at):
+            self.ended_at = sequence
             self.ending = data.outcome
             self.reward = data.reward
         # An action about to run says nothing that its outcome does not repeat.
+        self.size += EVENT_BYTES + (text_bytes(step) if (step := self.steps.get(sequence)) is not None else 0)
         if sequence == self._next:
             self._advance()
 
@@ -151,16 +175,16 @@ class OpenSession(msgspec.Struct):
             # Whatever the call returned and bought: one that counted as working would be recommended.
             error_type, message = ev.guarded(data.guard)
         shape = argument_shape(arguments)
-        call, subjects = _recognise_call(tool, shape)
+        call, subjects = recognise_call(tool, shape)
         failure: Failure | None = None
         if message or error_type:
-            failure, subjects = _recognise_failure(tool, shape, error_type or "", (message or "")[:MAX_MESSAGE])
+            failure, subjects = recognise_failure(tool, shape, error_type or "", (message or "")[:MAX_MESSAGE])
             self.has_new_failure = True
-        advice = _texts(data.advice) if data.advice else ()
+        advice = texts(data.advice) if data.advice else ()
         if advice:
             subjects += tuple(subjects_of_warnings(tool, arguments, advice))
         self._count(subjects, time, failed=failure is not None)
-        self.steps[sequence] = _step(sequence, data, call, failure, message, advice)
+        self.steps[sequence] = step_of(sequence, data, call, failure, message, advice)
         if len(arguments) > MAX_TEXT or len(result) > MAX_TEXT:
             # The step is cut; two calls that differ after the cut are not equal.
             arguments = f"{arguments[:MAX_TEXT]}\x1f{hash((arguments, result))}"
@@ -182,7 +206,7 @@ class OpenSession(msgspec.Struct):
             counts.reported = False
             if time > counts.last:
                 counts.last = time
-            elif time < counts.first:
+            if time < counts.first:
                 counts.first = time
         return new
 
@@ -236,22 +260,26 @@ class OpenSession(msgspec.Struct):
         The first event after a gap is left out of the trajectory, unless a later arrival has filled the gap. The
         session's end is kept in any case, for without it the whole session would say nothing.
         """
+        last = max(self.sequences) if self.ended_at is None else self.ended_at
+        after = [self.out_of_order.pop(each) for each in sorted(self.out_of_order) if each > last]
         left_out = {each for each in self.out_of_order if not self.follows(each) and each in self.steps}
+        known = {each: time for each, time in self.sequences.items() if each <= last and each not in left_out}
+        gaps = _gaps(self.first, last, known) if len(known) <= last - self.first else ()
         trajectory = Trajectory(
             tenant=self.tenant,
             session=self.session,
             agent=self.agent,
             task=self.task,
             goal=self.goal,
-            started=self.first_time,
-            ended=self.last_time,
+            started=self.sequences[self.first] or 0.0,
+            ended=self.last_time if last == max(self.sequences) else max(time or 0.0 for time in known.values()),
             ending=self.ending or "continued",
             reward=self.reward,
-            steps=tuple([step for sequence, step in sorted(self.steps.items()) if sequence not in left_out]),
+            steps=tuple([step for each, step in sorted(self.steps.items()) if each in known]),
             part=self.part,
-            events=len(self.sequences) - len(left_out),
+            events=len(known),
             missing=self.missing,
-            feedback=self.feedback,
+            gaps=gaps,
             group=self.group,
             guard=self.guard,
             place=self.place,
@@ -259,56 +287,54 @@ class OpenSession(msgspec.Struct):
             agent_group=self.agent_group,
             definitions=self.definitions,
         )
-        return trajectory, [self.out_of_order[sequence] for sequence in sorted(left_out)]
+        letters = [self.out_of_order[sequence] for sequence in sorted(left_out)]
+        late = [each._replace(reason=AFTER_END.reason, detail=AFTER_END.detail) for each in after]
+        return trajectory, letters + late
+
+    @classmethod
+    def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
+        """The session behind a stored judgment, so that it can go on: as the worker knew it that closed it.
+
+        What the digest has cut is lost: ends of texts, and the middle of a session of more than `DIGEST_STEPS` steps.
+        """
+        session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
+        for name in ("goal", "task", "group", "guard", "place", "user", "agent_group", "definitions", "reward"):
+            setattr(session, name, getattr(known, name))
+        gaps = {each for start, end in known.gaps for each in range(start, end)}
+        last = session.first + known.events + len(gaps)
+        session.sequences = {each: None for each in range(session.first, last) if each not in gaps}
+        session.sequences[session.first] = known.started
+        if known.ending != "continued":
+            session.ending, session.ended_at = known.ending, last - 1
+        for step in known.steps:
+            session.steps[step.sequence] = step
+            session.size += EVENT_BYTES + text_bytes(step)
+            if step.role == "tool":
+                # Times that change nothing where they are merged with the right ones.
+                subjects = subjects_of_step(step)
+                session._count(subjects, known.ended, failed=step.failed)
+                for subject in subjects:
+                    counts = session._counts[subject.id]
+                    counts.last, counts.reported = known.started, True
+        while session._next in session.sequences:
+            if (made := session.steps.get(session._next)) is not None and made.role == "tool":
+                session._detect_loop(made.sequence, known.ended, made.arguments)
+            session._next += 1
+        session.has_new_failure = False
+        return session
+
+
+def _gaps(first: int, last: int, known: Container[int]) -> tuple[tuple[int, int], ...]:
+    """Ranges [from, to) of the sequences from `first` to `last` that are not known."""
+    gaps: list[tuple[int, int]] = []
+    for each in range(first, last + 1):
+        if each in known:
+            continue
+        if gaps and gaps[-1][1] == each:
+            gaps[-1] = gaps[-1][0], each + 1
+        else:
+            gaps.append((each, each + 1))
+    return tuple(gaps)
 
 
 _agent_hash = lru_cache(maxsize=16_384)(stable_hash)
-
-
-def _step(
-    sequence: int, data: Data, call: str, failure: Failure | None, message: str | None, advice: tuple[str, ...]
-) -> Step:
-    duration = data.duration
-    # At most 15 arguments by name: for 16 CPython makes a dictionary first, and a step takes 0.9 µs instead of 0.2.
-    step = Step(
-        sequence=sequence,
-        role="tool",
-        tool=data.tool or "",
-        arguments=clip(data.arguments, MAX_TEXT),
-        result=clip(data.result, MAX_TEXT),
-        error_type=failure.error_class if failure else None,
-        error_message=clip(message, MAX_TEXT) if message else None,
-        duration_seconds=float(duration) if isinstance(duration, int | float) else None,
-        call=call,
-        family=failure.family if failure else None,
-        pattern=failure.class_ if failure else None,
-        exact=failure.exact if failure else None,
-        transient=failure is not None and failure.transient,
-        advice=advice,
-    )
-    if isinstance(data.adapter, str):
-        step = replace(step, adapter=data.adapter[:MAX_WORD])
-    if data.withheld:
-        step = replace(step, withheld=_texts(data.withheld))
-    return step
-
-
-@lru_cache(maxsize=16_384)
-def _recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
-    """Return the call's id and its subjects. Cached: a fleet makes few kinds of calls, and many of each."""
-    call = shaped_call_id(tool, shape)
-    return call, subjects_of_call(tool, call, shape)
-
-
-@lru_cache(maxsize=16_384)
-def _recognise_failure(tool: str, shape: str, error_type: str, message: str) -> tuple[Failure, tuple[Subject, ...]]:
-    """Return the failure and all subjects of a call that failed."""
-    failure = shaped_failure(tool, shape, error_type, message)
-    call, subjects = _recognise_call(tool, shape)
-    return failure, subjects + subjects_of_failure(failure, call)
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        return ()
-    return tuple([each[:MAX_WORD] for each in value if isinstance(each, str)][:MAX_ADVICE])

@@ -5,32 +5,37 @@ is kept outside: the commit of a partition never passes the first event of an op
 gives every open session back, whole. How much a restart reads again is bounded by event time and by distance in the
 log.
 
-Only two things depend on the clock, and neither changes what is known in the end. A session whose end overtook other
-events waits a while for them; a later arrival still replaces its trajectory. And where a session holds the commit back
+Only three things depend on the clock, and none changes what is known in the end. A session whose end overtook other
+events waits a while for them; a later arrival still replaces its trajectory. A tail waits a minute at least for the
+judgment of its session. And where a session holds the commit back
 for seconds, the store is asked whether it was redelivered: a worker that was restarted, or has closed many sessions
 since, cannot tell a redelivered session from a new one. Its end lies before the commit and does not come again, so it
 would hold the commit back for ever; but its judgment is in the store and says up to which event the session is known.
+
+What comes late is the same whether this worker remembers the session or has it from the store: a session that was
+closed for its silence is opened again and goes on, and what follows an end is a dead letter (`after_end`) and counts
+nowhere. Only a failure that both follows its session's end and overtakes it stays counted in its pattern, for an
+observation that has left cannot be taken back.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.wire.topics import tenant_of
-from fleetlore.wire.trajectory import encode
+from fleetlore.wire.trajectory import Trajectory, encode
 from models.judge.session_state import SessionState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
-from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
+from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stage.erased import Erased
-from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
+from streams.stages.s1_sessions.open_session import AFTER_END, PART_EVENTS, OpenSession, judgment_id
 from streams.stages.s1_sessions.parse import FEEDBACK, Data, Incoming, bytes_of, feedback_of, read_events
+from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
@@ -40,80 +45,14 @@ MAX_TRAJECTORY_BYTES = 900_000
 # How long a session that has ended waits for a missing event. Clients keep a session in order, so an event is late by a
 # moment; one that is still missing then was lost or refused.
 GAP_SECONDS = 2.0
-# Closed sessions in memory, by which duplicates and late events are recognised.
-REMEMBERED_SESSIONS = 2_000
-
-# How long a session may hold a commit back before the store is asked about it; the pause doubles each time.
-FIRST_CHECK_SECONDS = 5.0
-LONGEST_CHECK_SECONDS = 60.0
-# The oldest sessions of a partition, asked about at once: redelivered events come in records of many sessions.
+# How long a tail waits at least for the judgment of its session: behind an outage event time runs ahead of the judges.
+TAIL_SECONDS = 60.0
+# Of all sessions of a worker. What is beyond is closed early and goes on from the store.
+MAX_BYTES = 96 * 2**20
+# Of all tails, which nobody else has: what is beyond becomes dead letters.
+MAX_TAIL_BYTES = 32 * 2**20
+# Sessions of a partition that the store is asked about at once, the oldest: events come in records of many sessions.
 MOST_CHECKED = 256
-
-Key = tuple[str, int]  # session, part
-
-
-class RedeliveryCheck:
-    """When to ask the store about sessions that hold a partition back: with exponential backoff."""
-
-    def __init__(self) -> None:
-        self._first_offset: int | None = None
-        self._pause = 0.0
-        self._next = 0.0
-
-    def observe(self, first_offset: int | None, now: float) -> None:
-        """Note by which offset the commit is held back (None: it is not), at a time of `Clock.monotonic`."""
-        if first_offset != self._first_offset:
-            self._first_offset, self._pause, self._next = first_offset, FIRST_CHECK_SECONDS, now + FIRST_CHECK_SECONDS
-
-    def due(self, now: float) -> bool:
-        return self._first_offset is not None and now >= self._next
-
-    def checked(self, now: float) -> None:
-        self._pause = min(2 * self._pause, LONGEST_CHECK_SECONDS)
-        self._next = now + self._pause
-
-
-@dataclass(slots=True)
-class Partition:
-    """The sessions of one partition of `events`.
-
-    Attributes:
-        open: sessions whose first event has arrived, oldest first event first.
-        missing_start: the other sessions. They hold no commit back: see `OpenSession.missing_start`.
-        incomplete: sessions of `open` that have ended and miss events; and when the last event of each came
-            (`Clock.monotonic`).
-        closed: the last ones, oldest first.
-        continuing: closed sessions of which another event has come in this batch.
-        newest_time: the largest event time seen: the partition's own clock.
-    """
-
-    open: dict[Key, OpenSession] = field(default_factory=dict)
-    missing_start: dict[Key, OpenSession] = field(default_factory=dict)
-    incomplete: dict[Key, float] = field(default_factory=dict)
-    closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
-    continuing: dict[Key, OpenSession] = field(default_factory=dict)
-    redelivery: RedeliveryCheck = field(default_factory=RedeliveryCheck)
-    newest_time: float = 0.0
-    swept_time: float = 0.0
-
-    def find(self, key: Key) -> OpenSession | None:
-        return self.open.get(key) or self.missing_start.get(key) or self.closed.get(key) or self.continuing.get(key)
-
-    @property
-    def first_offset(self) -> int | None:
-        """Where the oldest open session begins, which no commit passes."""
-        oldest = next(iter(self.open.values()), None)
-        return None if oldest is None else oldest.first_offset
-
-    def place(self, key: Key, session: OpenSession) -> None:
-        """File a session by whether its first event has arrived."""
-        if session.missing_start:
-            self.missing_start[key] = session
-            return
-        self.open[key] = session
-        if self.missing_start.pop(key, None) is not None:
-            # Its first record lies further back than those of sessions filed before it.
-            self.open = dict(sorted(self.open.items(), key=lambda item: item[1].first_offset))
 
 
 class SessionsStage(Stage):
@@ -136,7 +75,9 @@ class SessionsStage(Stage):
     @property
     def holds(self) -> bool:
         now = self._clock.monotonic()
-        return any(partition.incomplete or partition.redelivery.due(now) for partition in self._partitions.values())
+        return any(
+            each.incomplete or each.redelivery.due(now) or each.unknown.due(now) for each in self._partitions.values()
+        )
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -162,15 +103,12 @@ class SessionsStage(Stage):
                     effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
                     effects.processed -= 1
             self._close_stale(partition, record.offset, effects)
-        for partition in self._partitions.values():
-            # Once a batch: handed on for each event, a session that paused after ten of 500 came to 214 times its size.
-            for key, session in partition.continuing.items():
-                self._close(partition, key, session, effects)
-            partition.continuing.clear()
+            self._bound(partition, effects)
         overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
         for partition in list(self._partitions.values()):  # a rebalance may come while the store is asked
             await self._close_incomplete(partition, overdue, effects)
             await self._close_redelivered(partition, effects)
+            await self._settle_tails(partition, failed, effects)
         for session in failed.values():
             # A failure cannot wait until the session ends; successful calls can.
             if session.has_new_failure:
@@ -199,42 +137,70 @@ class SessionsStage(Stage):
         if self._erased.count and self._erased.drops(tenant, event.session, event.agent, event.time.timestamp()):
             return
         if event.type == FEEDBACK:
-            self._take_feedback(event, tenant, partition, effects)
+            self._take_feedback(event, tenant, effects)
             return
         sequence, time = event.sequence, event.time.timestamp()
-        key = (event.session, sequence // PART_EVENTS)
-        session = partition.find(key)
-        new = session is None
-        if session is None:
-            session = OpenSession(tenant, event.session, event.agent, key[1], record.offset, time, time)
-        elif session.agent != event.agent:
-            raise InvalidEvent(
-                "foreign_agent", f"session {event.session!r} is {session.agent!r}'s, not {event.agent!r}'s"
-            )
-        elif sequence in session.sequences or sequence < session.persisted_up_to:
-            self._metrics.duplicate_events().inc()
-            return
-        session.add(event, time)
-        self._count_advice(event.data)
-        if not session.follows(sequence):
-            error = InvalidEvent("sequence_gap", f"{sequence} came without {sequence - 1}")
-            session.out_of_order[sequence] = dead_letter(record, error, bytes_of(event, record))
         if time > partition.newest_time:
             partition.newest_time = time
         if time > effects.newest:
             effects.newest = time
         if time < effects.oldest:
             effects.oldest = time
+        key = (event.agent, event.session, sequence // PART_EVENTS)
+        session = partition.find(key)
+        if session is None and sequence % PART_EVENTS:
+            if (tail := partition.tails.get(key)) is None:
+                tail = partition.tails[key] = Tail(record.offset, self._clock.monotonic())
+            error = InvalidEvent("missing_start", f"{sequence} came without the first event of its session")
+            partition.tail_size += tail.add(event, dead_letter(record, error, bytes_of(event, record)))
+            return
+        waiting: list[tuple[Incoming, DeadLetter]] = []
+        if session is None:
+            session = OpenSession(tenant, event.session, event.agent, key[2], record.offset)
+            waiting = partition.begin(key, session)
+        elif sequence in session.sequences:
+            if session.is_another(sequence, time):
+                raise InvalidEvent("reused_session", f"session {event.session!r} has another event {sequence}")
+            self._metrics.duplicate_events().inc()
+            return
+        elif sequence < session.persisted_up_to:
+            self._metrics.duplicate_events().inc()
+            return
+        if session.ended_at is not None and sequence > session.ended_at:
+            raise AFTER_END
+        before = session.size
+        session.add(event, time)
+        self._count_advice(event.data)
+        if not session.follows(sequence):
+            error = InvalidEvent("sequence_gap", f"{sequence} came without {sequence - 1}")
+            session.out_of_order[sequence] = dead_letter(record, error, bytes_of(event, record))
+            session.size += len(record.value or b"")
+        partition.size += session.size - before
         if session.has_new_failure:
             failed[id(session)] = session
-        if new or key in partition.missing_start:
-            partition.place(key, session)
         if key in partition.closed:
-            partition.continuing[key] = session
-        elif session.complete:
+            self._metrics.reopened_sessions().inc()
+            partition.reopen(key, record.offset)
+        if session.complete:
             self._close(partition, key, session, effects)
-        elif session.ending is not None and not session.missing_start:
+        elif session.ending is not None:
             partition.incomplete[key] = self._clock.monotonic()
+        for other, letter in waiting:
+            self._take_again(other, letter, partition, failed, effects)
+
+    def _take_again(
+        self,
+        event: Incoming,
+        letter: DeadLetter,
+        partition: Partition,
+        failed: dict[int, OpenSession],
+        effects: Effects,
+    ) -> None:
+        """Take an event that waited for the first of its session."""
+        try:
+            self._take(event, tenant_of(letter.record.topic), letter.record, partition, failed, effects)
+        except InvalidEvent as error:
+            effects.dead_letters.append(letter._replace(reason=error.reason, detail=error.detail))
 
     def _drop_erased(self) -> None:
         """Let go of sessions that were erased since the last batch."""
@@ -243,22 +209,16 @@ class SessionsStage(Stage):
         self._erased_seen = self._erased.count
         for tp, partition in self._partitions.items():
             tenant = tenant_of(tp.topic)
-            for kept in (partition.open, partition.missing_start, partition.incomplete, partition.closed):
-                for key in [key for key in kept if self._erased.holds(tenant, key[0])]:
-                    del kept[key]
+            known = (*partition.open, *partition.tails, *partition.closed)
+            partition.forget([key for key in known if self._erased.holds(tenant, key[1])])
 
-    def _take_feedback(self, event: Incoming, tenant: str, partition: Partition, effects: Effects) -> None:
-        """Add feedback to an open session; for one that is closed or unknown, send it on by itself.
+    def _take_feedback(self, event: Incoming, tenant: str, effects: Effects) -> None:
+        """Send feedback on by itself: the session's row keeps it until the session comes.
 
         Among the events it is a claim: what outranks a reward comes by a topic of its own.
         """
         feedback = feedback_of(event, claimed=True)
-        if feedback is None:
-            return
-        session = partition.find((event.session, 0))
-        if session is not None:
-            session.feedback = feedback.newest(session.feedback)
-        if (event.session, 0) not in partition.open:
+        if feedback is not None:
             effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
 
     def _count_advice(self, data: Data) -> None:
@@ -272,15 +232,8 @@ class SessionsStage(Stage):
 
     def _close(self, partition: Partition, key: Key, session: OpenSession, effects: Effects) -> None:
         """Hand a session on; again, where it was closed before and another of its events has arrived."""
-        partition.open.pop(key, None)
-        partition.missing_start.pop(key, None)
-        partition.incomplete.pop(key, None)
         self._report(session, effects)
-        if session.missing_start:
-            return
-        partition.closed[key] = session
-        while len(partition.closed) > REMEMBERED_SESSIONS:
-            partition.closed.popitem(last=False)
+        partition.close(key, session)
         trajectory, left_out = session.close()
         effects.dead_letters.extend(left_out)
         effects.outgoing.append(
@@ -301,33 +254,78 @@ class SessionsStage(Stage):
     async def _close_redelivered(self, partition: Partition, effects: Effects) -> None:
         """Close the sessions that a stored judgment covers. Merged into that, they change nothing."""
         now = self._clock.monotonic()
-        partition.redelivery.observe(partition.first_offset, now)
+        partition.redelivery.observe(partition.first_open, now)
         if not partition.redelivery.due(now):
             return
         partition.redelivery.checked(now)
         oldest = list(islice(partition.open.items(), MOST_CHECKED))
         persisted = await self._find_persisted([session for _, session in oldest])
         for (key, session), is_persisted in zip(oldest, persisted, strict=True):
-            if is_persisted:
+            if is_persisted and key in partition.open:
                 self._close(partition, key, session, effects)
-        partition.redelivery.observe(partition.first_offset, now)
+        partition.redelivery.observe(partition.first_open, now)
+
+    async def _settle_tails(self, partition: Partition, failed: dict[int, OpenSession], effects: Effects) -> None:
+        """Let tails go on from the sessions that the store knows; the others wait, for as long as a session may be
+        silent.
+        """
+        now = self._clock.monotonic()
+        partition.unknown.observe(partition.first_tail, now)
+        every = partition.unknown.due(now)
+        if every:
+            partition.unknown.checked(now)
+        asked = [(key, tail) for key, tail in partition.tails.items() if every or not tail.asked][:MOST_CHECKED]
+        if not asked:
+            return
+        tenants = {key: tenant_of(tail.events[0][1].record.topic) for key, tail in asked}
+        try:
+            known = await self._stored([(tenants[key], judgment_id(key[1], key[2])) for key, _ in asked])
+        except StoreUnavailable:
+            return  # this can wait and events cannot
+        oldest = partition.newest_time - self._silent_seconds
+        owners = {key[1:]: key[0] for key in (*partition.closed, *partition.open)}
+        for (key, tail), known_one in zip(asked, known, strict=True):
+            if partition.tails.get(key) is not tail:
+                continue  # a rebalance came meanwhile
+            tail.asked = True
+            waited = now - tail.arrived >= TAIL_SECONDS
+            if known_one is not None and known_one.agent == key[0]:
+                session = OpenSession.restored(known_one, tail.first_offset)
+                # With a gap between them the judgment of what came before may be on its way.
+                if waited or min(event.sequence for event, _ in tail.events) <= max(session.sequences) + 1:
+                    for event, letter in partition.restore(key, session):
+                        self._take_again(event, letter, partition, failed, effects)
+                continue
+            owner = owners.get(key[1:], key[0]) if known_one is None else known_one.agent
+            if owner != key[0] and (known_one is None or waited):
+                detail = f"session {key[1]!r} is {owner!r}'s, not {key[0]!r}'s"
+                letters = [letter for _, letter in partition.drop_tail(key).events]
+                effects.dead_letters += [each._replace(reason="foreign_agent", detail=detail) for each in letters]
+            elif known_one is None and waited and tail.last_time < oldest:
+                effects.dead_letters += [letter for _, letter in partition.drop_tail(key).events]
+        partition.unknown.observe(partition.first_tail, now)
 
     async def _find_persisted(self, sessions: Sequence[OpenSession]) -> list[bool]:
         """Look up which sessions a stored judgment covers, wholly or in part: no event after it is out of order."""
-        ids = [row_id(each.tenant, each.id) for each in sessions]
         try:
-            rows = await self._store.get("judgments", ids, "state")
+            known = await self._stored([(each.tenant, each.id) for each in sessions])
         except StoreUnavailable:
-            rows = {}  # this can wait and events cannot
+            return [False] * len(sessions)  # this can wait and events cannot
         found = [
-            _persisted_up_to(session, rows[id]["state"]) if id in rows else None
-            for session, id in zip(sessions, ids, strict=True)
+            None if trajectory is None else _persisted_up_to(session, trajectory)
+            for session, trajectory in zip(sessions, known, strict=True)
         ]
         for session, upto in zip(sessions, found, strict=True):
             if upto is not None:
                 session.persisted_up_to = upto
                 session.out_of_order = {each: letter for each, letter in session.out_of_order.items() if each >= upto}
         return [upto is not None for upto in found]
+
+    async def _stored(self, keys: Sequence[tuple[str, str]]) -> list[Trajectory | None]:
+        """The digests that the store has of sessions, by (tenant, id)."""
+        ids = [row_id(*key) for key in keys]
+        rows = await self._store.get("judgments", ids, "state")
+        return [SessionState.from_json(rows[id]["state"]).trajectory if id in rows else None for id in ids]
 
     def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
         """Close sessions that hold the commit back too long, by distance in the log or by event time."""
@@ -340,21 +338,35 @@ class SessionsStage(Stage):
         if partition.newest_time - partition.swept_time > self._silent_seconds / 8:
             partition.swept_time = partition.newest_time
             limit = partition.newest_time - self._silent_seconds
-            for sessions in (partition.open, partition.missing_start):
-                for key, session in list(sessions.items()):
-                    if session.last_time < limit:
-                        self._close(partition, key, session, effects)
+            for key, session in list(partition.open.items()):
+                if session.last_time < limit:
+                    self._close(partition, key, session, effects)
+
+    def _bound(self, partition: Partition, effects: Effects) -> None:
+        """Keep a partition within its share of the worker's memory: what the store knows goes first."""
+        most = MAX_BYTES // len(self._partitions)
+        while partition.size > most:
+            if partition.closed:
+                partition.forget_closed()
+            elif partition.open:
+                key, oldest = next(iter(partition.open.items()))
+                self._close(partition, key, oldest, effects)
+            else:
+                break
+        most = MAX_TAIL_BYTES // len(self._partitions)
+        while partition.tail_size > most:
+            letters = partition.drop_tail(next(iter(partition.tails))).events
+            effects.dead_letters += [letter for _, letter in letters]
 
 
-def _persisted_up_to(session: OpenSession, state: str) -> int | None:
+def _persisted_up_to(session: OpenSession, known: Trajectory) -> int | None:
     """Up to which sequence a stored judgment covers a session; None where the session may become one of its own.
 
     Where the store knows that a session ended and misses events of it, any event may be one of those: it covers none.
     """
-    known = SessionState.from_json(state).trajectory
-    if known is None or known.agent != session.agent:
+    if known.agent != session.agent:
         return None
-    first = session.part * PART_EVENTS
+    first = session.first
     if known.missing == 0 and max(session.sequences) < first + known.events:
         return first + known.events
     return None if known.ending == "continued" else first

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict
 
+from fleetlore.errors import InvalidEvent
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, Verdict, encode
 from models.distil.distiller import distil
@@ -31,7 +32,7 @@ from models.memory.identities import without_identities
 from models.memory.utility import Evidence, utility_evidence
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
-from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, yielding
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
 from streams.stage.erased import Erased, Forget
 from streams.stages.s3_judgments.judge_records import JudgeRecords, RecordKey
 
@@ -101,7 +102,7 @@ class JudgmentsStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         came: dict[Key, list[Value]] = {}
-        partitions: dict[Key, int] = {}
+        records: dict[Key, Record] = {}
         forgets: dict[TopicPartition, set[int]] = {}
         for record, value in _VALUES.read(batch, effects):
             tenant = tenant_of(record.topic)
@@ -113,14 +114,14 @@ class JudgmentsStage(Stage):
                 continue
             key = tenant, value.id if isinstance(value, Trajectory) else value.session
             came.setdefault(key, []).append(value)
-            partitions[key] = record.partition
+            records[key] = record
         source = await self._store.resolve("judgments")
         if forgets:  # which may have come behind what they are about
             came = {key: values for key, values in came.items() if not self._erased.holds(*key)}
         states = await self._load(list(came))
         sessions: list[PendingJudgment] = []
         for key, values in came.items():
-            session = self._merge(*key, partitions[key], values, states.get(key) or SessionState(), effects)
+            session = self._merge(*key, records[key], values, states.get(key) or SessionState(), effects)
             if session is not None:
                 sessions.append(session)
         for tp, erased in forgets.items():
@@ -151,10 +152,11 @@ class JudgmentsStage(Stage):
         return {ids[id]: SessionState.from_json(row["state"]) for id, row in rows.items()}
 
     def _merge(
-        self, tenant: str, id: str, partition: int, values: list[Value], state: SessionState, effects: Effects
+        self, tenant: str, id: str, record: Record, values: list[Value], state: SessionState, effects: Effects
     ) -> PendingJudgment | None:
         """Merge values into a session's state; return the session, or None where its trajectory has not arrived."""
         before = state.said
+        _refuse_others(record, state, values, effects)
         fresh = any([state.merge(value) for value in values if not isinstance(value, Notes)])
         if state.trajectory is None:
             if state.feedback is not None:
@@ -164,7 +166,7 @@ class JudgmentsStage(Stage):
             state.votes = self._judge.votes(state.trajectory)
             self._recall(state, state.trajectory)
         measured = measurable(state.trajectory, (*before, *state.said))
-        place = tenant, partition, tool_family(state.trajectory) if measured else ""
+        place = tenant, record.partition, tool_family(state.trajectory) if measured else ""
         notes = [value for value in values if isinstance(value, Notes)]
         only_model = all(isinstance(value, Notes | Opinion) for value in values)
         return PendingJudgment(state, state.trajectory, before, measured, place, notes, only_model)
@@ -234,3 +236,16 @@ class JudgmentsStage(Stage):
                 "state": state.to_json(encoded).decode(),
             }
         )
+
+
+def _refuse_others(record: Record, state: SessionState, values: Sequence[Value], effects: Effects) -> None:
+    """Make dead letters of other sessions under the same id than the one that counts: the one that began first."""
+    sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
+    first = min(((each.started, each.agent) for each in sessions), default=None)
+    for each in sessions:
+        if first is not None and (each.started, each.agent) != first:
+            reason = "reused_session" if each.agent == first[1] else "foreign_agent"
+            error = InvalidEvent(
+                reason, f"session {each.session!r} of {first[1]!r} began before that of {each.agent!r}"
+            )
+            effects.dead_letters.append(dead_letter(record, error, each.to_json()))

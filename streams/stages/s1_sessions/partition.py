@@ -1,0 +1,172 @@
+"""Keep the sessions of one partition of `events`: open, closed, and those of which only the tail has arrived.
+
+Events without the first of their session wait: after a restart they are the tail of a session that was closed before
+the commit, and the store knows it (`OpenSession.restored`); else their beginning was overtaken, or will never come.
+They hold the commit back as open sessions do, because nobody else has them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from streams.stage.base import DeadLetter
+from streams.stages.s1_sessions.open_session import OpenSession
+from streams.stages.s1_sessions.parse import Incoming
+
+# How long a session may hold a commit back before the store is asked about it; the pause doubles each time.
+FIRST_CHECK_SECONDS = 5.0
+LONGEST_CHECK_SECONDS = 60.0
+# Closed sessions in memory, by which duplicates and late events are recognised without the store.
+REMEMBERED_SESSIONS = 2_000
+
+Key = tuple[str, str, int]  # agent, session, part
+
+
+class StoreCheck:
+    """When to ask the store about what holds a partition back: with exponential backoff."""
+
+    def __init__(self) -> None:
+        self._first_offset: int | None = None
+        self._pause = 0.0
+        self._next = 0.0
+
+    def observe(self, first_offset: int | None, now: float) -> None:
+        """Note by which offset the commit is held back (None: it is not), at a time of `Clock.monotonic`."""
+        if first_offset != self._first_offset:
+            self._first_offset, self._pause, self._next = first_offset, FIRST_CHECK_SECONDS, now + FIRST_CHECK_SECONDS
+
+    def due(self, now: float) -> bool:
+        return self._first_offset is not None and now >= self._next
+
+    def checked(self, now: float) -> None:
+        self._pause = min(2 * self._pause, LONGEST_CHECK_SECONDS)
+        self._next = now + self._pause
+
+
+@dataclass(slots=True)
+class Tail:
+    """Events of a session whose first event has not arrived, each with its dead letter for the case it never does.
+
+    Attributes:
+        arrived: when the first of them did (`Clock.monotonic`).
+        size: bytes in memory, about: letters hold the whole record that they came in.
+    """
+
+    first_offset: int
+    arrived: float
+    last_time: float = 0.0
+    size: int = 0
+    asked: bool = False
+    events: list[tuple[Incoming, DeadLetter]] = field(default_factory=list)
+
+    def add(self, event: Incoming, letter: DeadLetter) -> int:
+        """Add an event; return by how much it grew."""
+        before = self.size
+        if not self.events or self.events[-1][1].record.offset != letter.record.offset:
+            self.size += len(letter.record.value or b"")
+        self.size += 3 * len(letter.value) + 1_000
+        self.events.append((event, letter))
+        self.last_time = max(self.last_time, event.time.timestamp())
+        return self.size - before
+
+
+@dataclass(slots=True)
+class Partition:
+    """See the module.
+
+    Attributes:
+        open: sessions whose first event has arrived, oldest first event first.
+        tails: the others, oldest first.
+        incomplete: sessions of `open` that have ended and miss events; and when the last event of each came
+            (`Clock.monotonic`).
+        closed: the last ones, oldest first.
+        newest_time: the largest event time seen: the partition's own clock.
+        size, tail_size: bytes in memory of its sessions and of its tails, about.
+    """
+
+    open: dict[Key, OpenSession] = field(default_factory=dict)
+    tails: dict[Key, Tail] = field(default_factory=dict)
+    incomplete: dict[Key, float] = field(default_factory=dict)
+    closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
+    redelivery: StoreCheck = field(default_factory=StoreCheck)
+    unknown: StoreCheck = field(default_factory=StoreCheck)
+    newest_time: float = 0.0
+    swept_time: float = 0.0
+    size: int = 0
+    tail_size: int = 0
+
+    def find(self, key: Key) -> OpenSession | None:
+        return self.open.get(key) or self.closed.get(key)
+
+    @property
+    def first_open(self) -> int | None:
+        """Where the oldest open session begins."""
+        oldest = next(iter(self.open.values()), None)
+        return None if oldest is None else oldest.first_offset
+
+    @property
+    def first_tail(self) -> int | None:
+        """Where the oldest tail begins."""
+        oldest = next(iter(self.tails.values()), None)
+        return None if oldest is None else oldest.first_offset
+
+    @property
+    def first_offset(self) -> int | None:
+        """Which offset no commit passes."""
+        return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
+
+    def begin(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
+        """Open a session; return its events that came before the first, in order."""
+        self.open[key] = session
+        self.size += session.size
+        if key not in self.tails:
+            return []
+        tail = self.drop_tail(key)
+        session.first_offset = min(session.first_offset, tail.first_offset)
+        self._sort()
+        return sorted(tail.events, key=lambda each: each[0].sequence)
+
+    def reopen(self, key: Key, offset: int) -> None:
+        """Open a closed session that goes on. What came before was acknowledged when it was closed."""
+        session = self.closed.pop(key)
+        session.first_offset = offset
+        self.open[key] = session
+        self._sort()
+
+    def _sort(self) -> None:
+        """The first record of what has waited lies further back than those of sessions filed before it."""
+        self.open = dict(sorted(self.open.items(), key=lambda item: item[1].first_offset))
+
+    def close(self, key: Key, session: OpenSession) -> None:
+        """Remember a session as closed."""
+        self.open.pop(key, None)
+        self.incomplete.pop(key, None)
+        self.closed[key] = session
+        while len(self.closed) > REMEMBERED_SESSIONS:
+            self.forget_closed()
+
+    def restore(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
+        """Remember a closed session that the store knows; return the events that waited for it, in order."""
+        self.closed[key] = session
+        self.size += session.size
+        return sorted(self.drop_tail(key).events, key=lambda each: each[0].sequence)
+
+    def drop_tail(self, key: Key) -> Tail:
+        tail = self.tails.pop(key)
+        self.tail_size -= tail.size
+        return tail
+
+    def forget_closed(self) -> None:
+        """Forget the session that was closed first: the store knows it too."""
+        self.size -= self.closed.popitem(last=False)[1].size
+
+    def forget(self, keys: list[Key]) -> None:
+        """Drop sessions as if they had never come."""
+        for key in keys:
+            for sessions in (self.open, self.closed):
+                if (session := sessions.pop(key, None)) is not None:
+                    self.size -= session.size
+            if key in self.tails:
+                self.drop_tail(key)
+            self.incomplete.pop(key, None)

@@ -1,0 +1,215 @@
+"""What comes late gives the same knowledge whether the worker remembers its session or asks the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from fleetlore.errors import StoreUnavailable
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import partition_for
+from streams.stages.s1_sessions import stage as s1
+from streams.stages.s1_sessions.partition import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
+from streams.stages.s1_sessions.stage import TAIL_SECONDS
+from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, LogPipeline
+
+MakePipeline = Callable[..., LogPipeline]
+
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+OTHER = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
+SILENT = 60.0
+
+
+async def reasons(pipeline: LogPipeline) -> list[str]:
+    return sorted(headers["dlq.reason"] for headers, _ in await pipeline.dead_letters())
+
+
+def held(pipeline: LogPipeline) -> int:
+    return sum(end - committed for committed, end in pipeline.committed("events").values())
+
+
+def meanwhile(pipeline: LogPipeline, session: str, time: float) -> list[Event]:
+    """A session on the same partition, by which event time goes on."""
+    place = partition_for(session, PARTITIONS)
+    name = next(f"o{n}-{time}" for n in range(99) if partition_for(f"o{n}-{time}", PARTITIONS) == place)
+    return pipeline.story.session(name, RIGHT, agent="clock", start=time)
+
+
+def after_its_end(pipeline: LogPipeline, session: str = "s") -> tuple[list[Event], list[Event]]:
+    """A session that ended after four events, and three failed calls that come after that."""
+    whole = pipeline.story.session(session, RIGHT, RIGHT)
+    late = pipeline.story.session(session, *[OTHER] * 6)[4:7]
+    return whole, late
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_events_after_the_end_are_dead_letters(log_pipeline: MakePipeline, restarted: bool) -> None:
+    expected = log_pipeline()
+    whole, late = after_its_end(expected)
+    await expected.send(whole)
+    await expected.drain()
+    overtaken = log_pipeline()
+    await overtaken.send([*whole[:3], *late, *whole[3:]])
+    await overtaken.drain()
+    pipeline = log_pipeline()
+    await pipeline.send(whole)
+    await pipeline.drain()
+    if restarted:
+        pipeline.crash()
+    await pipeline.send(late)
+    await pipeline.drain()
+    assert await reasons(pipeline) == ["after_end"] * 3
+    assert held(pipeline) == 0
+    assert await pipeline.knowledge() == await expected.knowledge()
+    assert (await overtaken.knowledge()).judgments == [("s", "success", 4)]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_session_that_was_silent_goes_on(log_pipeline: MakePipeline, restarted: bool) -> None:
+    expected = log_pipeline(silent_seconds=1e9)
+    calls = [WRONG, RIGHT, WRONG, WRONG, RIGHT]
+    await expected.send(
+        [*expected.story.session("s", *calls), *meanwhile(expected, "s", BASE_TIME + 1000)],
+    )
+    await expected.drain()
+    pipeline = log_pipeline(silent_seconds=SILENT)
+    events = pipeline.story.session("s", *calls)
+    await pipeline.send([*events[:3], *meanwhile(pipeline, "s", BASE_TIME + 1000)])
+    await pipeline.drain()
+    assert held(pipeline) == 0, "an abandoned session holds nothing"
+    if restarted:
+        pipeline.crash()
+    await pipeline.send(events[3:5])
+    await pipeline.drain()
+    if restarted:
+        pipeline.crash()
+    await pipeline.send(events[5:])
+    await pipeline.drain()
+    assert await reasons(pipeline) == []
+    assert held(pipeline) == 0
+    assert await pipeline.knowledge() == await expected.knowledge()
+
+
+async def test_a_tail_whose_first_event_never_comes_becomes_dead_letters(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline(silent_seconds=SILENT)
+    await pipeline.send(pipeline.story.session("s", WRONG, RIGHT)[1:])
+    await pipeline.drain()
+    assert held(pipeline) == 3, "it may come yet"
+    await pipeline.send(meanwhile(pipeline, "s", BASE_TIME + 1000))
+    await pipeline.drain()
+    assert held(pipeline) == 6, "its judgment may be on its way"
+    pipeline.clock.advance(TAIL_SECONDS)
+    await pipeline.drain()
+    assert await reasons(pipeline) == ["missing_start"] * 3
+    assert held(pipeline) == 0
+
+
+async def test_a_store_that_is_away_loses_no_tail(log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = log_pipeline(silent_seconds=SILENT)
+    whole, late = after_its_end(pipeline)
+    await pipeline.send(whole)
+    await pipeline.drain()
+    pipeline.crash()
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.store, "get", away)
+        await pipeline.send([*late, *meanwhile(pipeline, "s", BASE_TIME + 1000)[:1]])
+        while await pipeline.batch(pipeline.stages[0], partition_for("s", PARTITIONS)):
+            pass
+        pipeline.commit()
+    assert await reasons(pipeline) == []
+    assert held(pipeline) == 4
+    pipeline.clock.advance(FIRST_CHECK_SECONDS)
+    await pipeline.drain()
+    assert await reasons(pipeline) == ["after_end"] * 3
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_of_two_agents_with_one_session_id_the_one_that_began_first_counts(
+    log_pipeline: MakePipeline, order: str, restarted: bool
+) -> None:
+    pipeline = log_pipeline()
+    sessions = {
+        "a": pipeline.story.session("same", RIGHT, agent="a", start=BASE_TIME + 50),
+        "b": pipeline.story.session("same", OTHER, OTHER, RIGHT, agent="b", outcome="failure"),
+    }
+    for name in order:
+        await pipeline.send(sessions[name])
+        await pipeline.drain()
+        if restarted:
+            pipeline.crash()
+    assert (await pipeline.knowledge()).judgments == [("same", "failure", 5)]
+    assert await reasons(pipeline) == ["foreign_agent"]
+    assert held(pipeline) == 0
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_session_id_that_is_used_again_loses_nothing_silently(
+    log_pipeline: MakePipeline, restarted: bool
+) -> None:
+    pipeline = log_pipeline()
+    await pipeline.send(pipeline.story.session("s", WRONG, RIGHT))
+    await pipeline.drain()
+    before = await pipeline.knowledge()
+    if restarted:
+        pipeline.crash()
+    await pipeline.send(pipeline.story.session("s", OTHER, RIGHT, RIGHT, start=BASE_TIME + 50))
+    await pipeline.drain()
+    assert (await pipeline.knowledge()).judgments == before.judgments
+    assert set(await reasons(pipeline)) <= {"reused_session", "after_end"}
+    assert await reasons(pipeline)
+
+
+def sessions_of(pipeline: LogPipeline) -> list[list[Event]]:
+    """On two partitions: events after an end, a long pause, and others by which event time goes on."""
+    story = pipeline.story
+    paused = story.session("paused", WRONG, RIGHT, WRONG, WRONG, RIGHT, agent="p")
+    return [
+        [*(whole := after_its_end(pipeline, "over"))[0], *whole[1]],
+        [*paused[:3], *[event._replace(time=event.time + 500) for event in paused[3:]]],
+        *[story.session(f"clock-{n}", RIGHT, agent=f"clock-{n}", start=BASE_TIME + 200.0 * n) for n in range(4)],
+    ]
+
+
+async def everything(pipeline: LogPipeline, events: Sequence[Event], stops: Sequence[int]) -> None:
+    start = 0
+    for stop in [*stops, len(events)]:
+        await pipeline.send(events[start:stop])
+        await pipeline.drain()
+        if stop != len(events):
+            pipeline.crash()
+        start = max(start, stop)
+    for _ in range(3):
+        pipeline.clock.advance(LONGEST_CHECK_SECONDS)
+        await pipeline.drain()
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    stops=st.lists(st.integers(0, 40), max_size=4).map(sorted),
+    batch_records=st.integers(1, 9),
+    most_bytes=st.sampled_from([s1.MAX_BYTES, 20_000, 1]),
+)
+@example(seed=0, stops=[10, 20, 30], batch_records=1, most_bytes=1)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+async def test_the_state_follows_from_the_set_of_events(
+    log_pipeline: MakePipeline, seed: int, stops: list[int], batch_records: int, most_bytes: int
+) -> None:
+    """Sessions take turns in any order, workers die between, and memory is as small as one session."""
+    calm = log_pipeline(silent_seconds=SILENT)
+    await everything(calm, [event for session in sessions_of(calm) for event in session], [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(s1, "MAX_BYTES", most_bytes)
+        pipeline = log_pipeline(silent_seconds=SILENT, batch_records=batch_records)
+        events = pipeline.story.interleaved(sessions_of(pipeline), seed)
+        await everything(pipeline, events, [stop for stop in stops if stop < len(events)])
+    assert await pipeline.knowledge() == await calm.knowledge()
+    assert held(pipeline) == 0
