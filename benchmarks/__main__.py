@@ -24,6 +24,7 @@ from fleetlore.errors import ConfigError, FleetloreError
 # One a row of docs/results/performance.md, in its order.
 NAMES = (
     "ingest",
+    "same_work",
     "single",
     "emitter",
     "advice",

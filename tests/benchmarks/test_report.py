@@ -111,4 +111,4 @@ def test_all_of_them_give_one_json_line(results: Path) -> None:
 def test_an_unknown_name_is_an_error_that_names_the_others(results: Path) -> None:
     code, output = invoke("ingets")
     assert code != 0
-    assert "no benchmark is called 'ingets'; there are ingest, single" in output
+    assert "no benchmark is called 'ingets'; there are ingest, same_work, single" in output

@@ -1,0 +1,103 @@
+"""Compare a worker's stages with a script that does the same work by hand: `python -m benchmarks same_work`.
+
+Both take the same records in turns, each pass in a process of its own, and end with the same patterns, judgments and
+items, or the run fails. The figure is the CPU of the stages, with the JSON that they hand each other, as a multiple of
+the script's (`benchmarks/peers/by_hand_same.py`). Rows go into dictionaries and no broker is there: Faust, delivery and
+the clients are not in it. The thermometer is `orjson.loads` over the same bytes in the same processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+
+from benchmarks import peers
+from benchmarks.peers.by_hand_same import counted
+from benchmarks.pipeline import BATCH_RECORDS, decode_once
+from benchmarks.report import Report, Row
+from benchmarks.traffic import traffic
+from benchmarks.volumes import Flow
+from fleetlore.errors import StackError
+
+EVENTS = 60_000
+QUICK_EVENTS = 4_000
+PASSES = 3
+BAR = 1.5
+LOADS_BAR = 40.0
+UNIT = "µs of CPU per event"
+STAGES, BY_HAND = "benchmarks.same_work", "benchmarks.peers.by_hand_same"
+
+
+def run(quick: bool) -> Report:
+    """See the module.
+
+    Raises:
+        StackError: the two ended with different states.
+    """
+    sent = traffic(QUICK_EVENTS if quick else EVENTS)
+    passes: dict[str, list[Any]] = {STAGES: [], BY_HAND: []}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "records"
+        file.write_bytes(pickle.dumps(sent.records))
+        for _ in range(1 if quick else PASSES):
+            for script, said in passes.items():
+                said.append(peers.run(script, file))
+    counts = [each["counts"] for said in passes.values() for each in said]
+    if any(each != counts[0] for each in counts):
+        raise StackError(f"the stages and the script by hand ended with different states: {counts}")
+    stages, by_hand = ([each["cpu_seconds"] for each in said] for said in passes.values())
+    loads = median(each["loads_seconds"] for said in passes.values() for each in said)
+    ratios = [ours / theirs for ours, theirs in zip(stages, by_hand, strict=True)]
+    figure, each_event = median(ratios), 1e6 / sent.events
+    state = ", ".join(f"{count:,} {name}" for name, count in counts[0].items())
+    return Report(
+        name="same_work",
+        figure=figure,
+        bar=BAR,
+        unit="× the CPU of the same work by hand",
+        peers={},
+        higher_is_better=False,
+        rows=(
+            Row(name="a worker's stages", figure=median(stages) * each_event, unit=UNIT, note=sent.describe()),
+            Row(name="the same work by hand", figure=median(by_hand) * each_event, unit=UNIT, note=f"both: {state}"),
+            Row(name="thermometer: orjson.loads", figure=loads * each_event, unit=UNIT, note="of the same bytes"),
+            Row(name="least and most of the passes", figure=min(ratios), unit="×", note=f"to {max(ratios):.2f}"),
+        ),
+        also=(
+            Report(
+                name="same_work in orjson.loads",
+                figure=median(stages) / loads,
+                bar=LOADS_BAR,
+                unit="× orjson.loads of the same bytes",
+                peers={"the same work by hand": median(by_hand) / loads},
+                reference="the same work by hand",
+                higher_is_better=False,
+            ),
+        ),
+    )
+
+
+async def one_pass(file: Path) -> dict[str, Any]:
+    """Take the records through all stages, to the last row."""
+    records, flow = pickle.loads(file.read_bytes()), Flow()
+    gc.collect()
+    gc.freeze()
+    cpu = time.process_time()
+    for start in range(0, len(records), BATCH_RECORDS):
+        await flow.work(records[start : start + BATCH_RECORDS])
+    await flow.work([])  # a stage that gets nothing writes what waits
+    spent = time.process_time() - cpu
+    return {"cpu_seconds": spent, "loads_seconds": decode_once(records), "counts": counted(flow.store.collections)}
+
+
+if __name__ == "__main__":
+    print(orjson.dumps(asyncio.run(one_pass(Path(sys.argv[1])))).decode())
