@@ -10,9 +10,9 @@ import pytest
 from tests.cluster.jars import KafkaMissing, java_command
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.secured import Secured, secured_cluster
-from tests.streams.conftest import start_worker
+from tests.streams.conftest import reference, start_worker
 
-__all__ = ["start_worker"]
+__all__ = ["reference", "start_worker"]
 
 HERE = Path(__file__).parent
 USERS = (

@@ -1,0 +1,144 @@
+"""Nothing is lost or doubled on three brokers (RF 3, min ISR 2) while brokers and workers are killed and frozen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fleetlore.config import Settings
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.wire.events import Event
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.topics import ensure_topics
+from streams.embedded.broker import free_port
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import Knowledge
+from tests.chaos.accounting import Account, account, put_table, table
+from tests.chaos.emitting import in_order
+from tests.chaos.fleet import fleet_events
+from tests.cluster.kafka_cluster import KafkaCluster
+
+SESSIONS = 60
+BURST = 32
+SESSION_TIMEOUT_SECONDS = 6.0
+AWAY_SECONDS = 8.0
+DRAIN_SECONDS = 150.0
+
+Start = Callable[[Settings], subprocess.Popen[bytes]]
+# Injects faults while the fleet emits; returns the number of processes killed.
+Faults = Callable[[KafkaCluster, subprocess.Popen[bytes]], Awaitable[int]]
+
+
+async def nothing(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+    return 0
+
+
+async def each_broker_killed(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+    """SIGKILL of one after the other: of each leader, and of the coordinator of the group."""
+    for broker in cluster.brokers:
+        await asyncio.to_thread(broker.kill)
+        await asyncio.sleep(AWAY_SECONDS)
+        broker.launch()
+        await asyncio.to_thread(broker.await_brokers, 3)
+    return 3
+
+
+async def two_brokers_away(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+    """Fewer replicas in sync than a write needs, and no quorum of controllers."""
+    gone = cluster.brokers[1:]
+    for broker in gone:
+        await asyncio.to_thread(broker.kill)
+    await asyncio.sleep(AWAY_SECONDS)
+    for broker in gone:
+        broker.launch()
+    for broker in gone:
+        await asyncio.to_thread(broker.await_brokers, 3)
+    return 2
+
+
+async def a_broker_frozen(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+    for broker in cluster.brokers:
+        broker.pause()
+        try:
+            await asyncio.sleep(AWAY_SECONDS)
+        finally:
+            broker.resume()
+    return 0
+
+
+async def a_worker_asleep(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+    """SIGSTOP for twice its session timeout."""
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for child in children:
+            os.kill(int(child), number)
+        await asyncio.sleep(2 * SESSION_TIMEOUT_SECONDS)
+    return 0
+
+
+CASES = {
+    "nothing": nothing,
+    "each broker killed in turn": each_broker_killed,
+    "two brokers of three away": two_brokers_away,
+    "each broker frozen in turn": a_broker_frozen,
+    "a worker asleep": a_worker_asleep,
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def accounts() -> list[Account]:
+    return []
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_nothing_is_lost_or_doubled(
+    name: str,
+    three: KafkaCluster,
+    milvus: str,
+    tenant: str,
+    start_worker: Start,
+    reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
+    accounts: list[Account],
+) -> None:
+    settings = Settings(
+        broker=three.address,
+        milvus=milvus,
+        group=tenant,
+        tenants=(tenant,),
+        partitions=2,
+        replication=3,
+        session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
+        metrics_port=free_port(),
+    )
+    await ensure_topics(settings)
+    began, events = time.monotonic(), fleet_events(tenant, 1, SESSIONS)
+    worker = await asyncio.to_thread(start_worker, settings)
+    happening = asyncio.create_task(CASES[name](three, worker))
+    async with in_order(three.address, tenant, Random(1)) as send:
+        for start in range(0, len(events), BURST):
+            await send(events[start : start + BURST])
+            await asyncio.sleep(0.1)
+    kills = await happening
+    await wait_drained(settings, tenant, DRAIN_SECONDS)
+    store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
+    expected = (await reference(tenant, events)).state_hash
+    seconds = time.monotonic() - began
+    found = await account(name, tenant, settings, store, events, len(events), kills, expected, seconds)
+    await store.close()
+    worker.terminate()
+    await asyncio.to_thread(worker.wait, 40)
+    accounts.append(found)
+    if page := os.environ.get("CHAOS_PAGE"):
+        put_table(Path(page), "cluster", table(accounts))
+    assert (found.lost, found.doubled, found.equal) == (0, 0, True), found
