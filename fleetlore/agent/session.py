@@ -87,7 +87,7 @@ class Session(Recording):
         """
         found = await self._fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
         replica = self._fleet.replica
-        told = [item for _, item in found if replica.tells(item) and not replica.index.is_revoked(item.id)]
+        told = [item for _, item in found if replica.tells(item) and not replica.index.hides(item)]
         chosen = [item for item in told if not is_own(item, self.id)][:most]
         share = self._fleet.settings.holdout_share
         kept_back = [item for item in chosen if item.kind != "fact" and withheld(self.id, item.id, share)]

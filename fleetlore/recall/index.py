@@ -7,7 +7,7 @@ keeps its few best at hand: a change costs the writer, not the reader.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
@@ -137,8 +137,10 @@ class LoreIndex:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
         self._learned: dict[str, float] = {}
-        # What is revoked, as it would be if it were not.
-        self._revoked: dict[str, Pattern | MemoryItem | None] = {}
+        self._revoked: set[str] = set()
+        self._distrusted: set[int] = set()
+        # What agents are not told, as it would be if they were.
+        self._hidden: dict[str, Pattern | MemoryItem] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
         # Of patterns, by tool.
         self._changes: defaultdict[str, int] = defaultdict(int)
@@ -242,8 +244,7 @@ class LoreIndex:
 
     def put_pattern(self, pattern: Pattern, now: float) -> None:
         """Add or replace a pattern or health row. `now`: wall time in seconds."""
-        if pattern.id in self._revoked:
-            self._revoked[pattern.id] = pattern
+        if self._hide(pattern):
             return
         self._changes[pattern.tool] += 1
         self.patterns[pattern.id] = pattern
@@ -253,8 +254,7 @@ class LoreIndex:
 
     def put_item(self, item: MemoryItem, now: float) -> None:
         """Add or replace a memory item. `now`: wall time in seconds."""
-        if item.id in self._revoked:
-            self._revoked[item.id] = item
+        if self._hide(item):
             return
         self._derived.clear()
         old = self.items.get(item.id)
@@ -274,7 +274,7 @@ class LoreIndex:
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""
-        self._forget_revoked(id)
+        self._hidden.pop(id, None)
         pattern = self.patterns.pop(id, None)
         if pattern is not None:
             self._changes[pattern.tool] += 1
@@ -283,7 +283,7 @@ class LoreIndex:
 
     def forget_item(self, id: str) -> None:
         """Drop a memory item; unknown ids are fine."""
-        self._forget_revoked(id)
+        self._hidden.pop(id, None)
         self._derived.clear()
         item = self.items.pop(id, None)
         if item is not None:
@@ -296,33 +296,61 @@ class LoreIndex:
 
     def revoke(self, id: str) -> None:
         """Hide a pattern or an item, and whatever else is put under its id."""
-        if id not in self._revoked:
-            hidden = self.items.get(id) or self.patterns.get(id)
-            self.forget_item(id)
-            self.forget_pattern(id)
-            self._revoked[id] = hidden
+        self._revoked.add(id)
+        for entry in (self.items.get(id), self.patterns.get(id)):
+            if entry is not None:
+                self._hide(entry)
 
     def undo_revoke(self, id: str, now: float) -> None:
         """Show again what was put under an id; ids that are not revoked are fine. `now`: wall time in seconds."""
-        hidden = self._revoked.pop(id, None)
-        if isinstance(hidden, MemoryItem):
-            self.put_item(hidden, now)
-        elif hidden is not None:
-            self.put_pattern(hidden, now)
+        self._revoked.discard(id)
+        self._show_again([self._hidden[id]] if id in self._hidden else [], now)
 
-    def is_revoked(self, id: str) -> bool:
-        """Whether agents are not to be told of a pattern or an item."""
-        return id in self._revoked
+    def distrust(self, agent: int) -> None:
+        """Hide what an agent (hash of its name) says, and the patterns that only it and other distrusted ones met."""
+        self._distrusted.add(agent)
+        known: list[Pattern | MemoryItem] = [*self.patterns.values(), *self.items.values()]
+        for entry in known:
+            self._hide(entry)
+
+    def undo_distrust(self, agent: int, now: float) -> None:
+        """Show again what is hidden because of an agent alone. `now`: wall time in seconds."""
+        self._distrusted.discard(agent)
+        self._show_again(list(self._hidden.values()), now)
+
+    def hides(self, entry: Pattern | MemoryItem) -> bool:
+        """Whether agents are not to be told of a pattern or an item.
+
+        An item goes with one of those whose words it says: the workers publish it again in the words of others.
+        """
+        if entry.id in self._revoked:
+            return True
+        if isinstance(entry, MemoryItem):
+            return not self._distrusted.isdisjoint(entry.said_by)
+        return bool(entry.seen_by) and self._distrusted.issuperset(entry.seen_by)
 
     def forget_all(self) -> None:
-        """Drop all patterns and items; what is revoked stays so."""
-        for id in (*self.patterns, *self.items, *self._revoked):
+        """Drop all patterns and items; who is distrusted and what is revoked stays so."""
+        for id in (*self.patterns, *self.items, *self._hidden):
             self.forget_pattern(id)
             self.forget_item(id)
 
-    def _forget_revoked(self, id: str) -> None:
-        if id in self._revoked:
-            self._revoked[id] = None
+    def _hide(self, entry: Pattern | MemoryItem) -> bool:
+        """Keep an entry out of sight where it is to be hidden; say whether it is."""
+        if not self.hides(entry):
+            self._hidden.pop(entry.id, None)
+            return False
+        forget = self.forget_item if isinstance(entry, MemoryItem) else self.forget_pattern
+        forget(entry.id)
+        self._hidden[entry.id] = entry
+        return True
+
+    def _show_again(self, entries: Iterable[Pattern | MemoryItem], now: float) -> None:
+        for entry in entries:
+            if isinstance(entry, MemoryItem):
+                self.put_item(entry, now)
+            else:
+                self.put_pattern(entry, now)
 
     def _groups_of(self, entry: Pattern | MemoryItem) -> list[_Ranked[Any]]:
         keys = _keys_of_pattern(entry) if isinstance(entry, Pattern) else _keys_of_item(entry)

@@ -1,5 +1,5 @@
 """Keep a tenant's lore in the agent's memory: follow the compacted topics `patterns` and `items`, and hide
-what `decisions` revoke.
+what `decisions` revoke and what a distrusted agent says.
 
 What is known stays during an outage: old advice is better than none. But after a week it is read anew, for what was
 forgotten meanwhile has left no trace.
@@ -18,6 +18,7 @@ from fleetlore.kafka.client import STOP_SECONDS
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.index import LoreIndex
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.decision import TOPIC, Decision
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
@@ -157,8 +158,11 @@ class LoreReplica:
             return  # a decision that is taken back is a record too
         decided = Decision.from_json(value)
         if decided.kind == "agent":
-            return  # the workers' business
-        if decided.on:
+            if decided.on:
+                self.index.distrust(stable_hash(decided.id))
+            else:
+                self.index.undo_distrust(stable_hash(decided.id), now)
+        elif decided.on:
             self.index.revoke(decided.id)
         else:
             self.index.undo_revoke(decided.id, now)

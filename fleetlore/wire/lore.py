@@ -19,6 +19,9 @@ ItemKind = Literal["recovery", "lesson", "strategy", "fact", "place"]
 # Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls none of which need have failed.
 LOOP = "loop"
 
+# Agents of a pattern that are told apart: what more have seen does not hang on the word of a few.
+NAMED_BACKERS = 8
+
 PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
 
 
@@ -44,6 +47,7 @@ class Pattern:
             a session counts where it first saw it. Periods without a call are left out.
         by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few
             agents.
+        seen_by: hashes of the names of all agents that saw it; empty where there are more than `NAMED_BACKERS`.
     """
 
     id: str
@@ -68,6 +72,7 @@ class Pattern:
     hours: tuple[tuple[int, int, int], ...] = ()
     days: tuple[tuple[int, int, int], ...] = ()
     by_agent: tuple[tuple[str, int, int], ...] = ()
+    seen_by: tuple[int, ...] = ()
     hint: str = ""
 
     @property
@@ -84,6 +89,7 @@ class Pattern:
         for name in ("hours", "days", "by_agent"):
             if name in fields:
                 fields[name] = tuple(tuple(each) for each in fields[name])
+        fields["seen_by"] = tuple(fields.get("seen_by", ()))
         return _known(cls, fields)
 
 
@@ -154,6 +160,7 @@ class MemoryItem:
     place: str = ""
     group: str = ""
     near: tuple[str, ...] = ()
+    said_by: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -189,7 +196,7 @@ class MemoryItem:
     @classmethod
     def from_json(cls, value: bytes) -> MemoryItem:
         fields = orjson.loads(value)
-        for name in ("sessions", "near"):
+        for name in ("sessions", "near", "said_by"):
             fields[name] = tuple(fields.get(name, ()))
         return _known(cls, fields)
 

@@ -179,7 +179,7 @@ class ItemState:
         backing = self._backing
         if not backing:
             return None
-        best, superseded_by = backing[0][0], None
+        best, superseded_by, told = backing[0][0], None, backing
         if best.aspect and len(backing) == 1:
             with_shared = shared_by(backing[0])
             if with_shared is None:
@@ -231,6 +231,7 @@ class ItemState:
             last_seen=self.last_seen,
             version=best.version,
             near=tuple(sorted({each.near for side in backing for each in side if each.near})),
+            said_by=tuple(sorted({_hash(each.agent) for side in told for each in side})),
             against=round((len(counted) - len(backed)) * self.contributors.scale),
             shown=self.trials.shown_sessions,
             superseded_by=superseded_by,

@@ -10,9 +10,9 @@ import msgspec
 import orjson
 from msgspec.structs import asdict
 
-from fleetlore.stats.bottom_k import CountSample, SessionCounts
+from fleetlore.stats.bottom_k import NOBODY, CountSample, SessionCounts
 from fleetlore.stats.intervals import wilson
-from fleetlore.wire.lore import Level, Pattern
+from fleetlore.wire.lore import NAMED_BACKERS, Level, Pattern
 from models.memory.timeline import Timeline
 
 # Sessions kept of a failure pattern (`fleetlore.stats.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
@@ -167,7 +167,13 @@ class PatternState:
             hours=self.hours.periods if self.hours is not None else (),
             days=self.days.periods if self.days is not None else (),
             by_agent=self._by_agent(),
+            seen_by=self._seen_by(figures.agents),
         )
+
+    def _seen_by(self, agents: int) -> tuple[int, ...]:
+        if agents > NAMED_BACKERS:
+            return ()
+        return tuple(sorted({seen.agent for seen in self.sample.kept.values()} - {NOBODY.agent}))
 
     def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
         """What the named agents' kept sessions of the last days saw."""

@@ -92,7 +92,9 @@ def distrust(
 ) -> None:
     """Take an agent's word out of patterns and items, now and from now on: what it alone taught is gone.
 
-    The workers do it, which must be running. What it sends is kept and counts for nothing, until `--undo`.
+    Agents hear it within a second and are told nothing more in its words. The workers, which must be running, then
+    count without it, and say in the words of others what others back. What it sends is kept and counts for nothing,
+    until `--undo`.
     """
     settings = connection(broker, data, milvus)
     from streams.offline.distrust import reconsider

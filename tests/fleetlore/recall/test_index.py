@@ -190,35 +190,55 @@ def test_agents_count_before_sessions() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["put", "drop", "revoke", "undo"]), st.sampled_from("prx"), st.integers(1, 3)),
+        st.tuples(
+            st.sampled_from(["put", "drop", "revoke", "undo", "distrust", "trust"]),
+            st.sampled_from("prx"),
+            st.integers(1, 3),
+        ),
         max_size=30,
     )
 )
-def test_what_is_revoked_is_as_if_it_were_not_there_and_then_as_it_is_by_then(
+def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(
     steps: list[tuple[str, str, int]],
 ) -> None:
     index, known, revoked = LoreIndex(), {}, set()
+    distrusted: set[int] = set()
     for what, id, number in steps:
+        # A pattern goes once all who met it are distrusted, an item with one of those whose words it says.
+        by = {number, 3}
         if what == "put":
             known[id] = number
             if id == "p":
-                index.put_pattern(exact(id, failures=number), 1.0)
+                index.put_pattern(exact(id, failures=number, seen_by=tuple(by)), 1.0)
             else:
-                index.put_item(recovery(id, support=number), 1.0)
+                index.put_item(recovery(id, support=number, said_by=tuple(by)), 1.0)
         elif what == "drop":
             known.pop(id, None)
             (index.forget_pattern if id == "p" else index.forget_item)(id)
         elif what == "revoke":
             revoked.add(id)
             index.revoke(id)
-        else:
+        elif what == "undo":
             revoked.discard(id)
             index.undo_revoke(id, 1.0)
-        shown = {id: number for id, number in known.items() if id not in revoked}
+        elif what == "distrust":
+            distrusted.add(number)
+            index.distrust(number)
+        else:
+            distrusted.discard(number)
+            index.undo_distrust(number, 1.0)
+        silenced = {
+            id
+            for id, number in known.items()
+            if (all if id == "p" else any)(each in distrusted for each in (number, 3))
+        }
+        shown = {id: number for id, number in known.items() if id not in revoked | silenced}
         assert {each.id: each.failures for each in index.failures_of_call("call-1")}.items() <= shown.items()
         assert {each.id: each.support for each in index.recoveries("class-1")}.items() <= shown.items()
         assert index.patterns.keys() | index.items.keys() == shown.keys()
     index.forget_all()
     for id in revoked:
         index.undo_revoke(id, 1.0)
+    for agent in distrusted:
+        index.undo_distrust(agent, 1.0)
     assert not index.patterns and not index.items

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.decision import Decision
@@ -18,14 +19,14 @@ from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
 
 
-def pattern(id: str, failures: int = 1) -> bytes:
+def pattern(id: str, failures: int = 1, **fields: Any) -> bytes:
     return Pattern(
-        id=id, level="exact", tenant="x", tool="sql", call="call", failures=failures, calls=failures
+        id=id, level="exact", tenant="x", tool="sql", call="call", failures=failures, calls=failures, **fields
     ).to_json()
 
 
-def item(id: str) -> bytes:
-    return memory_item(id, tenant="x", pattern="class").to_json()
+def item(id: str, **fields: Any) -> bytes:
+    return memory_item(id, tenant="x", pattern="class", **fields).to_json()
 
 
 class Writer:
@@ -135,7 +136,7 @@ async def test_what_was_forgotten_while_it_was_away_for_a_week_is_not_kept(
         assert set(replica.index.items) == known
 
 
-def decided(kind: Literal["item", "pattern"], id: str, on: bool) -> bytes:
+def decided(kind: Literal["item", "pattern", "agent"], id: str, on: bool) -> bytes:
     return Decision(kind=kind, id=id, on=on, by="operator", why="wrong", time=1.0).to_json()
 
 
@@ -167,3 +168,33 @@ async def test_what_is_revoked_is_hidden_within_a_second_and_shown_as_it_is_by_t
         assert [found.id for found in each.index.recoveries("class")] == ["r"]
         assert each.index.patterns["p"].failures == 7
         await each.close()
+
+
+async def test_what_a_distrusted_agent_says_is_hidden_within_a_second_and_before_it_is_counted_without_it(
+    broker: EmbeddedBroker, tenant: str, writer: Writer
+) -> None:
+    liar, honest = stable_hash("liar"), stable_hash("honest")
+    await writer.put("items", "lie", item("lie", said_by=(liar,)))
+    await writer.put("items", "shared", item("shared", said_by=(honest, liar)))
+    await writer.put("items", "true", item("true", said_by=(honest,)))
+    await writer.put("patterns", "alone", pattern("alone", seen_by=(liar,)))
+    await writer.put("patterns", "both", pattern("both", seen_by=(honest, liar)))
+    replica = LoreReplica(broker.address, tenant)
+    await replica.start()
+    assert await replica.caught_up(30)
+    begun = time.monotonic()
+    await writer.put("decisions", "agent/liar", decided("agent", "liar", True))
+    async with asyncio.timeout(30):
+        while "lie" in replica.index.items:
+            await asyncio.sleep(0.005)
+    assert time.monotonic() - begun < 1.0
+    assert set(replica.index.items) == {"true"} and set(replica.index.patterns) == {"both"}
+    # The workers publish what others back in their words.
+    await writer.put("items", "shared", item("shared", said_by=(honest,)))
+    await writer.put("items", "lie", item("lie", said_by=(liar,)))
+    assert await replica.caught_up(30)
+    assert set(replica.index.items) == {"true", "shared"}
+    await writer.put("decisions", "agent/liar", decided("agent", "liar", False))
+    assert await replica.caught_up(30)
+    assert set(replica.index.items) == {"true", "shared", "lie"} and set(replica.index.patterns) == {"alone", "both"}
+    await replica.close()
