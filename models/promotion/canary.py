@@ -1,9 +1,12 @@
 """Try a new version on a share of the agents, and decide whether their sessions end as well as the others'.
 
-Sessions are paired as they end, one under each version, and each difference is a bet, so the trial may be read after
+Votes are paired as they come, one under each version, and each difference is a bet, so the trial may be read after
 every pair (`models.promotion.e_process`). The version is promoted on evidence that it costs less than `margin` of
-success, and aborted on evidence that it costs any. Without enough sessions it is aborted when the time is up: missing
-data is no success.
+success, and aborted on evidence that it costs any. Without enough votes it is aborted when the time is up: missing data
+is no success.
+
+An agent has one vote a minute, however many sessions it ends, and only under the version that it is to run. What is
+decided holds without any one agent: nobody's word alone promotes a version or takes one back.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment
 from models.promotion.e_process import log_wealth
 
 Decision = Literal["promote", "abort", "waiting"]
+_Vote = tuple[str, bool]  # an agent, and whether its session succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,45 +29,69 @@ class TrialConfig:
 
     Attributes:
         alpha: probability of promoting a version that costs `margin` of success, or of aborting a harmless one.
+        vote_seconds: an agent has one vote in each such stretch of the trial.
     """
 
     margin: float = 0.1
     alpha: float = 0.05
     patience_seconds: float = 3600.0
+    vote_seconds: float = 60.0
 
 
 class CanaryTrial:
-    """One version against the running one; sessions of other versions are ignored."""
+    """One version, run by a share of the agents, against the running one; sessions of other versions are ignored.
 
-    def __init__(self, canary: str, stable: str, began: float, config: TrialConfig | None = None) -> None:
+    `began` and each `now` are on one monotonic clock.
+    """
+
+    def __init__(self, canary: str, stable: str, share: float, began: float, config: TrialConfig | None = None) -> None:
         self.canary = canary
         self.stable = stable
         self.config = config or TrialConfig()
+        self._share = share
         self._began = began
-        self._ended: dict[str, list[bool]] = {canary: [], stable: []}
+        # By version, as they came.
+        self._votes: dict[str, list[_Vote]] = {canary: [], stable: []}
+        self._voted: set[tuple[str, int]] = set()
         self._seen: set[str] = set()
 
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Sessions and successes under each of the two versions."""
-        return {version: (len(ended), sum(ended)) for version, ended in self._ended.items()}
+        """Votes and successes under each of the two versions."""
+        return {version: (len(votes), sum(won for _, won in votes)) for version, votes in self._votes.items()}
 
-    def add(self, judgment: Judgment) -> None:
+    def add(self, judgment: Judgment, now: float) -> None:
         """Count a session under the version that its agent ran last; a repeated one changes nothing."""
         trajectory = judgment.trajectory
+        agent = trajectory.agent
         version = next((step.adapter for step in reversed(trajectory.steps) if step.adapter is not None), None)
-        if version not in self._ended or judgment.verdict.label == "abstained" or trajectory.id in self._seen:
+        # A session says itself what it ran under. Whose turn it is to try the canary, the agent's name says.
+        if version != (self.canary if in_cohort(agent, self._share) else self.stable):
+            return
+        vote = agent, int((now - self._began) // self.config.vote_seconds)
+        if judgment.verdict.label == "abstained" or trajectory.id in self._seen or vote in self._voted:
             return
         self._seen.add(trajectory.id)
-        self._ended[version].append(judgment.verdict.label == "success")
+        self._voted.add(vote)
+        self._votes[version].append((agent, judgment.verdict.label == "success"))
 
     def decide(self, now: float) -> Decision:
-        """Decide by the sessions so far; `now` is on the clock of `began`."""
-        lost = [int(b) - int(a) for a, b in zip(self._ended[self.canary], self._ended[self.stable], strict=False)]
+        """Decide by the votes so far."""
+        pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
+        found = self._evidence(pairs)
+        agents = {agent for pair in pairs for agent, _ in pair} if found != "waiting" else ()
+        # An agent's pairs go with it: in other pairs the votes of the others would say something else by chance.
+        without = ([pair for pair in pairs if agent not in (pair[0][0], pair[1][0])] for agent in agents)
+        if agents and all(self._evidence(rest) == found for rest in without):
+            return found
+        return "abort" if now - self._began >= self.config.patience_seconds else "waiting"
+
+    def _evidence(self, pairs: list[tuple[_Vote, _Vote]]) -> Decision:
+        lost = [int(stable) - int(canary) for (_, canary), (_, stable) in pairs]
         needed = -math.log(self.config.alpha)
         if log_wealth(lost) >= needed:
             return "abort"
         margin = self.config.margin
         if log_wealth([(margin - each) / (1 + margin) for each in lost]) >= needed:
             return "promote"
-        return "abort" if now - self._began >= self.config.patience_seconds else "waiting"
+        return "waiting"

@@ -112,7 +112,7 @@ class TenantTrainer:
                 continue
             self._metrics.trainer_sessions().inc()
             if self._trial is not None:
-                self._trial[0].add(judged.judgment)
+                self._trial[0].add(judged.judgment, self._clock.monotonic())
             if not self._backlog.add(judged):
                 self._metrics.trainer_shed().inc()
         self._read_to[record.partition] = record.offset + 1
@@ -213,7 +213,8 @@ class TenantTrainer:
         if share and running is not None:
             from models.promotion.canary import CanaryTrial
 
-            self._trial = CanaryTrial(manifest.version, running, self._clock.monotonic()), candidate.weights, manifest
+            trial = CanaryTrial(manifest.version, running, share, self._clock.monotonic())
+            self._trial = trial, candidate.weights, manifest
             log.info("tenant %s: %s runs on %.0f %% of agents", self._tenant, manifest.version[:12], 100 * share)
             return
         self._set_in_service(candidate.weights, manifest)

@@ -5,22 +5,30 @@ import random
 import pytest
 
 from fleetlore.testing.sessions import call, judgment
+from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment, Label, Step
 from models.promotion.canary import CanaryTrial
 
+SHARE = 0.3
+AGENTS = [f"a{number}" for number in range(40)]
+COHORT = [agent for agent in AGENTS if in_cohort(agent, SHARE)]
+OTHERS = [agent for agent in AGENTS if not in_cohort(agent, SHARE)]
 
-def session(number: int, version: str | None, label: Label) -> Judgment:
+
+def session(number: int, version: str | None, label: Label, agent: str = COHORT[0]) -> Judgment:
     thanks = Step(sequence=0, role="user", result="thanks")
-    return judgment(call("t", adapter=version), thanks, label=label, session=f"s{number}")
+    return judgment(call("t", adapter=version), thanks, label=label, session=f"s{number}", agent=agent)
 
 
 def trial(canary: float, stable: float, sessions: int, seed: int) -> str:
     """What is decided of two versions with these chances of success, looked at after every session."""
-    chance, running = random.Random(seed), CanaryTrial("new", "old", 0.0)
+    chance, running = random.Random(seed), CanaryTrial("new", "old", SHARE, 0.0)
     for number in range(sessions):
         version = chance.choice(["new", "old", "old", "older"])
         won = chance.random() < (canary if version == "new" else stable)
-        running.add(session(number, version, "success" if won else "failure"))
+        agent = chance.choice(COHORT if version == "new" else OTHERS)
+        # A quarter of a minute is between two sessions: hardly ever two of one agent in one.
+        running.add(session(number, version, "success" if won else "failure", agent), 15.0 * number)
         if (decision := running.decide(1.0)) != "waiting":
             return decision
     return "waiting"
@@ -33,7 +41,7 @@ def test_one_that_costs_success_is_aborted() -> None:
 
 @pytest.mark.long
 def test_one_that_costs_nothing_is_promoted() -> None:
-    found = [trial(0.8, 0.8, 1500, seed) for seed in range(40)]
+    found = [trial(0.8, 0.8, 2400, seed) for seed in range(40)]
     assert found.count("promote") >= 28 and found.count("abort") <= 5
 
 
@@ -44,20 +52,41 @@ def test_one_that_costs_as_much_as_the_margin_is_seldom_promoted() -> None:
 
 
 def test_without_sessions_nothing_is_promoted() -> None:
-    running = CanaryTrial("new", "old", 0.0)
+    running = CanaryTrial("new", "old", SHARE, 0.0)
     assert running.decide(10.0) == "waiting"
     assert running.decide(3600.0) == "abort"
 
 
 @pytest.mark.parametrize(("version", "label"), [(None, "success"), ("other", "success"), ("new", "abstained")])
 def test_what_says_nothing_is_not_counted(version: str | None, label: str) -> None:
-    running = CanaryTrial("new", "old", 0.0)
-    running.add(session(1, version, label))
+    running = CanaryTrial("new", "old", SHARE, 0.0)
+    running.add(session(1, version, label), 0.0)
     assert running.counts == {"new": (0, 0), "old": (0, 0)}
 
 
 def test_a_session_counts_once() -> None:
-    running = CanaryTrial("new", "old", 0.0)
+    running = CanaryTrial("new", "old", SHARE, 0.0)
     for _ in range(3):
-        running.add(session(1, "new", "success"))
+        running.add(session(1, "new", "success"), 0.0)
     assert running.counts["new"] == (1, 1)
+
+
+def test_an_agent_has_one_vote_a_minute_and_only_under_the_version_that_it_is_to_run() -> None:
+    running = CanaryTrial("new", "old", SHARE, 0.0)
+    for number in range(50):
+        running.add(session(number, "new", "failure"), 30.0 * (number // 25))
+        running.add(session(100 + number, "old", "success"), 0.0)  # as a member of the cohort it does not run that
+        running.add(session(200 + number, "new", "success", OTHERS[0]), 0.0)
+    assert running.counts == {"new": (1, 0), "old": (0, 0)}
+    running.add(session(300, "new", "failure"), 61.0)
+    assert running.counts["new"] == (2, 0)
+
+
+@pytest.mark.parametrize("label", ["success", "failure"])
+def test_one_agent_alone_decides_nothing(label: Label) -> None:
+    running = CanaryTrial("new", "old", SHARE, 0.0)
+    other: Label = "failure" if label == "success" else "success"
+    for number in range(200):
+        running.add(session(number, "new", label), 60.0 * number)
+        running.add(session(1000 + number, "old", other, OTHERS[number % len(OTHERS)]), 60.0 * number)
+        assert running.decide(1.0) == "waiting"

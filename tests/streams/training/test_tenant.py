@@ -17,7 +17,7 @@ from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.sessions import call, judgment
-from fleetlore.wire.adapter_manifest import ProceduralManifest
+from fleetlore.wire.adapter_manifest import ProceduralManifest, in_cohort
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Label
 from models.adapter.admission import Cadence
@@ -33,6 +33,7 @@ from streams.training.tenant import TenantTrainer
 
 MakeTopics = Callable[..., Awaitable[None]]
 PAIRS = 60
+CANARY_SHARE = 0.5
 EASY = GateConfig(
     minimum_steps=20,
     minimum_failures=3,
@@ -66,11 +67,13 @@ class OnTrial(NamedTuple):
         return {pointer["channel"]: pointer["version"] for pointer in listing.pointers}
 
     def end_sessions(self, version: str, label: Label) -> None:
-        """So many sessions that ran with a version ended."""
+        """So many sessions that ran with a version ended, each of another agent whose turn it was."""
         step = call("grep", adapter=version)
-        self.trainer.take(
-            record([judgment(step, label=label, session=f"{version[:8]}-{label}-{n}") for n in range(PAIRS)], offset=99)
-        )
+        turn = [f"a{n}" for n in range(8 * PAIRS) if in_cohort(f"a{n}", CANARY_SHARE) == (version == self.canary)]
+        ended = [
+            judgment(step, label=label, session=f"{version[:8]}-{label}-{agent}", agent=agent) for agent in turn[:PAIRS]
+        ]
+        self.trainer.take(record(ended, offset=99))
 
 
 def quick_learner(tenant: str) -> Learner:
@@ -88,7 +91,9 @@ def record(judgments: list[Judgment], offset: int) -> ConsumerRecord:
 async def tried(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> AsyncIterator[OnTrial]:
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "judgments", partitions=1)
     create_signing_key(tmp_path / "key")
-    settings = Settings(broker=broker.address, tenants=(tenant,), signing_key=str(tmp_path / "key"), canary_share=0.5)
+    settings = Settings(
+        broker=broker.address, tenants=(tenant,), signing_key=str(tmp_path / "key"), canary_share=CANARY_SHARE
+    )
     clock, learner = FakeClock(), quick_learner(tenant)
     async with AdapterPublisher.from_settings(ProceduralManifest, settings, clock) as publisher:
         trainer = TenantTrainer(tenant, learner, publisher, settings, Metrics("trainer"), clock)
