@@ -183,7 +183,7 @@ def _one_of(choices: Any, rng: Random) -> str:
         elif op is sre.RANGE:
             found += "".join(map(chr, range(value[0], value[1] + 1)))
         elif op is sre.CATEGORY:
-            found += string.digits if value is sre.CATEGORY_DIGIT else _ANY
+            found += {sre.CATEGORY_DIGIT: string.digits, sre.CATEGORY_SPACE: " "}.get(value, _ANY)
         elif op is sre.NEGATE:
             return rng.choice(_ANY)
     return rng.choice(found)

@@ -14,7 +14,7 @@ from fleetlore.redact.vendor_forms import VENDOR_FORMS
 __all__ = ["FORMS", "SOURCES", "VERSION", "Form", "Group"]
 
 #: Of the table. It changes with every form that is added or changed.
-VERSION = "2"
+VERSION = "3"
 #: Where the forms come from.
 SOURCES = (
     "vendors' documentation of their tokens",
@@ -71,7 +71,7 @@ FORMS: tuple[Group, ...] = (
                 ),
             ),
             Form("age_key", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}"),
-            Form("artifactory_key", "AKC", r"\bAKC[A-Za-z0-9]{16,}"),
+            Form("artifactory_key", "AKC", r"\bAKC[A-Za-z0-9]{10,}"),
             Form("bedrock_key", "ABSK", r"\bABSK[A-Za-z0-9+/]{60,}={0,2}"),
             Form("easypost_key", "EZAK|EZTK", r"\bEZ[AT]K[A-Za-z0-9]{50,}"),
             Form("flutterwave_key", "FLWSECK_|FLWPUBK_", r"\bFLW(?:SEC|PUB)K_TEST-[A-Za-z0-9]{12,}(?:-X)?"),
@@ -147,7 +147,7 @@ FORMS: tuple[Group, ...] = (
             ),
             Form("google_client_secret", "GOCSPX-", r"\bGOCSPX-[\w-]{20,}"),
             Form("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{16,}"),
-            Form("openai_key", "sk-", r"\bsk-(?:[A-Za-z0-9]{20,}|(?:proj|svcacct|admin|None|or-v1)-[\w-]{20,})"),
+            Form("openai_key", "sk-", r"\bsk-(?:[A-Za-z0-9]{20,}[\w-]*|(?:proj|svcacct|admin|None|or-v1)-[\w-]{20,})"),
             Form("pypi_token", "pypi-AgE", r"pypi-AgE[\w-]{30,}"),
             Form("adobe_secret", "p8e-", r"\bp8e-[A-Za-z0-9]{32}"),
             Form("bedrock_key", "bedrock-a", r"\bbedrock-api-key-[A-Za-z0-9+/=]{20,}"),
@@ -160,7 +160,6 @@ FORMS: tuple[Group, ...] = (
             Form("pulumi_token", "pul-", r"\bpul-[a-f0-9]{40}"),
             Form("scalingo_token", "tk-us-", r"\btk-us-[\w-]{40,}"),
             Form("brevo_key", "xkeysib-", r"\bxkeysib-[a-f0-9]{60,}-[A-Za-z0-9]{16}"),
-            Form("square_token", "sq0atp-|sq0csp-", r"\bsq0(?:atp|csp)-[\w\\-]{20,}"),
             Form("tavily_key", "tvly-", r"\btvly-(?:dev-|prod-)?[A-Za-z0-9]{24,}"),
             Form("xai_key", "xai-", r"\bxai-[A-Za-z0-9]{60,}"),
             Form("cloudflare_key", "v1.0-", r"\bv1\.0-[a-f0-9]{24}-[a-f0-9]{60,}"),

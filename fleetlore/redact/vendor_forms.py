@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+_LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
 # A word of a command line, quoted or not.
 _WORD = r"[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,128})"
 
@@ -67,6 +68,7 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("brevo_key", "xsmtpsib-", r"\bxsmtpsib-[a-f0-9]{60,}-[A-Za-z0-9]{16}"),
         ("new_relic_key", "NRII-|NRRA-|NRJS-|NRBR-|NRAA-", r"\bNR(?:II|RA|JS|BR|AA)-[\w-]{19,}"),
         ("akamai_key", "akab-", r"\bakab-[a-z0-9]{16}-[a-z0-9]{16}"),
+        ("square_token", "sq0atp-|sq0csp-", r"\bsq0(?:atp|csp)-[\w\\-]{20,}"),
         ("square_token", "sandbox-sq0", r"\bsandbox-sq0[a-z]{3}-[\w-]{20,}"),
         ("scalingo_token", "tk-", r"\btk-(?:us|eu)-[\w-]{40,}"),
     ),
@@ -104,8 +106,8 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "!": (("salesforce_token", "00D", r"\b00D[A-Za-z0-9]{12,15}![\w.]{60,}"),),
     "AT": (("atlassian_token", "ATATT|ATCTT|ATBB|ATTA|ATST", r"\bAT(?:ATT|CTT|BB|TA|ST)[A-Za-z0-9+/=_-]{28,}"),),
     "-us": (("mailchimp_key", "-us", r"\b[0-9a-z]{32}-us\d{1,2}\b"),),
-    "SK": (("twilio_key", "|".join(f"SK{digit:x}" for digit in range(16)), r"\bSK[0-9a-z]{32}\b"),),
-    "AC": (("twilio_key", "|".join(f"AC{digit:x}" for digit in range(16)), r"\bAC[0-9a-z]{32}\b"),),
+    "SK": (("twilio_key", "|".join(f"SK{each}" for each in _LOWER), r"\bSK[0-9a-z]{32}\b"),),
+    "AC": (("twilio_key", "|".join(f"AC{each}" for each in _LOWER), r"\bAC[0-9a-z]{32}\b"),),
     "AP": (
         ("artifactory_key", "|".join(f"AP{digit:X}" for digit in range(16)),
          r"(?<![A-Za-z0-9])AP[0-9A-F][A-Za-z0-9]{16,}"),
