@@ -23,6 +23,7 @@ from benchmarks import page
 from benchmarks.command import command_app
 from benchmarks.security import corpora
 from benchmarks.security.erasing import erased_by_store
+from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
 from benchmarks.security.times import READERS, survey
 from fleetlore.recall.render import clean
 from fleetlore.redact.redact import redact
@@ -49,9 +50,10 @@ holds against it, says [security](../explain/security.md).
 MISSES = """
 Why some get through:
 
-- `detect-secrets`' own forms: its patterns for Discord, Telegram and Twilio are wider than what these give out. A token
+- `detect-secrets`' own forms: its patterns for Discord and Telegram are wider than what these give out. A token
   of any letters has no substring to look for, and to look for all of them would cost every event more than the bar.
 - Without a form, a name or a digit nothing tells a secret from a word.
+- An agent's denial of what helped lowers its chance, and where that was near the bar nothing is said any more.
 - An agent is to lose at most 5 ms with one text, however adversarial; it loses up to 11 ms: missed.
 - An identity that stands in free text alone, as a first name in a goal, is in no field and has no form.
 - What lies on the log by time stays until the date that the report of `fleetlore erase` states.
@@ -116,23 +118,17 @@ def _said(item: MemoryItem) -> str:
 
 
 def _poisoning() -> Iterator[Line]:
-    honest = _item(agents=10, sessions=10)
-    for what, liars, volume in (("one agent", 1, 50), ("6 of 16 agents at 5 × the volume", 6, 5)):
-        lie = _item(agents=liars, sessions=liars * volume)
-        through = "1" if lie.standing() > honest.standing() else "0"
-        yield "poisoned text", f"{what} against an item that 10 honest agents back: ranked first", "1", through
+    for what, liars, volume in (("one agent", LIARS[:1], 50), ("6 of 16 agents", LIARS, VOLUME)):
+        for denies, how in ((False, "another call helped"), (True, "it helped and the honest one failed")):
+            found = asyncio.run(poisoned(liars, volume, denies=denies))
+            said = f"{what}, {volume} sessions each a failure, say that {how}: first-ranked advice of 10 honest agents"
+            through = f"{found.lied} replaced, {found.silenced} silenced; by sessions {found.by_sessions}"
+            yield "poisoned text", said, f"{found.told} failures", through
     with (page.RESULTS / "poisoning.csv").open() as file:
         rows = {row["name"]: row for row in csv.DictReader(file)}
     for name, what in (("poisoning", "the learner as it is"), ("plain pooling", "rival: plain pooling")):
         lost = f"{float(rows[name]['figure']):+.1f} points of recall lost"
         yield "poisoned weights", f"6 of 20 agents lie at 5 × the volume: {what}", "1,920 sessions", lost
-
-
-def _item(agents: int, sessions: int) -> MemoryItem:
-    return MemoryItem(
-        id="i", tenant="t", kind="recovery", title="t", description="d", content="c", when="w",
-        agents=agents, support=sessions, goals=agents, last_seen=1.0,
-    )  # fmt: skip
 
 
 def _times() -> Iterator[Line]:

@@ -1,0 +1,20 @@
+"""Lie to a fleet about what helps: what an agent is told first stays what ten honest agents found."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
+
+
+@pytest.mark.parametrize(("liars", "volume"), [(LIARS[:1], 50), (LIARS, VOLUME)])
+@pytest.mark.parametrize("denies", [False, True])
+async def test_no_lie_takes_the_place_of_what_ten_honest_agents_found(
+    liars: list[str], volume: int, denies: bool
+) -> None:
+    found = await poisoned(liars, volume, denies=denies)
+    assert found.told >= 15
+    assert found.lied == 0
+    # To deny what helped can make the fleet say nothing where it was hardly sure.
+    assert found.silenced <= (1 if denies else 0)
+    assert found.by_sessions == found.told  # the attack is one: whoever counts sessions is fooled
