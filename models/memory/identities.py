@@ -62,10 +62,17 @@ _PHONE = re.compile(r"\+\d")
 _NATIONAL: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
     (re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), ssn.is_valid),
     (re.compile(r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])"), cpf.is_valid),
-    (re.compile(r"(?<!\w)[12]\d{2}(?:0[1-9]|1[0-2])[0-9AB]\d{9}(?!\w)"), nir.is_valid),
-    (re.compile(r"(?<!\w)[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z](?!\w)"), codicefiscale.is_valid),
+    (re.compile(r"(?<!\w)[12]\d{2}(?:0[1-9]|1[0-2])\d[0-9AB]\d{8}(?!\w)"), nir.is_valid),
     (re.compile(r"(?<!\w)\d{8}-?[A-Z](?!\w)"), dni.is_valid),
 )
+_FISCAL = re.compile(r"(?<!\w)[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z](?!\w)")
+# What must stand in a text before the patterns above are worth a try, for each of them looks behind at every character:
+# eight digits for a card or a number, two capitals and two digits for an IBAN or a code, and the middle of an IP
+# address. A text takes 19 µs then, and 56 without.
+_DIGIT = re.compile(r"[0-9]")
+_DIGITS = re.compile(r"\d(?:[ .-]?\d){7}")
+_CODED = re.compile(r"[A-Z]{2}\d{2}")
+_MIDDLE = re.compile(r"\.\d{1,3}\.\d|:[0-9A-Fa-f]{0,4}:")
 
 Found = Mapping[str, str]  # what stands there → what is said instead
 
@@ -99,13 +106,17 @@ def _found_in(text: str) -> tuple[tuple[str, str], ...]:
 def _by_form(text: str) -> Iterator[tuple[str, str]]:
     if "@" in text:
         yield from ((each, "<email>") for each in _EMAIL.findall(text))
-    if not any(digit in text for digit in "0123456789"):
+    if not _DIGIT.search(text):
         return
-    for pattern, valid in _NATIONAL:
-        yield from ((each, "<national id>") for each in pattern.findall(text) if valid(each))
-    yield from ((each, "<card>") for each in _CARD.findall(text) if _is_card(each))
-    yield from ((each, "<iban>") for each in _IBAN.findall(text) if iban.is_valid(each))
-    yield from ((each, "<ip address>") for each in _IP.findall(text) if _is_public(each))
+    if _DIGITS.search(text):
+        for pattern, valid in _NATIONAL:
+            yield from ((each, "<national id>") for each in pattern.findall(text) if valid(each))
+        yield from ((each, "<card>") for each in _CARD.findall(text) if _is_card(each))
+    if _CODED.search(text):
+        yield from ((each, "<national id>") for each in _FISCAL.findall(text) if codicefiscale.is_valid(each))
+        yield from ((each, "<iban>") for each in _IBAN.findall(text) if iban.is_valid(each))
+    if _MIDDLE.search(text):
+        yield from ((each, "<ip address>") for each in _IP.findall(text) if _is_public(each))
     if _PHONE.search(text):
         yield from ((each.raw_string, "<phone>") for each in phonenumbers.PhoneNumberMatcher(text, None))
 
