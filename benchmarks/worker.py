@@ -78,7 +78,7 @@ def main(broker: str, events: int, stages: str, port: int = 0) -> None:
         return tuple(watch.over(stage) for stage in built if chosen is None or stage.name in chosen)
 
     streams_app.pipeline = pipeline
-    setattr(streams_app.MilvusStore, "from_settings", lambda *_: EmptyStore())  # noqa: B010
+    setattr(streams_app.MilvusStore, "from_settings", lambda *_, **__: EmptyStore())  # noqa: B010
     settings = Settings.from_env(
         broker=broker,
         tenants=(TENANT,),
