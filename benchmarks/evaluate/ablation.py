@@ -9,35 +9,31 @@ what it gains over the linear logit alone is what the network adds. Intervals ar
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import log, sqrt
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import torch
 import typer
 from torch import Tensor
-from torch.nn import functional
 
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import interval
-from fleetlore.calls.features import Features
 from fleetlore.calls.model import sigmoid
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import Column, print_json, print_table
 from fleetlore.risk.encoder import StaticEncoder, shared_encoder
-from fleetlore.risk.network import Base, Reading, RiskNetwork, load_base
+from fleetlore.risk.network import Base, RiskNetwork, load_base
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig
-from models.calls.linear import CallWeights
 from models.calls.training import CallTraining
 from models.data.auroc import auroc
-from models.data.dataset import UNLABELLED, Batch, Example, collate, examples_of
+from models.data.dataset import UNLABELLED, Example, collate, examples_of
 from models.data.replay_buffer import ReplayBuffer
 from models.judge.chain import JudgeChain
 from streams.offline.hear import at_places
@@ -46,8 +42,6 @@ from streams.offline.memory_pipeline import run_logs
 # Updates between two versions; the published one is the teacher of rehearsed sessions.
 PUBLISHED = 3
 RATE = 0.05
-# What a pair weighs beside a call.
-PAIR = np.float32(0.3)
 
 # Session and position of a call.
 Key = tuple[str, int]
@@ -64,31 +58,6 @@ class Said(NamedTuple):
     failed: bool
 
 
-class _PairWeights(CallWeights):
-    def learn_pair(self, failed: Features, worked: Features) -> None:
-        """Step towards a higher chance for the one that failed than for the one that worked."""
-        slope = PAIR * np.float32(sigmoid(self._score(failed) - self._score(worked)) - 1.0)
-        self._step(failed, slope * failed.values)
-        self._step(worked, -slope * worked.values)
-
-
-class WithPairs(CallTraining):
-    """The linear model with a pairwise loss: each call beside one of its tool and state that ended the other way."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._weights = self._paired = _PairWeights()
-        self._others: defaultdict[tuple[str, str, bool], deque[Features]] = defaultdict(lambda: deque(maxlen=2_000))
-
-    def _learn(self, example: Any) -> None:
-        super()._learn(example)
-        others = self._others[example.tool, example.state, not example.failed]
-        if others:
-            other = others[self._random.randrange(len(others))]
-            self._paired.learn_pair(*((example.found, other) if example.failed else (other, example.found)))
-        self._others[example.tool, example.state, example.failed].append(example.found)
-
-
 class NoRehearsal(CallTraining):
     """The linear model that learns each call once."""
 
@@ -103,36 +72,20 @@ class NoNewPlaces(CallTraining):
         pass
 
 
-class Paired(ContrastiveTrainer):
-    """The network with a pairwise loss: a call that failed ranks above one of the batch that worked after the like."""
-
-    def _losses(self, reading: Reading, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        step, session, contrast = super()._losses(reading, batch)
-        odds, known = reading.step[:, 1::2], batch.failed != UNLABELLED
-        before = torch.cat([torch.full((len(odds), 1), 2), batch.failed[:, :-1]], dim=1)
-        for state in (0, 1, 2):  # after a success, after a failure, first
-            failed = odds[known & (before == state) & (batch.failed == 1)]
-            worked = odds[known & (before == state) & (batch.failed == 0)]
-            if len(failed) and len(worked):
-                step = step + functional.softplus(worked[None, :] - failed[:, None]).mean() / 3
-        return step, session, contrast
-
-
 LINEAR: dict[str, Callable[[], CallTraining]] = {
     "all": CallTraining,
-    "pairs too": WithPairs,
     "no rehearsal": NoRehearsal,
     "no calls without a place": NoNewPlaces,
 }
 CONFIG = TrainerConfig()
-NETWORK: dict[str, tuple[type[ContrastiveTrainer], TrainerConfig, bool]] = {
-    "all": (ContrastiveTrainer, CONFIG, True),
-    "pairs too": (Paired, CONFIG, True),
-    "no supervised contrast": (ContrastiveTrainer, replace(CONFIG, contrast_weight=0.0), True),
-    "no distillation": (ContrastiveTrainer, replace(CONFIG, distillation_weight=0.0), True),
-    "no rehearsal": (ContrastiveTrainer, replace(CONFIG, replayed_sessions=0), True),
-    "no P(in vain)": (ContrastiveTrainer, replace(CONFIG, vain_weight=0.0), True),
-    "untrained base": (ContrastiveTrainer, CONFIG, False),
+NETWORK: dict[str, tuple[TrainerConfig, bool]] = {
+    "all": (CONFIG, True),
+    "no pairs": (replace(CONFIG, pair_weight=0.0), True),
+    "no supervised contrast": (replace(CONFIG, contrast_weight=0.0), True),
+    "no distillation": (replace(CONFIG, distillation_weight=0.0), True),
+    "no rehearsal": (replace(CONFIG, replayed_sessions=0), True),
+    "no P(in vain)": (replace(CONFIG, vain_weight=0.0), True),
+    "untrained base": (CONFIG, False),
 }
 
 
@@ -180,8 +133,8 @@ def of_source(stream: Sequence[Trajectory]) -> dict[str, Any]:
     linear = {name: line(make(), stream) for name, make in LINEAR.items()}
     network: dict[str, dict[Key, Said]] = {}
     signature: dict[str, float | None] = {}
-    for name, (trainer, config, trained) in NETWORK.items():
-        network[name], signature[name] = deep(trainer(_base(trained), config), judgments, encoder)
+    for name, (config, trained) in NETWORK.items():
+        network[name], signature[name] = deep(ContrastiveTrainer(_base(trained), config), judgments, encoder)
     counted = [said for said in linear["all"].values() if said.number >= len(stream) // 2]
     return {
         "calls": len(counted),

@@ -1,10 +1,11 @@
 """Update the adapter over its frozen base: contrastive LoRA training.
 
 The loss is BCE on every step, on whether the call was ineffective (`models.data.ineffective`) and on the session's end;
-a supervised contrast over *what went wrong with which tool* (Khosla et al. 2020; plain success against failure makes
-worse signatures than no contrast); and on rehearsed sessions the squared distance to the published version's logits
-(Hinton et al. 2015), which keeps old tools known. Sessions weigh as `models.data.sample_weights` says. An update is a
-pure function of the adapter, the examples and the seed: AdamW starts fresh in each.
+a logistic loss on pairs of calls, one that failed and one that worked after the like (Burges et al. 2005); a supervised
+contrast over *what went wrong with which tool* (Khosla et al. 2020; plain success against failure makes worse
+signatures than no contrast); and on rehearsed sessions the squared distance to the published version's logits (Hinton
+et al. 2015), which keeps old tools known. Sessions weigh as `models.data.sample_weights` says. An update is a pure
+function of the adapter, the examples and the seed: AdamW starts fresh in each.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from fleetlore.risk.network import LORA_TARGETS, Base, Reading, RiskNetwork, mer
 from models.data.dataset import UNLABELLED, Batch, Example, collate
 from models.data.sample_weights import sample_weights
 
+# What a call comes after: a success, a failure, or nothing.
+FIRST = 2
+STATES = (0, 1, FIRST)
+
 
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
@@ -37,6 +42,7 @@ class TrainerConfig:
     Attributes:
         new_sessions, replayed_sessions: the halves of a batch.
         vain_weight: of the loss on ineffective calls.
+        pair_weight: of the loss on pairs of calls.
     """
 
     rank: int = 8
@@ -48,6 +54,7 @@ class TrainerConfig:
     replayed_sessions: int = 32
     step_sessions: int = 16
     vain_weight: float = 1.0
+    pair_weight: float = 1.0
     contrast_weight: float = 1.0
     distillation_weight: float = 0.1
     temperature: float = 0.1
@@ -72,6 +79,7 @@ class Losses:
     contrast: float
     distillation: float
     ineffective: float
+    pairs: float
     steps: int
 
 
@@ -127,7 +135,7 @@ class ContrastiveTrainer:
         examples = [*fresh, *old]
         weights = sample_weights(examples)
         optimizer = torch.optim.AdamW(self._parameters, lr=self.config.learning_rate, weight_decay=0.0, fused=True)
-        totals = torch.zeros(5)
+        totals = torch.zeros(6)
         self._model.train()
         steps = self.config.steps_of(sum(example.place.window >= 2 for example in fresh))
         for rows in self._rows(len(fresh), len(old), steps):
@@ -136,12 +144,14 @@ class ContrastiveTrainer:
             reading = self._model(batch.vectors)
             losses = self._losses(reading, batch)
             ineffective = ineffective_loss(reading, batch)
+            pairs = pair_loss(reading, batch)
             taught = torch.tensor([row >= len(fresh) for row in rows]).unsqueeze(1) & _known_steps(part, batch, stale)
             distillation = self._distance(reading, batch, taught)
             loss = (
                 losses[0]
                 + losses[1]
                 + self.config.vain_weight * ineffective
+                + self.config.pair_weight * pairs
                 + self.config.contrast_weight * losses[2]
                 + self.config.distillation_weight * distillation
             )
@@ -149,7 +159,7 @@ class ContrastiveTrainer:
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self._parameters, self.config.clip_norm)
             optimizer.step()
-            totals += torch.stack([*losses, distillation, ineffective]).detach()
+            totals += torch.stack([*losses, distillation, ineffective, pairs]).detach()
         self._model.eval()
         return Losses(*[*(totals / steps).tolist(), steps])
 
@@ -222,6 +232,26 @@ def ineffective_loss(reading: Reading, batch: Batch) -> Tensor:
         batch.ineffective[known].float(),
         weight=batch.weight.unsqueeze(1).expand_as(known)[known],
     )
+
+
+def pair_loss(reading: Reading, batch: Batch) -> Tensor:
+    """Mean loss of ranking a call that failed above one that worked, from the same state; 0 without a pair.
+
+    A state is what the call comes after: nothing, a success or a failure. A pair weighs what both of its calls weigh,
+    so that no agent has more of the pairs than its share of the batch.
+    """
+    odds, known = reading.step[:, 1::2], batch.failed != UNLABELLED
+    first = torch.full((len(odds), 1), FIRST)
+    before = torch.cat([first, batch.failed[:, :-1]], dim=1)
+    weight = batch.weight.unsqueeze(1).expand_as(known)
+    total = torch.zeros(())
+    for state in STATES:
+        failed, worked = (known & (before == state) & (batch.failed == label) for label in (1, 0))
+        pairs = weight[failed].unsqueeze(1) * weight[worked].unsqueeze(0)
+        if pairs.numel():
+            margins = odds[failed].unsqueeze(1) - odds[worked].unsqueeze(0)
+            total = total + (pairs * functional.softplus(-margins)).sum() / pairs.sum()
+    return total / len(STATES)
 
 
 def supervised_contrast(

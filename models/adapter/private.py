@@ -131,7 +131,7 @@ class PrivateTrainer(ContrastiveTrainer):
         mine = (PrivateSteps(self.privacy.noise, 1.0, self.config.steps),)
         self._spent = max(self._spent, mine, key=lambda spent: epsilon_of(spent, self.privacy.delta))
         step_mean, session_mean = (totals / self.config.steps).tolist()
-        return Losses(step_mean, session_mean, 0.0, 0.0, 0.0, self.config.steps)
+        return Losses(step_mean, session_mean, 0.0, 0.0, 0.0, 0.0, self.config.steps)
 
 
 def epsilon_of(spent: Sequence[PrivateSteps], delta: float) -> float:

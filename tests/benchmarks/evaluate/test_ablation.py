@@ -34,5 +34,5 @@ def test_one_command_takes_each_part_away() -> None:
     (figures,) = json.loads(ran.stdout).values()
     assert figures["network"].keys() == NETWORK.keys()
     assert figures["linear"]["all"]["auroc"] > 0.8
-    assert figures["linear"]["pairs too"]["worse_by"].keys() == {"mean", "low", "high"}
+    assert figures["linear"]["no rehearsal"]["worse_by"].keys() == {"mean", "low", "high"}
     assert "all" in figures["network_adds"]

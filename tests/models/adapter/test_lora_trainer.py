@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -9,11 +10,11 @@ import torch
 from benchmarks.pretrain import world_episodes
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.risk.network import base_to_bytes, load_base, read_adapter
+from fleetlore.risk.network import Reading, base_to_bytes, load_base, read_adapter
 from fleetlore.testing.adapters import random_weights
 from fleetlore.wire.adapter_manifest import Place
-from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, supervised_contrast
-from models.data.dataset import Example
+from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, pair_loss, supervised_contrast
+from models.data.dataset import Batch, Example
 
 
 @cache
@@ -82,6 +83,35 @@ def test_what_is_in_vain_is_learned() -> None:
     for _ in range(4):
         last = trainer.update(examples(), [])
     assert last.ineffective < 0.8 * first.ineffective
+
+
+def read(odds: list[list[float]], failed: list[list[int]], weight: list[float]) -> tuple[Reading, Batch]:
+    """Calls with these log odds, between tokens of outcomes that no loss of calls may read."""
+    step = torch.full((len(odds), 2 * len(odds[0]) + 1), 99.0)
+    step[:, 1::2] = torch.tensor(odds)
+    unused = torch.zeros(0)
+    batch = Batch(unused, torch.tensor(failed), unused, unused, unused, torch.tensor(weight), unused)
+    return Reading(step, unused, unused), batch
+
+
+def test_a_pair_is_a_failure_and_a_success_from_the_same_state_and_weighs_what_both_weigh() -> None:
+    # First calls: one failed (0.5), two worked (2.0 of weight 1, -1.0 of weight 3). The second ones have no rival:
+    # two worked after a success, and what comes after a failure has no label.
+    reading, batch = read([[0.5, 4.0], [2.0, 5.0], [-1.0, 6.0]], [[1, -1], [0, 0], [0, 0]], [1.0, 1.0, 3.0])
+    by_hand = (1 * math.log1p(math.exp(1.5)) + 3 * math.log1p(math.exp(-1.5))) / 4 / 3
+    assert float(pair_loss(reading, batch)) == pytest.approx(by_hand)
+    none, batch = read([[0.5], [2.0]], [[0], [0]], [1.0, 1.0])
+    assert float(pair_loss(none, batch)) == 0.0
+
+
+def test_pairs_rank_failures_above_successes() -> None:
+    last = []
+    for weight in (0.0, 1.0):
+        trainer = ContrastiveTrainer(load_base(), TrainerConfig(steps=4, pair_weight=weight))
+        for _ in range(3):
+            losses = trainer.update(examples(), [])
+        last.append(losses.pairs)
+    assert last[1] < last[0]
 
 
 def test_long_sessions_are_read_in_as_many_more_steps() -> None:
