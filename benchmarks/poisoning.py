@@ -168,7 +168,7 @@ def pool(stream: Iterable[Judgment]) -> RiskNetwork:
         batch = [e for judgment in judged_sessions[start : start + BATCH] for e in examples_of(judgment, encoder)]
         # As if each session were an agent of its own: no agent is capped then.
         trainer.update([replace(episode, agent=episode.key) for episode in batch], [])
-    return trainer.folded(trainer.weights())
+    return trainer.network_of(trainer.weights())
 
 
 def recall(network: RiskNetwork, streams: Streams) -> float:
