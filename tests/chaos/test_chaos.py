@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from fleetlore.config import Settings
+from fleetlore.errors import StackError
 from fleetlore.wire.topics import TOPICS, topic
 from streams.offline.drain import wait_drained
 from streams.offline.state_hash import read_knowledge
@@ -125,7 +126,11 @@ async def run(
         acknowledged = await emission
     finally:
         emission.cancel()
-    await wait_drained(settings, tenant, DRAIN_SECONDS)
+    try:
+        await wait_drained(settings, tenant, DRAIN_SECONDS)
+    except StackError as error:
+        error.add_note(await world.last_words())
+        raise
     return await account(
         scenario.name,
         tenant,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
+from urllib.request import urlopen
 
 from fleetlore.config import Settings
 from fleetlore.risk.encoder import shared_encoder
@@ -28,6 +30,11 @@ PARTITIONS = 2
 SESSION_TIMEOUT_SECONDS = 4.0
 DRAIN_SECONDS = 3.0
 RESTART_SECONDS = 0.5
+LAST_LINES = 60
+# Metrics that say who owns what and what holds a commit back.
+HELD = re.compile(
+    r"fleetlore_(uncommitted|consumer_lag|paused|last_commit|open_sess|reopened|sessions_closed|rebalances)"
+)
 
 
 class World:
@@ -141,3 +148,17 @@ class World:
     async def ready(self, name: str) -> None:
         """Wait until a role is ready."""
         await self.stack._ready(name)
+
+    async def last_words(self) -> str:
+        """What the roles measured and logged last, for a failure that does not come twice."""
+        told = []
+        for name, address in self.stack.metrics.items():
+            try:
+                with await asyncio.to_thread(urlopen, f"{address}/metrics", timeout=5) as response:
+                    lines = response.read().decode().splitlines()
+            except OSError as error:
+                lines = [repr(error)]
+            told += [f"--- {name}", *(line for line in lines if HELD.match(line))]
+        for log in sorted((self.folder / "logs").iterdir()):
+            told += [f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-LAST_LINES:]]
+        return "\n".join(told)
