@@ -42,6 +42,7 @@ NAMES = (
     "update",
     "poisoning",
     "subscribers",
+    "replica",
 )
 
 

@@ -100,6 +100,12 @@ class Settings:
     item_half_life_seconds: float = _setting(
         HALF_LIFE_SECONDS, "event time after which the evidence for a memory item counts for half", "(0, inf)"
     )
+    replica_mb: float = _setting(
+        50.0,
+        "memory in MB, estimated, that an agent gives to lore: that of its own tools first, and then the best backed; "
+        "`session.recall` finds the rest in the store",
+        "(0, inf)",
+    )
     critic: str = _setting("", "file of a learned critic; it judges where rewards, feedback and rules do not")
     llm_url: str = _setting("", "base URL of an OpenAI-compatible endpoint that judges the rest; empty: none")
     llm_model: str = _setting("", "model to ask there")

@@ -182,6 +182,11 @@ class BlockingFleet:
         return self._fleet.dropped
 
     @property
+    def left_out(self) -> int:
+        """See `Fleet.left_out`."""
+        return self._fleet.left_out
+
+    @property
     def on_advice(self) -> list[Callable[[str, Advice], None]]:
         """See `Fleet.on_advice`."""
         return self._fleet.on_advice

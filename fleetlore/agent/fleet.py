@@ -125,6 +125,7 @@ class Fleet:
             fetch_wait_ms=self.settings.fetch_wait_ms,
             clock=self.clock,
             group=self.group,
+            most_bytes=self.settings.replica_mb * 1e6,
             lock=self.lock,
         )
         self.lore_search = LoreSearch(self.settings, self.tenant)
@@ -314,6 +315,11 @@ class Fleet:
     def dropped(self) -> int:
         """Events that were given up because the broker did not take them in time."""
         return self.emitter.dropped + self.reviews.dropped
+
+    @property
+    def left_out(self) -> int:
+        """Patterns and items that did not fit into `FLEETLORE_REPLICA_MB`; a newer version of one counts again."""
+        return self.replica.left_out
 
     @property
     def call_model(self) -> CallModel | None:

@@ -279,6 +279,7 @@ class Recording:
         """Send that a call begins and claim the advice that it follows. `Action` does this when it begins."""
         text = arguments_text(action.arguments)
         with self._lock:
+            self._fleet.replica.uses(action.tool)
             adapter = self._fleet.action_opens()
             advice, withheld, cited = self._advice_ledger.take(asked(action.call_id, action.tool, text))
             recorded = self._advice_ledger.redact_shown(action.arguments)

@@ -152,6 +152,8 @@ class Session(Recording):
         max_chars: int,
     ) -> Advice:
         self._fleet.check_lore()
+        for each in tools if tool is None else (tool,):
+            self._fleet.replica.uses(each)
         model, ledger = self._fleet.call_model, self._advice_ledger
         advice = advise(
             self._fleet.replica.index,

@@ -44,6 +44,7 @@ class Follower:
         resumes: after an outage go on where it stopped, or from the beginning where the log has been replaced by a
             shorter one. Otherwise always from the beginning.
         newest: begin so many records before the end of each partition instead.
+        complete: awaited after each fetch from the one on that brought the last of what existed at first.
         outdated: called where it was away for so long that tombstones may have gone: what is known may be forgotten
             elsewhere. It then reads from the beginning.
     """
@@ -60,6 +61,7 @@ class Follower:
         most: int | None = None,
         resumes: bool = True,
         newest: int | None = None,
+        complete: Callable[[], Awaitable[None]] | None = None,
         outdated: Callable[[], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -72,6 +74,7 @@ class Follower:
         self._most = most
         self._resumes = resumes
         self._newest = newest
+        self._complete = complete
         self._outdated = outdated
         self._clock = clock or SystemClock()
         self._heard = self._clock.now()
@@ -169,6 +172,8 @@ class Follower:
             self._heard = self._clock.now()
             for part, records in fetched.items():
                 self._positions[part] = records[-1].offset + 1
+            if self._complete is not None and self.loaded:
+                await self._complete()
             if self._rewound:
                 parts = [part for part in consumer.assignment() if part.topic in self._rewound]
                 self._rewound.clear()

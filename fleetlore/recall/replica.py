@@ -3,6 +3,9 @@ what `decisions` revoke and what a distrusted agent says.
 
 What is known stays during an outage: old advice is better than none. But after a week it is read anew, for what was
 forgotten meanwhile has left no trace.
+
+Where all of it does not fit into the memory that an agent gives, what is read for the first time is gathered before it
+is indexed: the newest, and so mostly the best backed, comes last.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.client import STOP_SECONDS
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
+from fleetlore.recall.bound import Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.decision import TOPIC, Decision
@@ -32,9 +36,14 @@ _BATCH = 100
 
 # Agents of one process read the same bytes: each record is decoded once for all of them. The result is immutable and
 # shared; as many are remembered as an agent that lags or joins late may be behind the others.
-_DECODED = 4096
+_DECODED = 1024
 _pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
 _item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)
+
+# What is gathered is indexed at the latest after so long, as where a partition cannot be read.
+_GATHER_SECONDS = 10.0
+# An agent that begins to use a tool reads again what was left out of it, but not one tool after the other.
+_AGAIN_SECONDS = 60.0
 
 
 class LoreReplica:
@@ -45,6 +54,7 @@ class LoreReplica:
         fetch_wait_ms: how long the broker may hold a fetch open; lower is sooner and costs more requests.
         group: of the agent: items that only another group has found are left out; empty for an agent of none, None to
             know all.
+        most_bytes: of memory that the index may take, estimated; None for all lore, as a console shows it.
         lock: is held while the index changes, for readers on other threads.
 
     Attributes:
@@ -61,6 +71,7 @@ class LoreReplica:
         fetch_wait_ms: int = 50,
         clock: Clock | None = None,
         group: str | None = None,
+        most_bytes: float | None = None,
         lock: threading.RLock | None = None,
     ) -> None:
         self.index = LoreIndex()
@@ -76,15 +87,34 @@ class LoreReplica:
             what="lore",
             fetch_wait_ms=fetch_wait_ms,
             most=_BATCH,
+            complete=self._put_gathered,
             outdated=self._forget,
             clock=self._clock,
         )
+        self._bound = None if most_bytes is None else Bound(most_bytes)
+        self._most_bytes = most_bytes
+        # By id: the topic and the record.
+        self._gathered: dict[str, tuple[str, bytes]] = {}
+        self._gathers_since = 0.0
+        self._wants_more = False
+        self._read_again_at = -_AGAIN_SECONDS
+        self._said = False
         self._task: asyncio.Task[None] | None = None
 
     @property
     def loaded(self) -> bool:
         """Whether all lore that existed when the broker first answered is known here."""
-        return self._follower.loaded
+        return self._follower.loaded and not self._gathered
+
+    @property
+    def left_out(self) -> int:
+        """How many patterns and items did not fit (`Bound.left_out`)."""
+        return self._bound.left_out if self._bound is not None else 0
+
+    def uses(self, tool: str) -> None:
+        """Hold what is of this tool before what is of others: the agent uses it."""
+        if self._bound is not None and self._bound.prefer(tool):
+            self._wants_more = True
 
     def learned_at(self, id: str) -> float | None:
         """When (wall time, seconds) a pattern or item first became known here; None if it has not."""
@@ -103,11 +133,22 @@ class LoreReplica:
 
     async def caught_up(self, timeout_seconds: float) -> bool:
         """Wait until all that the topics hold at this moment is known here; False when the time is up."""
-        return await self._follower.caught_up(timeout_seconds)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                if not await self._follower.caught_up(None):
+                    return False
+                while self._gathered:
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            return False
+        return True
 
     def tells(self, item: MemoryItem) -> bool:
         """Whether the agent's group may know an item."""
-        return self._group in (None, item.group) or not item.group
+        return self._may_know(item.group)
+
+    def _may_know(self, group: str) -> bool:
+        return not group or self._group in (None, group)
 
     @classmethod
     async def snapshot(cls, bootstrap: Bootstrap, tenant: str, *, timeout_seconds: float = 10.0) -> LoreIndex:
@@ -122,17 +163,82 @@ class LoreReplica:
         return replica.index
 
     async def _take(self, fetched: Fetched) -> None:
+        gathers = not self._follower.loaded
         for part, records in fetched.items():
             # An agent that is behind meets many versions of a key at once, and only the last of them counts.
             newest = {record.key: record.value for record in records}
             with self._lock:
                 for key, value in newest.items():
-                    self._apply(part.topic, key, value)
+                    self._receive(part.topic, key, value, gathers)
+        if self._gathered and self._clock.monotonic() - self._gathers_since >= _GATHER_SECONDS:
+            await self._put_gathered()
+        if self._bound is not None:
+            self._mind_bound(self._bound)
+
+    def _receive(self, topic_name: str, key: bytes | None, value: bytes | None, gathers: bool) -> None:
+        """Take a record, where there is a bound only if it is better backed than what it would have to go for."""
+        bound, id = self._bound, (key or b"").decode(errors="replace")
+        if bound is None or topic_name == self.topics[2]:
+            self._apply(topic_name, key, value)
+            return
+        self._gathered.pop(id, None)
+        if value is None:
+            bound.drop(id)
+            self._apply(topic_name, key, value)
+            return
+        try:
+            backing = (backing_of_pattern if topic_name == self.topics[0] else backing_of_item)(value)
+        except ValueError:
+            self._cannot_read(topic_name)
+            return
+        if not self._may_know(backing.group):
+            bound.drop(id)
+            self.index.forget_item(id)
+            return
+        for gone in bound.take(id, backing):
+            self._gathered.pop(gone, None)
+            self.index.forget_pattern(gone)
+            self.index.forget_item(gone)
+        if id not in bound:
+            return
+        if not gathers:
+            self._apply(topic_name, key, value)
+            return
+        if not self._gathered:
+            self._gathers_since = self._clock.monotonic()
+        self._gathered[id] = topic_name, value
+
+    async def _put_gathered(self) -> None:
+        while self._gathered:
+            with self._lock:
+                for _ in range(min(_BATCH, len(self._gathered))):
+                    id, (topic_name, value) = self._gathered.popitem()
+                    self._apply(topic_name, id.encode(), value)
+            await asyncio.sleep(0)
+
+    def _mind_bound(self, bound: Bound) -> None:
+        """Say once that lore was left out; read again what was, where the agent turned out to use its tool."""
+        if bound.left_out and self.loaded and not self._said:
+            self._said = True
+            log.warning(
+                "%d patterns and items do not fit into FLEETLORE_REPLICA_MB=%g; Session.recall searches the store",
+                bound.left_out,
+                (self._most_bytes or 0.0) / 1e6,
+            )
+        now = self._clock.monotonic()
+        if self._wants_more and self.loaded and now - self._read_again_at >= _AGAIN_SECONDS:
+            self._wants_more, self._read_again_at = False, now
+            bound.start_over()
+            for name in self.topics[:2]:
+                self._follower.rewind(name)
 
     def _forget(self) -> None:
         """Forget all: what was erased while this was away has left no trace on the topics."""
         with self._lock:
             self.index.forget_all()
+            self._gathered.clear()
+            if self._bound is not None:
+                self._bound.forget_all()
 
     def _apply(self, topic_name: str, key: bytes | None, value: bytes | None) -> None:
         index, now, is_pattern = self.index, self._clock.now(), topic_name == self.topics[0]
@@ -149,9 +255,12 @@ class LoreReplica:
             else:
                 index.forget_item(item.id)
         except (ValueError, TypeError, KeyError, AttributeError):
-            self.unreadable += 1
-            if self.unreadable == 1:
-                log.warning("a record on %s cannot be read by this version of fleetlore; skipped", topic_name)
+            self._cannot_read(topic_name)
+
+    def _cannot_read(self, topic_name: str) -> None:
+        self.unreadable += 1
+        if self.unreadable == 1:
+            log.warning("a record on %s cannot be read by this version of fleetlore; skipped", topic_name)
 
     def _obey(self, value: bytes | None, now: float) -> None:
         if value is None:

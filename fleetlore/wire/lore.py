@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
+import msgspec
 import orjson
 
 from fleetlore.config import HALF_LIFE_SECONDS
-
-T = TypeVar("T")
 
 Level = Literal["tool", "call", "family", "class", "exact", "safety"]
 ItemKind = Literal["recovery", "lesson", "strategy", "fact", "place"]
@@ -84,13 +82,13 @@ class Pattern:
         return orjson.dumps(self)
 
     @classmethod
-    def from_json(cls, value: bytes) -> Pattern:
-        fields = orjson.loads(value)
-        for name in ("hours", "days", "by_agent"):
-            if name in fields:
-                fields[name] = tuple(tuple(each) for each in fields[name])
-        fields["seen_by"] = tuple(fields.get("seen_by", ()))
-        return _known(cls, fields)
+    def from_json(cls, value: bytes | str) -> Pattern:
+        """Read what this version knows: a newer writer may have added fields, and an agent is updated last of all.
+
+        Raises:
+            ValueError: it is no such JSON.
+        """
+        return _read_pattern(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +172,7 @@ class MemoryItem:
         one agent more. Contradictions take their share of both. Of two items the same one stands higher at any moment,
         so items can be kept in order without a clock.
         """
-        sessions = max(1, self.support - self.against)
-        agents = max(1.0, self.agents * sessions / max(1, self.support))
-        return math.log2(agents + 1 - 1 / sessions) + self.last_seen / half_life_seconds
+        return standing(self.agents, self.support, self.against, self.last_seen, half_life_seconds)
 
     def worth(self) -> tuple[float, float, str]:
         """By which items about different things are ranked: what they tell those who meet another task.
@@ -194,17 +190,19 @@ class MemoryItem:
         return orjson.dumps(self)
 
     @classmethod
-    def from_json(cls, value: bytes) -> MemoryItem:
-        fields = orjson.loads(value)
-        for name in ("sessions", "near", "said_by"):
-            fields[name] = tuple(fields.get(name, ()))
-        return _known(cls, fields)
+    def from_json(cls, value: bytes | str) -> MemoryItem:
+        """Read what this version knows, as `Pattern.from_json` does. Raises ValueError."""
+        return _read_item(value)
 
 
-def _known(cls: type[T], fields: dict[str, Any]) -> T:
-    """Build from what this version knows: a newer writer may have added fields, and an agent is updated last of all."""
-    try:
-        return cls(**fields)
-    except TypeError:
-        names = {f.name for f in dataclass_fields(cls)}  # type: ignore[arg-type]
-        return cls(**{name: value for name, value in fields.items() if name in names})
+_read_pattern = msgspec.json.Decoder(Pattern).decode
+_read_item = msgspec.json.Decoder(MemoryItem).decode
+
+
+def standing(
+    agents: int, support: int, against: int, last_seen: float, half_life_seconds: float = HALF_LIFE_SECONDS
+) -> float:
+    """How well something is backed: see `MemoryItem.standing`."""
+    sessions = max(1, support - against)
+    kept = max(1.0, agents * sessions / max(1, support))
+    return math.log2(kept + 1 - 1 / sessions) + last_seen / half_life_seconds

@@ -38,6 +38,10 @@ def test_single() -> None:
     assert quick("single").peers == {"bare Faust agent": 100.0}
 
 
+def test_replica() -> None:
+    assert set(quick("replica").peers) == {"without a bound"}
+
+
 def test_backfill() -> None:
     assert quick("backfill").unit == "× real time"
 

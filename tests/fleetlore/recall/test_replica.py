@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.recall.bound import backing_of_item
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing import FakeClock
@@ -27,6 +29,12 @@ def pattern(id: str, failures: int = 1, **fields: Any) -> bytes:
 
 def item(id: str, **fields: Any) -> bytes:
     return memory_item(id, tenant="x", pattern="class", **fields).to_json()
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not happened():
+            await asyncio.sleep(0.01)
 
 
 class Writer:
@@ -198,3 +206,49 @@ async def test_what_a_distrusted_agent_says_is_hidden_within_a_second_and_before
     assert await replica.caught_up(30)
     assert set(replica.index.items) == {"true", "shared", "lie"} and set(replica.index.patterns) == {"alone", "both"}
     await replica.close()
+
+
+async def test_a_bounded_replica_holds_what_is_of_the_agents_tools_and_best_backed(
+    broker: EmbeddedBroker, tenant: str, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1, 41):
+        for tool in ("sql", "shell"):
+            await writer.put("items", f"{tool}{number}", item(f"{tool}{number}", tool=tool, agents=number, support=40))
+    size = backing_of_item(item("sql10", tool="sql", agents=10, support=40)).bytes
+    clock = FakeClock(0.0)
+    replica = LoreReplica(broker.address, tenant, clock=clock, most_bytes=20.5 * size)
+    await replica.start()
+    assert await replica.caught_up(30)
+    # Of each tool the ten that most agents back.
+    assert set(replica.index.items) == {f"{tool}{number}" for tool in ("sql", "shell") for number in range(31, 41)}
+    assert replica.left_out == 60
+
+    replica.uses("sql")
+    await until(lambda: "sql21" in replica.index.items)
+    assert await replica.caught_up(30)
+    assert set(replica.index.items) == {f"sql{number}" for number in range(21, 41)}
+    replica.uses("shell")  # what was left out of it is read again too, but not at once
+    await writer.put("items", "sql40", None)
+    assert await replica.caught_up(30)
+    await writer.put("items", "sql1", item("sql1", tool="sql", agents=50, support=50))
+    assert await replica.caught_up(30)
+    assert set(replica.index.items) == {f"sql{number}" for number in range(21, 40)} | {"sql1"}
+    clock.advance(60.0)
+    await until(lambda: "shell31" in replica.index.items)
+    said = [record.message for record in caplog.records if "do not fit" in record.message]
+    assert len(said) == 1
+    await replica.close()
+
+
+async def test_what_is_gathered_is_not_withheld_while_a_partition_cannot_be_read(
+    tenant: str,
+) -> None:
+    clock = FakeClock(0.0)
+    replica = LoreReplica("nowhere:1", tenant, clock=clock, most_bytes=1e6)
+    part = TopicPartition(topic(tenant, "items"), 0)
+    record = SimpleNamespace(key=b"r", value=item("r"))
+    await replica._take({part: [record]})  # type: ignore[list-item]
+    assert not replica.index.items
+    clock.advance(10.0)
+    await replica._take({})
+    assert set(replica.index.items) == {"r"}

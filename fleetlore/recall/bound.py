@@ -1,0 +1,164 @@
+"""Choose what an agent's replica holds within its bytes: what is of the agent's own tools, then what is best backed.
+
+What does not fit is left to a search of the store (`Session.recall`).
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+import msgspec
+
+from fleetlore.wire.lore import standing
+
+__all__ = ["Backing", "Bound", "backing_of_item", "backing_of_pattern"]
+
+# Bytes of memory for one of JSON, with the texts and groups by which the index finds it; for each failure that a
+# recovery is compared by (`near`); and for an entry besides. Traced with logged runs.
+_PATTERN_BYTES, _ITEM_BYTES, _NEAR_BYTES, _ENTRY_BYTES = 2.2, 3.2, 2200, 500
+
+_Rank = tuple[int, float, str]
+
+
+class Backing(NamedTuple):
+    """What decides whether an entry is held.
+
+    Attributes:
+        tool: whose it is; empty for what is of no tool.
+        is_told: whether agents are told of it; a superseded item is only looked up.
+        standing: `fleetlore.wire.lore.standing`.
+        bytes: of memory, estimated.
+        group: of an item: whose agents alone may know it.
+    """
+
+    tool: str
+    is_told: bool
+    standing: float
+    bytes: int
+    group: str = ""
+
+
+class _PatternHead(msgspec.Struct):
+    tool: str
+    agents: int = 0
+    sessions: int = 0
+    last_seen: float = 0.0
+
+
+class _ItemHead(msgspec.Struct):
+    tool: str = ""
+    group: str = ""
+    agents: int = 0
+    support: int = 0
+    against: int = 0
+    last_seen: float = 0.0
+    near: tuple[msgspec.Raw, ...] = ()
+    superseded_by: str | None = None
+    uplift_high: float | None = None
+
+
+# A fifth of the time that all fields take: most of what comes to a full replica is not held.
+_pattern_head = msgspec.json.Decoder(_PatternHead).decode
+_item_head = msgspec.json.Decoder(_ItemHead).decode
+
+
+def backing_of_pattern(value: bytes) -> Backing:
+    """Read it from a pattern as it lies on its topic. Raises ValueError."""
+    head = _pattern_head(value)
+    size = int(_PATTERN_BYTES * len(value)) + _ENTRY_BYTES
+    return Backing(head.tool, True, standing(head.agents, head.sessions, 0, head.last_seen), size)
+
+
+def backing_of_item(value: bytes) -> Backing:
+    """Read it from a memory item as it lies on its topic. Raises ValueError."""
+    head = _item_head(value)
+    is_told = head.superseded_by is None and not (head.uplift_high is not None and head.uplift_high < 0)
+    size = int(_ITEM_BYTES * len(value)) + _NEAR_BYTES * len(head.near) + _ENTRY_BYTES
+    return Backing(
+        head.tool, is_told, standing(head.agents, head.support, head.against, head.last_seen), size, head.group
+    )
+
+
+class Bound:
+    """Which entries are held.
+
+    Args:
+        most_bytes: of memory.
+
+    Attributes:
+        left_out: how many entries did not fit, since the topics were last read from their beginning; a newer version
+            of one that is left out counts again.
+    """
+
+    def __init__(self, most_bytes: float) -> None:
+        self.left_out = 0
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._held: dict[str, Backing] = {}
+        self._own_tools: set[str] = set()
+        self._tools_left_out: set[str] = set()
+        # The weakest first, with entries that have changed since; empty until something is left out.
+        self._weakest: list[_Rank] = []
+
+    def __contains__(self, id: str) -> bool:
+        """Whether an entry is held."""
+        return id in self._held
+
+    def prefer(self, tool: str) -> bool:
+        """Hold what is of this tool before anything else; say whether some of that was left out before."""
+        if tool in self._own_tools:
+            return False
+        self._own_tools.add(tool)
+        self._weakest.clear()
+        return tool in self._tools_left_out
+
+    def take(self, id: str, backing: Backing) -> list[str]:
+        """Hold an entry, or its newer version. Returns ids of what is to go for it; it may be the entry itself."""
+        self.drop(id)
+        self._held[id] = backing
+        self._bytes += backing.bytes
+        if len(self._weakest) > 2 * len(self._held):
+            self._weakest.clear()
+        elif self._weakest:
+            heappush(self._weakest, self._rank(id, backing))
+        gone: list[str] = []
+        while self._bytes > self._most_bytes:
+            gone.append(self._drop_weakest())
+        return gone
+
+    def drop(self, id: str) -> None:
+        """Forget an entry; unknown ids are fine."""
+        backing = self._held.pop(id, None)
+        if backing is not None:
+            self._bytes -= backing.bytes
+
+    def start_over(self) -> None:
+        """Count what is left out anew: the topics are read from their beginning."""
+        self.left_out = 0
+        self._tools_left_out.clear()
+
+    def forget_all(self) -> None:
+        """Forget all entries; whose tools come first stays known."""
+        self.start_over()
+        self._held.clear()
+        self._weakest.clear()
+        self._bytes = 0
+
+    def _drop_weakest(self) -> str:
+        if not self._weakest:
+            self._weakest = [self._rank(id, backing) for id, backing in self._held.items()]
+            heapify(self._weakest)
+        while True:
+            rank = heappop(self._weakest)
+            backing = self._held.get(rank[-1])
+            if backing is not None and self._rank(rank[-1], backing) == rank:
+                self.drop(rank[-1])
+                self.left_out += 1
+                self._tools_left_out.add(backing.tool)
+                return rank[-1]
+
+    def _rank(self, id: str, backing: Backing) -> _Rank:
+        if not backing.is_told:
+            return 0, backing.standing, id
+        return 3 if backing.tool in self._own_tools else 1 if backing.tool else 2, backing.standing, id

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.calls.likeness import FailureWords
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
+from fleetlore.recall.index import LoreIndex
+from fleetlore.testing.sessions import memory_item
+from fleetlore.wire.lore import MemoryItem, Pattern
+
+ENTRIES = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=2),
+    st.tuples(st.sampled_from(["", "sql", "shell"]), st.booleans(), st.integers(0, 5), st.integers(1, 40)),
+)
+
+
+def backing(tool: str = "", is_told: bool = True, standing: float = 0.0, bytes: int = 1) -> Backing:
+    return Backing(tool, is_told, standing, bytes)
+
+
+@given(entries=ENTRIES, most=st.integers(1, 100), own=st.sampled_from(["sql", "shell"]), when=st.integers(0, 10))
+def test_what_is_best_backed_is_held_whatever_the_order(
+    entries: dict[str, tuple[str, bool, int, int]], most: int, own: str, when: int
+) -> None:
+    bound, held = Bound(most), set()
+    for number, (id, given_) in enumerate(entries.items()):
+        if number == when:
+            bound.prefer(own)
+        gone = bound.take(id, backing(*given_))
+        held = (held | {id}) - set(gone)
+        assert sum(entries[each][-1] for each in held) <= most
+        assert all((each in bound) == (each in held) for each in entries)
+    assert bound.left_out == len(entries) - len(held)
+    if when == 0:
+        classes = {id: 0 if not told else {own: 3, "": 2}.get(tool, 1) for id, (tool, told, *_) in entries.items()}
+        best, room = sorted(entries, key=lambda id: (classes[id], entries[id][2], id), reverse=True), most
+        for id in best:
+            room -= entries[id][-1]
+            if room < 0:
+                break
+            assert id in held
+
+
+def test_a_newer_version_counts_in_place_of_the_older() -> None:
+    bound = Bound(10)
+    assert bound.take("a", backing(bytes=6)) == []
+    assert bound.take("a", backing(bytes=7)) == []
+    assert bound.take("b", backing(bytes=3)) == []
+    assert bound.take("b", backing(bytes=4, standing=1.0)) == ["a"]
+    bound.drop("b")
+    assert bound.take("a", backing(bytes=10)) == []
+
+
+def test_it_says_whether_something_of_a_tool_was_left_out() -> None:
+    bound = Bound(2)
+    for number in range(4):
+        bound.take(f"{number}", backing("shell", standing=number))
+    assert not bound.prefer("sql")
+    assert bound.prefer("shell")
+    assert not bound.prefer("shell")  # it is known by now
+
+
+@given(st.binary(max_size=20))
+def test_what_is_no_lore_has_no_backing(value: bytes) -> None:
+    for read in (backing_of_item, backing_of_pattern):
+        try:
+            read(value)
+        except ValueError:
+            continue
+        assert value.strip().startswith(b"{")
+
+
+def item(number: int, **fields: Any) -> MemoryItem:
+    error = f'relation "table_{number}" does not exist in the schema of order {number}'
+    call = f"select name, total from table_{number} where customer = {number} order by total"
+    goal = f"Find the total of all orders of customer {number} and say which of them is not paid"
+    near = FailureWords.of(goal, call, error, failure_of("sql", {"query": call}, None, error)).to_text()
+    texts = {
+        "title": f"relation table_{number} does not exist",
+        "description": f"After “{error}” another call worked: {call}",
+        "content": f"Error: {error}\nChange: `{call}` → `select * from orders_{number}`\nGoal: {goal}",
+        "when": f"The tool sql fails with: {error}",
+        "remedy": {"tool": "sql", "arguments": {"query": f"select * from orders_{number}"}},
+        "pattern": f"{number:032x}",
+        "call": f"{number + 1:032x}",
+        "sessions": tuple(f"{number:031x}{each}" for each in range(5)),
+        "near": (near,) * 3,
+    }
+    return memory_item(f"{number:032x}", tool="sql", **(texts | fields))
+
+
+def strategy(number: int) -> MemoryItem:
+    return replace(item(number), kind="strategy", task=f"task {number}", remedy=None, near=())
+
+
+def pattern(number: int) -> Pattern:
+    return Pattern(
+        id=f"{number:032x}",
+        level="exact",
+        tenant="default",
+        tool="sql",
+        error_class="UndefinedTable",
+        template=f'relation "table_{number}" does not exist',
+        shape="query",
+        parent=f"{number + 1:032x}",
+        call=f"{number + 2:032x}",
+        calls=number,
+        seen_by=(number,),
+    )
+
+
+@pytest.mark.parametrize(("make", "low"), [(item, 0.6), (strategy, 0.5), (pattern, 0.5)])
+def test_the_estimate_is_above_the_memory_that_is_taken_but_not_by_far(make: Any, low: float) -> None:
+    values = [make(number).to_json() for number in range(1500)]
+    cls, head = (Pattern, backing_of_pattern) if make is pattern else (MemoryItem, backing_of_item)
+    gc.collect()
+    tracemalloc.start()
+    index, bound = LoreIndex(), Bound(1e9)
+    for value in values:
+        entry = cls.from_json(value)
+        bound.take(entry.id, head(value))
+        put = index.put_pattern if isinstance(entry, Pattern) else index.put_item
+        put(entry, 0.0)  # type: ignore[arg-type]
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    estimated = sum(head(value).bytes for value in values)
+    assert low * estimated <= taken <= 1.1 * estimated
