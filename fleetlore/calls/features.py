@@ -7,6 +7,7 @@ in Vowpal Wabbit the crosses are hashed too (Weinberger et al., Feature Hashing 
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from math import log2
 from typing import NamedTuple
@@ -47,6 +48,13 @@ class Features(NamedTuple):
         return Features(self.ids[:end], self.values[:end], self.of_kind, 0)
 
 
+# `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, `x = 1` at the beginning of a line or a command.
+_BINDS = re.compile(
+    r"\b(?:import|as|def|class|for|let|var|const|function)[ \t]+([A-Za-z_]\w*)|(?:^|;)[ \t]*([A-Za-z_]\w*)[ \t]*=(?!=)",
+    re.M,
+)
+
+
 class Call(NamedTuple):
     """A call as the features need it.
 
@@ -69,6 +77,13 @@ class Call(NamedTuple):
             tokens = tokens[: MAX_TOKENS - LAST_TOKENS] + tokens[-LAST_TOKENS:]
         words = dict.fromkeys([token.lower() for token in tokens if len(token) > 1 and not token[0].isdigit()])
         return cls(tool, text, tokens, [word for word in words if word not in KEYWORDS])
+
+    @property
+    def bound(self) -> frozenset[str]:
+        """Names that the call itself defines or imports, lower-case: it cannot fail for want of them."""
+        return frozenset(
+            [name.lower() for found in _BINDS.findall(self.text[:CALL_CHARACTERS]) for name in found if name]
+        )
 
 
 def mixed(ids: Ids, salt: Ids | np.uint32) -> Ids:

@@ -18,6 +18,8 @@ from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.likeness import FailureWords
 
 MOST = 6
+# A name that fewer sessions lacked after such a failure only fills the line.
+LEAST_NAME = 0.05
 # What the words of each part of a failure weigh together.
 _PARTS = (("goal", 1.0), ("call", 1.0), ("error", 1.5), ("names", 2.0), ("kind", 1.5))
 
@@ -49,7 +51,8 @@ def most_likely(names: tuple[str, ...], chances: Vector, known: frozenset[str]) 
     """
     order = [place for place in np.argsort(-chances[:-1], kind="stable").tolist() if names[place] not in known]
     absent = 1.0 - chances.astype(np.float64)
-    some, others = order[:MOST], order[MOST:]
+    some = [place for place in order[:MOST] if chances[place] >= LEAST_NAME]
+    others = order[len(some) :]
     chance = (1.0 - np.prod(absent[some])) * np.prod(absent[others]) * absent[-1]
     return tuple(names[place] for place in some), round(float(chance), 9)
 

@@ -124,7 +124,7 @@ class CallModel:
         Args:
             own: failures of this session with names, the newest last: what failed here before fails again.
         """
-        held = frozenset(call.names)
+        held = frozenset(call.names) - call.bound
         for mine in reversed(list(own)):
             if mine.names and held.issuperset(mine.names):
                 return mine

@@ -22,7 +22,13 @@ from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
-from fleetlore.fingerprint.fingerprint import arguments_text, call_id, is_free_text, tool_id
+from fleetlore.fingerprint.fingerprint import (
+    argument_shape,
+    arguments_text,
+    call_id,
+    is_free_text,
+    tool_id,
+)
 from fleetlore.fingerprint.loops import Loop
 from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, lasting
 from fleetlore.recall.hints import transient_weight, worth_showing
@@ -204,7 +210,7 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
     ]
     if warning is not None:
         helped = [item for item in index.recoveries(warning.pattern or "") if item.support >= LEAST_SUPPORT]
-        remedies += [*helped[:1], *known_of.lessons]
+        remedies += [*helped[:1], *_lessons(known_of, at, warning)]
     advice = Advice(
         warning,
         transient=_lasting_still(known_of.transient, at),
@@ -262,6 +268,15 @@ def _warning(
             if outlook.warned and (warning := by_model(at.model, risk, asked, at.context, at.place, at.own)):
                 return warning, risk
     return by_counts(index, asked, call, at.own_failures, since, remedied), risk
+
+
+def _lessons(known_of: _Known, at: Situation, warning: CallWarning) -> Iterable[MemoryItem]:
+    """What sessions tried in vain. Of free text the kind of a call is too many calls: there only what they tried
+    against the very failure that is warned of.
+    """
+    if not is_free_text(argument_shape(at.arguments)):
+        return known_of.lessons
+    return [item for item in known_of.lessons if item.pattern == warning.pattern]
 
 
 def _lasting_still(transient: Iterable[Pattern], at: Situation) -> tuple[Pattern, ...]:

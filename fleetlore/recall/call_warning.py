@@ -63,7 +63,7 @@ def by_model(
     known = model.places.get(place) if place is not None else None
     return CallWarning(
         warning_id(call.tool, context.state),
-        _line(call.tool, expected, fails, known),
+        _line(call, expected, fails, known),
         expected.kind,
         expected.names,
         fails,
@@ -102,7 +102,7 @@ def by_counts(
             continue
         expected = Expected(kind.kind or pattern.error_class, kind.names)
         met = f"met by {count(pattern.agents, 'agent')}" if pattern.sessions > 1 else "seen once"
-        text = _fit(f"{call.tool} may fail: {_filled(expected)}", f" ({met})")
+        text = _fit(f"{call.tool} may fail: {_filled(expected, call)}", f" ({met})")
         fails = (failures + 0.5) / (calls + 1.0)
         return CallWarning(pattern.id, text, kind.kind, kind.names, fails, pattern.parent)
     return None
@@ -122,9 +122,9 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
     return failures, max(health.calls - passing, failures)
 
 
-def _line(tool: str, expected: Expected, fails: float, known: PlaceNames | None) -> str:
+def _line(call: Call, expected: Expected, fails: float, known: PlaceNames | None) -> str:
     """The failure, its record, and names like the wrong one that work at the place; what does not fit is left out."""
-    head = f"{tool} will likely fail ({fails:.0%}): {_filled(expected)}"
+    head = f"{call.tool} will likely fail ({fails:.0%}): {_filled(expected, call)}"
     if not expected.held:
         return _fit(head)
     of = f" ({expected.failed} of {count(expected.held, 'session')} with it)"
@@ -139,12 +139,14 @@ def _fit(head: str, tail: str = "") -> str:
     return head + tail
 
 
-def _filled(expected: Expected) -> str:
-    """The error with the names of the call put in, in their order, and an ellipsis for those that are not known."""
+def _filled(expected: Expected, call: Call) -> str:
+    """The error with the names of the call put in, as the call spells them, and an ellipsis for those not known."""
     text = expected.kind
-    for name in expected.names:
+    spelled = {token.lower(): token for token in reversed(call.tokens)}
+    names = [spelled.get(name, name) for name in expected.names]
+    for name in names:
         text = text.replace(NAMED, f"`{name}`", 1)
-    missing = [name for name in expected.names if f"`{name}`" not in text]
+    missing = [name for name in names if f"`{name}`" not in text]
     text = re.sub(rf"{NAMED}|<\*>", _ELSE, text)
     return f"{', '.join(f'`{name}`' for name in missing)}: {text}" if missing else text
 

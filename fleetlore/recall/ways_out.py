@@ -90,9 +90,10 @@ def way_out(
     look_up = _look_up(model, failed, kind, told) if model is not None and known is None else None
     lacked = model.lacked.get(failure.tool) if model is not None else None
     found = _names(lacked, failed, told) if lacked is not None else _of_item(index, failed, told)
-    if look_up is not None and (found is None or look_up.chance >= found.chance):
-        return look_up
-    return found
+    if look_up is None or found is None:
+        return look_up or found
+    # Names that hold the look-up's own say less clearly what it says whole.
+    return look_up if look_up.chance >= found.chance or set(look_up.names) <= set(found.names) else found
 
 
 def _names(lacked: LackedNames, failed: FailedCall, told: Collection[str]) -> WayOut | None:

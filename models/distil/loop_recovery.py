@@ -36,7 +36,8 @@ def loop_recoveries(judgment: Judgment, calls: Calls, recoveries: Sequence[Candi
         # A repeated call may be only another round of the loop.
         if after is None or (after.tool, after.arguments) in before or not worked(judgment, after):
             continue
-        if calls[place].pattern not in past:
+        # Another call of the same kind led out by its values, and those answer its own task.
+        if calls[place].pattern not in past and _kind_of_step(after) != _kind_of_step(calls[place]):
             found.append(_candidate(judgment, loop, calls[place], after))
     return found
 

@@ -116,5 +116,15 @@ def test_what_failed_in_this_session_is_said_before_what_failed_elsewhere() -> N
     assert model.expected(Call.of("sql", "select model from car"), CallContext("g"), own=own) == own[0]
 
 
+@pytest.mark.parametrize("text", ["import cars as car", "def car():\n  pass", "car = 1\nprint(car)", "for car in x:"])
+def test_a_name_that_the_call_itself_defines_is_not_lacking(text: str) -> None:
+    model = CallModel.from_bytes(document(**KINDS).to_bytes())
+    own = (Expected("name <name> is not defined", ("car",)),)
+    for earlier in ((), own):
+        expected = model.expected(Call.of("sql", text), CallContext("g"), own=earlier)
+        assert expected is not None
+        assert "car" not in expected.names
+
+
 def test_a_version_without_kinds_expects_nothing() -> None:
     assert CallModel.from_bytes(document().to_bytes()).expected(Call.of("sql", "x"), CallContext("g")) is None

@@ -180,6 +180,13 @@ def test_a_lesson_needs_more_than_one_session() -> None:
     assert [item.id for item in ask(index).items] == ["strong"]
 
 
+def test_a_lesson_about_another_command_is_not_said_before_this_one() -> None:
+    index = LoreIndex()
+    known(index)
+    put(index, "l", "lesson", pattern="class of another failure")
+    assert ask(index).items == ()
+
+
 def test_a_session_is_never_told_what_only_it_has_taught() -> None:
     index = LoreIndex()
     known(index, failures=2, sessions=1)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Lacked, LookUp, Place, Resent, quantised
 from fleetlore.calls.failed_call import FailedCall
@@ -159,6 +160,15 @@ def test_of_a_tool_with_enough_failures_it_says_the_names_that_the_session_lacks
         "Names that others brought in after failures like this: math (all that was missing in 31 of 60 cases)"
     )
     assert way_out(LoreIndex(), failed(), model(lacked=(lacking(failed(), 0.5),)), told=(found.id,)) is None
+
+
+@pytest.mark.parametrize(("name", "said"), [("math", "Names that others"), ("schema", "After any such failure")])
+def test_a_look_up_is_said_whole_and_not_by_its_names(name: str, said: str) -> None:
+    asked = no_table("cars")
+    lacked = structs.replace(lacking(asked, 0.5), tool="sql", names=(name,))
+    look_up = LookUp("sql", SHOW.kind, "sql", "schema", 1, 60, 9)  # seldom made, so the names are likelier
+    found = way_out(LoreIndex(), asked, model(look_ups=(look_up,), lacked=(lacked,)))
+    assert found is not None and (found.names, found.text[: len(said)]) == ((name,), said)
 
 
 def test_a_call_that_mostly_works_when_it_is_sent_again_is_to_be_sent_again() -> None:

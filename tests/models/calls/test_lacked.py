@@ -53,7 +53,8 @@ def test_it_says_the_name_that_this_failure_lacks() -> None:
     assert of.least <= 1 and of.right >= 0.9 * of.said > 0
     for name, module in _MODULES.items():
         found, chance = names.most_likely(asked(name))
-        assert found[0] == module and chance >= of.least and len(found) <= MOST
+        assert found[0] == module and chance >= of.least
+        assert len(found) < MOST, "names that are hardly ever lacking would only fill the line"
 
 
 def test_a_name_that_the_session_knows_is_not_said() -> None:

@@ -1,0 +1,22 @@
+from fleetlore.calls.context import CallContext
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import CallModel, Expected
+from fleetlore.recall.call_warning import MAX_LINE, by_model
+from tests.fleetlore.calls.test_model import KINDS, document
+
+MODEL = CallModel.from_bytes(document(**KINDS).to_bytes())
+
+
+def test_a_name_is_shown_as_the_call_spells_it() -> None:
+    own = (Expected("name <name> is not defined", ("next_power_of_2",)),)
+    call = Call.of("sql", "print(next_Power_of_2(0))")
+    warning = by_model(MODEL, 0.9, call, CallContext("g"), None, own)
+    assert warning is not None
+    assert warning.text == "sql will likely fail (90%): name `next_Power_of_2` is not defined"
+    assert warning.names == ("next_power_of_2",)
+
+
+def test_the_line_is_short() -> None:
+    own = (Expected("no <name> " + "x" * 90, ("y" * 60,)),)
+    warning = by_model(MODEL, 0.9, Call.of("sql", "y" * 60), CallContext("g"), None, own)
+    assert warning is not None and len(warning.text) <= MAX_LINE
