@@ -24,6 +24,8 @@ from fleetlore.calls.places import Ended, PlaceNames, Places
 LEAST_CALLS = 20
 # A name is said where calls with it fail at least so often, by Jeffreys' estimate.
 NAMED_RATE = 0.5
+# A kind without a name is said where it is so likely: of less likely ones every third was the one that came.
+SURE_KIND = 0.9
 _CALL_MASK = np.uint32(2**CALL_BITS - 1)
 _KIND_MASK = np.uint32(2**KIND_BITS - 1)
 _KIND = np.uint32(0x85EBCA6B)
@@ -119,7 +121,7 @@ class CallModel:
     def expected(
         self, call: Call, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
     ) -> Expected | None:
-        """The failure that the call would likely end with; None where nothing like it is known.
+        """The failure that the call would likely end with; None where nothing like it is known, or it may be any of some.
 
         Args:
             own: failures of this session with names, the newest last: what failed here before fails again.
@@ -145,7 +147,7 @@ class CallModel:
                 best, score = named, worth
         if best is not None and (likely is None or score > 0.125 * of_tool[likely]):
             return Expected(best.kind, best.names, best.failed, best.held)
-        return Expected(likely) if likely is not None else None
+        return Expected(likely) if likely is not None and of_tool[likely] >= SURE_KIND else None
 
     def _held(self, call: Call, held: frozenset[str]) -> Iterable[Named]:
         for name in call.names:

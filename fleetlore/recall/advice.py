@@ -36,7 +36,7 @@ from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker, cause_of_id, remedied_causes, remedies_before
 from fleetlore.recall.render import advice_text
-from fleetlore.recall.ways_out import WayOut, is_own, way_out
+from fleetlore.recall.ways_out import LEAST_AGENTS, WayOut, is_own, way_out
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -191,9 +191,12 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
     if at.preconditions is not None and about is not None:
         remedies = remedies_before(index, about, at.arguments, at.preconditions)
         remedied = index.derived(remedied_causes, about)
+        # Free text, and one agent's: what it did may belong to its own task (`fleetlore.recall.ways_out`).
+        if failed is not None and at.tool is None and is_free_text(failed.failure.shape):
+            remedies = [item for item in remedies if item.agents >= LEAST_AGENTS]
     if at.loop is not None:
-        # What led one session out of a loop may have led it nowhere.
-        out = [item for item in index.recoveries(at.loop.pattern.exact) if item.support >= LEAST_SUPPORT]
+        # What led one agent out of a loop may have led it nowhere.
+        out = [item for item in index.recoveries(at.loop.pattern.exact) if item.agents >= LEAST_AGENTS]
         remedies += out[:1]
     found = None
     if failed is not None:

@@ -32,8 +32,8 @@ def loop_recoveries(judgment: Judgment, calls: Calls, recoveries: Sequence[Candi
     found = []
     for loop, place in last.items():
         before = {(call.tool, call.arguments) for call in calls[: place + 1]}
-        after = calls[place + 1] if place + 1 < len(calls) else None
-        # A repeated call may be only another round of the loop.
+        # What ended the session led nowhere else, and a repeated call may be only another round of the loop.
+        after = calls[place + 1] if place + 2 < len(calls) else None
         if after is None or (after.tool, after.arguments) in before or not worked(judgment, after):
             continue
         # Another call of the same kind led out by its values, and those answer its own task.

@@ -42,12 +42,13 @@ def test_the_answer_of_another_task_is_not_told(tool: str, arguments: str, step:
 @pytest.mark.parametrize(
     "judged",
     [
-        judgment(ROUND, ROUND, STUCK, OTHER, label="failure"),
+        judgment(ROUND, ROUND, STUCK, OTHER, OTHER, label="failure"),
         judgment(ROUND, ROUND, STUCK),
-        judgment(OTHER, ROUND, ROUND, STUCK, OTHER),  # what it had done before
+        judgment(ROUND, ROUND, STUCK, OTHER),  # what ended it
+        judgment(OTHER, ROUND, ROUND, STUCK, OTHER, ROUND),  # what it had done before
         judgment(ROUND, ROUND, STUCK, call("rm log", error="rm: no such file 'log'"), OTHER),
-        judgment(ROUND, ROUND, ROUND, OTHER),  # no loop
-        judgment(ROUND, ROUND, STUCK, call("cat other.log", "done")),  # what it changed is its own task's
+        judgment(ROUND, ROUND, ROUND, OTHER, ROUND),  # no loop
+        judgment(ROUND, ROUND, STUCK, call("cat other.log", "done"), OTHER),  # what it changed is its own task's
     ],
 )
 def test_what_leads_nowhere_is_no_way_out(judged: Judgment) -> None:
