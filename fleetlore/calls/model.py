@@ -121,7 +121,7 @@ class CallModel:
     def expected(
         self, call: Call, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
     ) -> Expected | None:
-        """The failure that the call would likely end with; None where nothing like it is known, or it may be any of some.
+        """The failure that the call would likely end with; None where none is known, or it may be any of some.
 
         Args:
             own: failures of this session with names, the newest last: what failed here before fails again.

@@ -9,6 +9,7 @@ the one that most successes of training made (`most_frequent`), and what the ite
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -16,7 +17,10 @@ from random import Random
 from fleetlore.wire.lore import MemoryItem
 from models.backtest.cases import Case
 from models.distil.strategy import outline
-from models.memory.contrast import MISSING, WRONG
+from models.memory.contrast import MISSING, REPEATED, WRONG
+
+# The first number after `MISSING`.
+_STEP = re.compile(r" (\d+)")
 
 
 def silence(train: Sequence[Case], test: Sequence[Case], items: Iterable[MemoryItem], seed: int) -> dict[str, object]:
@@ -83,6 +87,9 @@ def _first_missing(item: MemoryItem) -> str:
     """The first step that an item says failed sessions lacked."""
     lines = item.content.splitlines()
     place = next((place for place, line in enumerate(lines) if line.startswith(MISSING)), len(lines))
+    if place < len(lines) and (step := _STEP.match(lines[place], len(MISSING))):
+        numbered = next(line for line in lines if line.startswith(f"{step[1]}. "))
+        return REPEATED.sub("", numbered.removeprefix(f"{step[1]}. "))
     following = lines[place + 1] if place + 1 < len(lines) else ""
     return following.removeprefix("- ") if following.startswith("- ") and not following.startswith(WRONG) else ""
 

@@ -4,6 +4,7 @@ Of what is no contrast, keep what sessions of several goals share."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import chain, groupby
@@ -23,6 +24,8 @@ MAX_SHARED = 4
 MISSING = "A session that failed did not do"
 WRONG = "Only in a session that failed"
 INSTEAD = "Worked instead: "
+# After a call that was repeated.
+REPEATED = re.compile(r" \(×\d+\)$")
 # Before a name that stood beside the rejected one, in `Candidate.calls`.
 BESIDE = "beside "
 
@@ -104,26 +107,34 @@ def contrast(
         successes, failures: all that are kept. What several of one side did and none of the other decides; a pair, or
             a side that shares nothing, is told apart by `success` and `failure` alone.
     """
+    way = _numbered(success.calls)
     apart = [
-        *_apart(MISSING, successes, failures, success, failure),
+        *_apart(MISSING, successes, failures, success, failure, way),
         *_apart(WRONG, failures, successes, failure, success),
     ]
-    lines = [success.content, "What worked:", *_numbered(success.calls), *(apart or [SAME_CALLS])]
+    lines = [success.content, "What worked:", *way, *(apart or [SAME_CALLS])]
     return "\n".join((*lines, *([failure.content] if failure.content else [])))
 
 
 def _apart(
-    said: str, some: Sequence[Candidate], others: Sequence[Candidate], one: Candidate, other: Candidate
+    said: str,
+    some: Sequence[Candidate],
+    others: Sequence[Candidate],
+    one: Candidate,
+    other: Candidate,
+    way: Sequence[str] = (),
 ) -> list[str]:
-    """What several of one side did, or else what `one` did and `other` did not, the nearest to the end first.
-
-    Empty where there is nothing.
+    """What several of one side did, or else what `one` did and `other` did not, the nearest to the end first: steps of
+    the `way` by their numbers, other calls in lines of their own. Empty where there is nothing.
     """
     if calls := _more_often(some, others):
-        said += f" (several of {len(some)} did)"
+        often = f" (several of {len(some)} did)"
     else:
-        calls = [call for call in dict.fromkeys(reversed(one.calls)) if call not in other.calls]
-    return [f"{said}:", *(f"- {call}" for call in calls[:MAX_DIFFERENCES])] if calls else []
+        often, calls = "", [call for call in dict.fromkeys(reversed(one.calls)) if call not in other.calls]
+    numbers = {REPEATED.sub("", step).partition(". ")[2]: step.partition(".")[0] for step in way}
+    steps = [f" {numbers[call]}" for call in calls[:MAX_DIFFERENCES] if call in numbers]
+    rest = [f"- {call}" for call in calls[:MAX_DIFFERENCES] if call not in numbers]
+    return [f"{said}{','.join(steps)}{often}{':' if rest else ''}", *rest] if calls else []
 
 
 def _more_often(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[str]:

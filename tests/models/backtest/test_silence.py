@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fleetlore.wire.lore import MemoryItem
 from models.backtest.cases import Case
@@ -30,10 +31,27 @@ def test_the_first_step_that_an_item_names_is_held_against_what_other_test_sessi
         session("6", "wash", True, LOOK, ("count()", "ValueError: no")),  # not silent
         session("7", "iron", True, LOOK),  # nobody shows what was missing
     ]
-    (found,) = silence(train, test, [strategy("cook", "save()"), strategy("wash", "count()")], seed=0).values()
+    told = [strategy("cook", "save()"), strategy("wash", "count()")]
+    (found,) = silence(train, test, told, seed=0).values()
     assert found == {
         "failed": 4, "silent": 0.75, "asked": 2, "item": 1.0, "named": 0.5, "most_frequent": 0.0, "shuffled": 0.5,
     }  # fmt: skip
+
+
+def test_a_missing_step_may_be_named_by_its_number(make_case: MakeCase) -> None:
+    train, test = (
+        [make_case("1", "ann", "cook", COUNT, SAVE, failed=False)],
+        [
+            make_case("2", "ann", "cook", COUNT, SAVE, failed=False),
+            make_case("3", "ann", "cook", COUNT, failed=True),
+        ],
+    )
+    way = "What worked:\n1. sql(count())\n2. sql(save()) (×2)\n"
+    for number, named in ((2, 1.0), (1, 0.0)):
+        content = f"{way}A session that failed did not do {number}, 3 (several of 3 did)"
+        item = replace(strategy("cook", ""), content=content)
+        (found,) = silence(train, test, [item], seed=0).values()
+        assert found["named"] == named  # type: ignore[index]
 
 
 def test_without_a_case_there_is_no_figure(make_case: MakeCase) -> None:

@@ -53,9 +53,7 @@ def test_attempts_of_a_group_are_told_apart_by_what_several_did() -> None:
         "What worked:",
         "1. sql(SHOW TABLES)",
         "2. sql(SELECT count(*) FROM cars_data)",
-        "A session that failed did not do (several of 3 did):",
-        "- sql(SELECT count(*) FROM cars_data)",
-        "- sql(SHOW TABLES)",
+        "A session that failed did not do 2, 1 (several of 3 did)",
         "Only in a session that failed (several of 2 did):",
         "- sql(SELECT 406)",
         "- sql(SELECT 1 FROM cars)",
@@ -67,8 +65,11 @@ def test_attempts_of_a_group_are_told_apart_by_what_several_did() -> None:
 def test_a_pair_is_told_apart_by_the_calls_of_one_alone_the_last_first() -> None:
     (item,) = items(ATTEMPTS[1:3]).values()
     lines = item.content.splitlines()
-    place = lines.index("A session that failed did not do:")
-    assert lines[place + 1 : place + 3] == ["- sql(SELECT count(*) FROM cars_data)", "- sql(SHOW TABLES)"]
+    assert [line[3:] for line in lines if line[0].isdigit()] == [
+        "sql(SHOW TABLES)",
+        "sql(SELECT count(*) FROM cars_data)",
+    ]
+    assert "A session that failed did not do 2, 1" in lines
     assert items([attempt(number, number < 2, COUNT, group="") for number in range(4)]) == {}
 
 
@@ -81,8 +82,8 @@ def test_a_missing_step_shows_where_no_call_failed_and_one_flipped_verdict_does_
     flipped = attempt(8, False, TABLES, COUNT, verify)
     (item,) = items([*sessions_, flipped]).values()
     lines = item.content.splitlines()
-    place = next(place for place, line in enumerate(lines) if line.startswith("A session that failed did not do"))
-    assert lines[place + 1] == "- sql(SELECT * FROM audit)" and "Only in" not in item.content
+    assert "3. sql(SELECT * FROM audit)" in lines and "Only in" not in item.content
+    assert any(line.startswith("A session that failed did not do 3") for line in lines)
 
 
 def test_an_unsure_attempt_says_nothing() -> None:
