@@ -10,24 +10,35 @@ detect-secrets (Yelp) runs beside it over the same texts with its default plug-i
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from random import Random
+
+import orjson
 
 from benchmarks import peers
 from benchmarks.report import Report, Row
 from benchmarks.secrets import WINDOW, Planted, planted_secrets
-from benchmarks.traffic import REAL_DATA
-from fleetlore.redact.redact import redact
+from benchmarks.traffic import REAL_DATA, TENANT, TOPIC, traffic
+from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.transcripts.read import read_sessions
+from fleetlore.wire.records import BATCH_HEADERS
 from streams.demo.world import rollouts
+from streams.stage.base import Effects, Record
+from streams.stages.s1_sessions.parse import read_events
+from streams.stages.s1_sessions.sanitize import clean
 
 SEED = 7
 EACH = 20
 HARMLESS_TEXTS = 20_000
+EVENTS = 20_000
+# Records that a worker takes at once.
+TAKEN = 16
 
 
 def run(quick: bool) -> Report:
@@ -54,6 +65,7 @@ def run(quick: bool) -> Report:
         rows=(
             Row(name="planted", figure=len(planted), unit="texts", note=f"{kinds} kinds"),
             Row(name="masked", figure=recall, unit="%", note=", ".join(f"missed {n} {k}" for k, n in missed.items())),
+            *_event_rows(quick),
             Row(name="a harmless text", figure=seconds / len(harmless) * 1e6, unit="µs of CPU", note="first time seen"),
         ),
         also=(
@@ -68,6 +80,36 @@ def run(quick: bool) -> Report:
             ),
         ),
     )
+
+
+def _event_rows(quick: bool) -> tuple[Row, ...]:
+    """What an event costs: where agents send records of 64, and where a worker takes a few of them at once."""
+    sent = traffic(1_000 if quick else EVENTS)
+    records = [orjson.loads(each.value) for each in sent.records]
+    data = [[orjson.dumps(event["data"]) for event in record] for record in records]
+    incoming = [
+        read_events(Record(TOPIC, 0, 0, None, each.value, dict(BATCH_HEADERS)), TENANT, time.time(), Effects())
+        for each in sent.records
+    ]
+    batches = [list(chain(*incoming[start : start + TAKEN])) for start in range(0, len(incoming), TAKEN)]
+    gc.collect()
+    gc.freeze()
+    spent = {
+        "an agent's event": _seconds(map(may_hold_secret, data)),
+        "a worker's event": _seconds(map(clean, batches)),
+        "thermometer: orjson.loads": _seconds(map(orjson.loads, [each.value for each in sent.records])),
+    }
+    notes = ("looked through for secrets", "its texts and names made, looked through and masked", sent.describe())
+    return tuple(
+        Row(name=name, figure=seconds / sent.events * 1e6, unit="µs of CPU", note=note)
+        for (name, seconds), note in zip(spent.items(), notes, strict=True)
+    )
+
+
+def _seconds(work: Iterable[object]) -> float:
+    began = time.process_time()
+    deque(work, maxlen=0)  # what is kept takes longer to make
+    return time.process_time() - began
 
 
 def harmless_texts(limit: int) -> tuple[str, list[str]]:

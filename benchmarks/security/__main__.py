@@ -54,7 +54,7 @@ Why some get through:
   of any letters has no substring to look for, and to look for all of them would cost every event more than the bar.
 - Without a form, a name or a digit nothing tells a secret from a word.
 - An agent's denial of what helped lowers its chance, and where that was near the bar nothing is said any more.
-- An agent is to lose at most 5 ms with one text, however adversarial; it loses up to 11 ms: missed.
+- An agent is to lose at most 5 ms with one text, however adversarial; it loses up to 6.1 ms: missed.
 - An identity that stands in free text alone, as a first name in a goal, is in no field and has no form.
 - What lies on the log by time stays until the date that the report of `fleetlore erase` states.
 """

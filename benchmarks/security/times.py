@@ -58,11 +58,10 @@ from streams.stages.s1_sessions.sanitize import clean
 
 Run = Callable[[str], object]
 
-#: One event stalls a worker, and an agent, no longer than this. Of an agent 5 ms are wanted; a text that is nothing but
-#: names of secrets takes nearly twice as long.
+#: One event stalls a worker, and an agent, no longer than this. Of an agent 5 ms are wanted: a text that is nothing but
+#: passwords takes up to twice as long (docs/results/security.md).
 WORKER_SECONDS = 0.050
-# What an agent may lose is 5 ms; the worst text takes twice or three times that (docs/explain/security.md).
-AGENT_SECONDS = 0.030
+AGENT_SECONDS = 0.015
 #: Of how time grows with the text: 1 is linear.
 MAX_EXPONENT = 1.5
 #: Every atom is tried at the first two sizes, the few slowest at the other two.

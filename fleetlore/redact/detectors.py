@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from fleetlore.redact.vendor_forms import VENDOR_FORMS
+from fleetlore.redact.vendor_forms import BEFORE, VENDOR_FORMS
 
 __all__ = ["FORMS", "SOURCES", "VERSION", "Form", "Group"]
 
@@ -52,7 +52,7 @@ class Group(NamedTuple):
 
 def _shape(pattern: str) -> str:
     """The pattern as it is found in JSON too, where the letter of an escape may stand before a token."""
-    return re.sub(r"\\b|\(\?<!\[[^\]]*\]\)", "", pattern).replace("(?P<secret>", "(?:")
+    return re.sub(r"\\b|\(\?<!\[[^\]]*\]\)", "", pattern).replace("(?P<secret>", "(?:").replace(BEFORE, "")
 
 
 FORMS: tuple[Group, ...] = (

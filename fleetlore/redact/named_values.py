@@ -106,10 +106,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
     mask = mask_of(kind)
 
     def replace(match: re.Match[str]) -> str:
-        form = "bare"
-        for form in ("long", "tick", "double", "single", "escaped", "bare"):
-            if match[form] is not None:
-                break
+        form = match.lastgroup or "bare"  # of the value's groups the one that matched
         value = match[form]
         bare = form == "bare"
         prose = bare and ":" in match["sign"] and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
@@ -189,7 +186,7 @@ def _said() -> Rule:
         r"(?P<name>secret|token|password|passwd|passphrase|credential|api[_ -]?key|access[_-]key|(?<![a-z])key)s?(?!\])"
         r"(?:[\s:=>,\"'`(\[{<|*\u2013\u2014\u2192-]|\\[nrt\"']"
         rf"|(?:{BETWEEN})(?![a-z]))"
-        r"{1,16}+(?P<secret>(?=[\w.+/~-]{0,512}\d)[\w.+/~-][\w.+/=~:-]{15,512})"
+        r"{1,16}+(?P<secret>(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15,512})"
     )
     named = re.compile(r"secret|token|pass(?:word|wd|phrase)|credential|api[_ -]?key|access[_-]key|(?<![a-z])key")
     return Rule(

@@ -27,6 +27,8 @@ _BLOCK_BYTES = (
 # first three.
 _WITHOUT_CASE, _THREE = 0xDFDFDFDF, 0xDFDFDF
 _SECOND = np.uint16(_BUCKETS)
+# More likely places than ordinary blocks have: a character may be repeated, and each of its places says the same.
+_MANY = 256
 # Multiplicative hashing (Knuth), to 16 bits.
 _FACTOR, _SHIFT = np.uint32(0x9E3779B1), np.uint32(16)
 
@@ -101,7 +103,12 @@ class Needles:
             grams = np.ndarray((pairs - 2,), "<u4", joined, start, (1,))[places] & _WITHOUT_CASE
             # Most are pairs of two needles of one bucket, which a hash of all four bytes, or of three, tells.
             likely = self._hashed[_hash(grams)] | self._hashed[_hash(grams & _THREE)]
-            for position, gram in zip(places[likely].tolist(), grams[likely].tolist(), strict=True):
+            places, grams = places[likely], grams[likely]
+            if len(places) > _MANY:
+                new = np.ones(len(places), np.bool_)
+                new[1:] = (np.diff(places) > 1) | (np.diff(grams) != 0)
+                places, grams = places[new], grams[new]
+            for position, gram in zip(places.tolist(), grams.tolist(), strict=True):
                 if gram in self._ending:
                     yield start + position, gram
                 if gram & _THREE in self._ending:

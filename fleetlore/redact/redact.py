@@ -53,15 +53,16 @@ _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = tuple
 )
 
 # Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do
-# not. The second pattern is for a text with `--`: there a blank behind the word is enough (`--token x`).
+# not. No word beside a name begins as a sign does, so none is tried twice. The second pattern is for a text with `--`:
+# there a blank behind the word is enough (`--token x`).
 _BESIDE = (
-    r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'`\s\])(,&*0-9_-]|value|val|content|default|secret"""
-    r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|s){0,24}"""
+    r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'`\s\])(,*0-9_-]|&(?!gt;)|value|val|content|default|secret"""
+    r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|s){0,24}+"""
 )
 # What is said of a secret goes on with what looks like one.
 _SAID = (
     rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
-    r"(?=[\w.+/~-]{0,512}\d)[\w.+/~-][\w.+/=~:-]{15}"
+    r"(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
 )
 _QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|\s+\\*[\"'])"
 _SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID})"

@@ -8,11 +8,13 @@ _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
 # A word of a command line, quoted or not.
 _WORD = r"[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,128})"
+# Words that may stand before the name of a key. A look for the key's shape does without them.
+BEFORE = r"(?:[a-z][a-z0-9]{0,15}[_-]){0,3}"
 
 
 def _any(called: str) -> str:
     return (
-        rf"(?<![\w-])(?:[a-z][a-z0-9]{{0,15}}[_-]){{0,3}}{called}[_-](?:[a-z0-9]{{1,8}}[_-]){{0,2}}"
+        rf"(?<![\w-]){BEFORE}{called}[_-](?:[a-z0-9]{{1,8}}[_-]){{0,2}}"
         r"(?=[A-Za-z0-9]*\d)(?=[A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{20,}"
     )
 
