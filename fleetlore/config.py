@@ -23,6 +23,7 @@ from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 log = logging.getLogger(__name__)
 
 STACK_FILE = "stack.json"
+LOCK_FILE = "stack.lock"
 
 # Event time after which an item that nothing backs any more counts for half.
 HALF_LIFE_SECONDS = 30 * 86_400.0
@@ -233,19 +234,24 @@ class Settings:
         """Settings of the embedded stack that runs (or ran) on a folder; see `from_env`.
 
         Raises:
-            ConfigError: the folder has no readable `stack.json`.
+            ConfigError: the folder has no readable `stack.json`, or it is of a stack that was killed.
         """
         path = Path(data) / STACK_FILE
         try:
             stack = orjson.loads(path.read_bytes())
             found = {name: stack[name] for name in ("broker", "milvus", "public_key")}
             found |= {name: stack[name] for name in ("partitions",) if name in stack}
+            ended = "pid" in stack and not _runs(int(stack["pid"]), Path(data) / LOCK_FILE)
         except FileNotFoundError:
             raise ConfigError(
                 f"no stack runs on {Path(data)}: {path} is missing; start one with `fleetlore up --data {data}`"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} cannot be read: {error!r}") from None
+        if ended:
+            raise ConfigError(
+                f"the stack on {Path(data)} was ended without a stop; start it again with `fleetlore up --data {data}`"
+            )
         given = {name: value for name, value in overrides.items() if value is not None}
         return cls.from_env(embedded_environ(), unknown_refused=unknown_refused, **{**found, **given})
 
@@ -262,6 +268,28 @@ class Settings:
     def with_(self, **changes: Any) -> Settings:
         """A copy with some fields changed."""
         return replace(self, **changes)
+
+
+def _runs(process: int, lock: Path) -> bool:
+    """Whether a stack's process lives. One that this process cannot see, in a container, still holds its lock."""
+    try:
+        import fcntl
+    except ImportError:  # no stack runs on such a system, and what happens on another one is not known here
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        try:
+            with lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _is_within(value: float, interval: str) -> bool:

@@ -81,15 +81,20 @@ def switch(
 
 
 def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) -> None:
-    """List the collection versions and mark the live one."""
+    """List the collection versions with their rows, and mark the live one."""
     settings = connection(None, data, milvus)
-    from sinks.collections import list_versions
+    from sinks.collections import COLLECTIONS, list_versions, row_counts
 
-    found = ask(_on_milvus(settings, list_versions))
+    def read(client: MilvusClient) -> list[tuple[str, bool, dict[str, int]]]:
+        return [(name, live, row_counts(client, name)) for name, live in list_versions(client).items()]
+
+    found = ask(_on_milvus(settings, read))
     if as_json:
-        print_json([{"name": name, "live": live} for name, live in found.items()])
-    else:
-        print_table((Column("NAME"), Column("LIVE")), [(name, "yes" if live else "") for name, live in found.items()])
+        print_json([{"name": name, "live": live, "rows": rows} for name, live, rows in found])
+        return
+    columns = [Column("NAME"), Column("LIVE"), *(Column(each.name.upper(), "right") for each in COLLECTIONS)]
+    rows = [(name, "yes" if live else "", *(f"{each:,}" for each in rows.values())) for name, live, rows in found]
+    print_table(columns, rows)
 
 
 def drop(

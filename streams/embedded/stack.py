@@ -22,7 +22,7 @@ from typing import IO
 
 import orjson
 
-from fleetlore.config import STACK_FILE, Settings, embedded_environ
+from fleetlore.config import LOCK_FILE, STACK_FILE, Settings, embedded_environ
 from fleetlore.errors import FleetloreError, StackError
 from fleetlore.tenants import DEFAULT_TENANT
 from sinks.signing_key import create_signing_key
@@ -238,7 +238,7 @@ class Stack:
     def _lock_folder(self) -> None:
         try:
             self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = (self.data / "stack.lock").open("wb")
+            lock = (self.data / LOCK_FILE).open("wb")
         except OSError as error:
             raise StackError(f"the folder {self.data} cannot be used: {error.strerror}") from None
         try:

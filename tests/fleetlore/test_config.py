@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ import pytest
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.cluster import Cluster
-from fleetlore.config import STACK_FILE, Settings, describe, variables
+from fleetlore.config import LOCK_FILE, STACK_FILE, Settings, describe, variables
 from fleetlore.errors import ConfigError
 
 
@@ -163,3 +167,35 @@ def test_the_embedded_broker_has_no_passwords_and_waits_less(tmp_path: Path, mon
     assert embedded.fetch_wait_ms < Settings().fetch_wait_ms
     monkeypatch.setenv("FLEETLORE_FETCH_WAIT_MS", "70")
     assert Settings.from_data_dir(tmp_path).fetch_wait_ms == 70
+
+
+# --- a stack's folder ---
+
+
+def stack_of(folder: Path, process: int) -> Path:
+    stack = {"broker": "127.0.0.1:9092", "milvus": "http://127.0.0.1:1", "public_key": "", "pid": process}
+    (folder / STACK_FILE).write_bytes(orjson.dumps(stack))
+    (folder / LOCK_FILE).touch()
+    return folder
+
+
+def ended_process() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def test_a_stack_that_runs_gives_its_settings(tmp_path: Path) -> None:
+    assert Settings.from_data_dir(stack_of(tmp_path, os.getpid())).broker == "127.0.0.1:9092"
+
+
+def test_a_stack_that_was_killed_is_said_to_be_that_and_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="was ended without a stop; start it again with `fleetlore up --data"):
+        Settings.from_data_dir(stack_of(tmp_path, ended_process()))
+
+
+def test_a_stack_whose_process_cannot_be_seen_holds_its_lock(tmp_path: Path) -> None:
+    folder = stack_of(tmp_path, ended_process())
+    with (folder / LOCK_FILE).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert Settings.from_data_dir(folder).broker == "127.0.0.1:9092"

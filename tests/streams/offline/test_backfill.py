@@ -22,7 +22,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
-from sinks.collections import list_versions, make_live
+from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
@@ -190,7 +190,12 @@ async def test_the_commands(own_milvus: str, broker: EmbeddedBroker) -> None:
     assert orjson.loads(output.splitlines()[-1])["name"] == "v2"
     assert await command("switch", "v2", *both) == (0, "v2 is live.\n")
     code, output = await command("list", "--milvus", own_milvus, "--json")
-    assert orjson.loads(output) == [{"name": "main", "live": False}, {"name": "v2", "live": True}]
+    versions = orjson.loads(output)
+    assert [(each["name"], each["live"]) for each in versions] == [("main", False), ("v2", True)]
+    rows = [each.name for each in COLLECTIONS]
+    assert versions[0]["rows"] == dict.fromkeys(rows, 0) and list(versions[1]["rows"]) == rows
+    code, output = await command("list", "--milvus", own_milvus)
+    assert code == 0 and all(name.upper() in output.splitlines()[0] for name in rows)
     code, output = await command("drop", "main", "--milvus", own_milvus)
     assert (code, "--yes" in output) == (1, True)
     assert await command("drop", "main", "--yes", "--milvus", own_milvus) == (0, "main is dropped.\n")
