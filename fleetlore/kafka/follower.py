@@ -45,8 +45,9 @@ class Follower:
             shorter one. Otherwise always from the beginning.
         newest: begin so many records before the end of each partition instead.
         complete: awaited after each fetch from the one on that brought the last of what existed at first.
-        outdated: called where it was away for so long that tombstones may have gone: what is known may be forgotten
-            elsewhere. It then reads from the beginning.
+        outdated: called where what is known may be forgotten elsewhere: it was away (or the process slept) for so
+            long that tombstones may have gone, or the log has been replaced by a shorter one, then with its first
+            records. It reads from the beginning.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Follower:
         self._first_ends: dict[TopicPartition, int] | None = None
         self._consumer: Any = None
         self._rewound: set[str] = set()
+        self._replaced = False
 
     @property
     def loaded(self) -> bool:
@@ -133,6 +135,12 @@ class Follower:
         highwater = self._consumer.highwater(part) if self._consumer is not None else None
         return self._positions.get(part, 0) < max(end, highwater or 0)
 
+    def _is_shorter(self, ends: Mapping[TopicPartition, int]) -> bool:
+        return any(self._positions.get(part, 0) > end for part, end in ends.items())
+
+    def _too_long_away(self) -> bool:
+        return self._clock.now() - self._heard > MOST_AWAY_SECONDS
+
     def _make_consumer(self) -> Any:
         return make_consumer(
             self._bootstrap,
@@ -145,14 +153,19 @@ class Follower:
     async def _seek(self, consumer: Any) -> None:
         if not self._resumes:
             self._positions.clear()
-        if self._outdated is not None and self._clock.now() - self._heard > MOST_AWAY_SECONDS:
+        if self._outdated is not None and self._too_long_away():
             self._positions.clear()
             self._outdated()
+            self._heard = self._clock.now()
         ends = await _ends(consumer)
-        if self._newest is not None or any(self._positions.get(part, 0) > end for part, end in ends.items()):
+        if self._newest is not None or self._is_shorter(ends):
             # A lower bound is not enough here: what was read before would come again.
             async with observer(self._bootstrap) as asking:
                 ends = await end_offsets(asking, ends)
+        if self._outdated is not None and self._is_shorter(ends):
+            # All of it: a partition that is no shorter has been replaced as well.
+            self._positions.clear()
+            self._replaced, self._first_ends = True, None
         self._first_ends = ends if self._first_ends is None else self._first_ends
         if self._newest is not None:
             self._positions = {part: max(0, end - self._newest) for part, end in ends.items()}
@@ -168,6 +181,12 @@ class Follower:
         idle_since = self._clock.monotonic()
         while True:
             fetched = await consumer.getmany(timeout_ms=self._poll_ms, max_records=self._most)
+            if self._outdated is not None:
+                if self._too_long_away():
+                    raise BrokerUnavailable("nothing was heard of it for days")  # the process slept, connected or not
+                if fetched and self._replaced:
+                    self._replaced = False
+                    self._outdated()  # not before: until the new log is filled, old lore is better than none
             await self._take(fetched)
             self._heard = self._clock.now()
             for part, records in fetched.items():
@@ -190,7 +209,7 @@ class Follower:
                 ends = await _ends(consumer)
                 # Tansu names the first offset of the last batch: the end that the last fetch brought is nearer.
                 known = {part: max(end, consumer.highwater(part) or 0) for part, end in ends.items()}
-                if any(self._positions.get(part, 0) > end for part, end in known.items()):
+                if self._is_shorter(known):
                     raise BrokerUnavailable("its log is shorter than before")
 
 

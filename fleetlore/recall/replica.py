@@ -1,8 +1,8 @@
 """Keep a tenant's lore in the agent's memory: follow the compacted topics `patterns` and `items`, and hide
 what `decisions` revoke and what a distrusted agent says.
 
-What is known stays during an outage: old advice is better than none. But after a week it is read anew, for what was
-forgotten meanwhile has left no trace.
+What is known stays during an outage: old advice is better than none. But after a week, or where the log was replaced,
+it is read anew, for what was forgotten meanwhile has left no trace.
 
 Where all of it does not fit into the memory that an agent gives, what is read for the first time is gathered before it
 is indexed: the newest, and so mostly the best backed, comes last.

@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.client import connected
 from fleetlore.recall.bound import backing_of_item
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.stats.hashing import stable_hash
@@ -142,6 +143,50 @@ async def test_what_was_forgotten_while_it_was_away_for_a_week_is_not_kept(
         assert await replica.caught_up(30)
         await replica.close()
         assert set(replica.index.items) == known
+
+
+async def test_a_process_that_slept_for_a_week_reads_anew_although_its_connection_is_there(
+    broker: EmbeddedBroker, tenant: str, writer: Writer
+) -> None:
+    await writer.put("items", "stays", item("stays"))
+    clock = FakeClock(0.0)
+    replica = LoreReplica(broker.address, tenant, clock=clock)
+    await replica.start()
+    assert await replica.caught_up(30)
+    # Forgotten while it slept; compaction has taken both the item and its tombstone.
+    replica.index.put_item(memory_item("gone", tenant="x", pattern="class"), 0.0)
+    clock.advance(7 * 86_400.0)
+    await until(lambda: set(replica.index.items) == {"stays"})
+    await writer.put("items", "later", item("later"))
+    await until(lambda: set(replica.index.items) == {"stays", "later"})
+    await replica.close()
+
+
+async def test_what_a_replaced_log_lacks_is_known_until_its_first_records_and_not_after(
+    own_broker: EmbeddedBroker, make_topics: Any
+) -> None:
+    async def put(*ids: str) -> None:
+        await make_topics(own_broker.address, "default", "patterns", "items", "decisions", partitions=2)
+        async with connected(AIOKafkaProducer(bootstrap_servers=own_broker.address)) as producer:
+            for id in ids:
+                await producer.send_and_wait(topic("default", "items"), item(id), key=id.encode())
+
+    own_broker.start()
+    await put("a", "b", "c", "d", "e")
+    replica = LoreReplica(own_broker.address, "default", most_bytes=1e6)
+    await replica.start()
+    assert await replica.caught_up(30)
+    await replica.close()
+    own_broker.kill()
+    own_broker.start()
+    await put()
+    await replica.start()
+    assert await replica.caught_up(30)
+    assert set(replica.index.items) == set("abcde")  # nothing is known of the new log yet
+    await put("b", "f")
+    await until(lambda: set(replica.index.items) == {"b", "f"})
+    assert replica.loaded
+    await replica.close()
 
 
 def decided(kind: Literal["item", "pattern", "agent"], id: str, on: bool) -> bytes:
