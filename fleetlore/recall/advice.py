@@ -192,7 +192,7 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
         remedies = remedies_before(index, about, at.arguments, at.preconditions)
         remedied = index.derived(remedied_causes, about)
         # Free text, and one agent's: what it did may belong to its own task (`fleetlore.recall.ways_out`).
-        if failed is not None and at.tool is None and is_free_text(failed.failure.shape):
+        if _is_free_text(at):
             remedies = [item for item in remedies if item.agents >= LEAST_AGENTS]
     if at.loop is not None:
         # What led one agent out of a loop may have led it nowhere.
@@ -273,11 +273,18 @@ def _warning(
     return by_counts(index, asked, call, at.own_failures, since, remedied), risk
 
 
+def _is_free_text(at: Situation) -> bool:
+    """Whether the call that is asked about, or else the one that failed, is nothing but text."""
+    if at.tool is not None:
+        return is_free_text(argument_shape(at.arguments))
+    return at.failed is not None and is_free_text(at.failed.failure.shape)
+
+
 def _lessons(known_of: _Known, at: Situation, warning: CallWarning) -> Iterable[MemoryItem]:
     """What sessions tried in vain. Of free text the kind of a call is too many calls: there only what they tried
     against the very failure that is warned of.
     """
-    if not is_free_text(argument_shape(at.arguments)):
+    if not _is_free_text(at):
         return known_of.lessons
     return [item for item in known_of.lessons if item.pattern == warning.pattern]
 
