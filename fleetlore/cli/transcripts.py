@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from enum import StrEnum
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +24,9 @@ from fleetlore.transcripts.read import FORMS, files_of, read_files
 if TYPE_CHECKING:
     from fleetlore.cluster import Cluster
     from fleetlore.transcripts.send import Found
+
+# A process of its own takes half a second to start; so much takes as long to import.
+_PART_BYTES = 8_000_000
 
 FormName = StrEnum("FormName", {name.replace("-", "_"): name for name in FORMS})  # type: ignore[misc]
 
@@ -51,8 +59,9 @@ def import_logs(
     files = files_of(paths, endings)
     started = time.monotonic()
     address = None if dry_run else connection(broker, data).cluster
-    found = asyncio.run(_import(form.value, files, address, tenant, agent, task, timeout))
-    seconds, size = time.monotonic() - started, sum(file.stat().st_size for file in files)
+    size = sum(file.stat().st_size for file in files)
+    found = _import_in_parts(size, files, partial(_import, form.value, address, tenant, agent, task, timeout))
+    seconds = time.monotonic() - started
     if json:
         counted = {name: getattr(found, name) for name in found.__slots__}
         print_json({**counted, "files": len(files), "bytes": size, "seconds": round(seconds, 3)})
@@ -60,14 +69,42 @@ def import_logs(
     _show(found, len(files), size, seconds, sent=not dry_run)
 
 
-async def _import(
+def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], Found]) -> Found:
+    """Have `work` done on parts of the files, each in a process, where they are large enough for several.
+
+    Sessions do not depend on each other: what becomes of them is the same in any order.
+    """
+    parts = min(os.cpu_count() or 1, len(files), size // _PART_BYTES)
+    if parts <= 1:
+        return work(files)
+    shares = [files[start::parts] for start in range(parts)]
+    with ProcessPoolExecutor(parts, mp_context=get_context("spawn")) as pool:
+        first, *others = pool.map(work, shares)
+    for other in others:
+        first.merge(other)
+    return first
+
+
+def _import(
     form: str,
-    files: list[Path],
     broker: Cluster | None,
     tenant: str,
     agent: str | None,
     task: str | None,
     timeout: float,
+    files: list[Path],
+) -> Found:
+    return asyncio.run(_send(form, broker, tenant, agent, task, timeout, files))
+
+
+async def _send(
+    form: str,
+    broker: Cluster | None,
+    tenant: str,
+    agent: str | None,
+    task: str | None,
+    timeout: float,
+    files: list[Path],
 ) -> Found:
     from fleetlore.emit.emitter import Emitter
     from fleetlore.transcripts.send import send

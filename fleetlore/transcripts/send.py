@@ -57,6 +57,15 @@ class Found:
         self.first = min(self.first or events[0].time, events[0].time)
         self.last = max(self.last, events[-1].time)
 
+    def merge(self, other: Found) -> None:
+        """Count what was found in other logs too."""
+        for name in ("sessions", "events", "calls", "failed", "messages", "unanswered", "unreadable"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.outcomes += other.outcomes
+        self.masked += other.masked
+        self.first = min(self.first or other.first, other.first or self.first)
+        self.last = max(self.last, other.last)
+
 
 async def send(
     sessions: Iterable[LoggedSession | None],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from typer.testing import CliRunner
 
 from fleetlore.cli.app import build_app
@@ -35,6 +36,35 @@ def test_it_says_what_is_found_and_masked(tmp_path: Path) -> None:
     assert lines[3:] == ["masked: 2 aws_access_key", "1 parts hold no session and are left out"]  # goal and message
     counted = orjson.loads(run("claude-code", str(tmp_path), "--dry-run", "--json").output)
     assert (counted["sessions"], counted["calls"], counted["failed"], counted["unreadable"]) == (2, 2, 1, 1)
+
+
+async def test_large_logs_are_imported_by_several_processes(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=2)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for number in range(3):
+        said = [{"role": "user", "content": "the key is AKIAIOSFODNN7EXAMPLE"}]
+        (tmp_path / f"{number}.jsonl").write_bytes(
+            orjson.dumps({"id": f"{number}", "messages": said, "reward": number})
+        )
+    options = ("messages", str(tmp_path), "--json", "--broker", broker.address, "--tenant", tenant)
+    by_one = await asyncio.to_thread(run, *options)
+    monkeypatch.setattr("fleetlore.cli.transcripts._PART_BYTES", 1)
+    by_two = await asyncio.to_thread(run, *options)
+    assert by_one.exit_code == by_two.exit_code == 0, by_two.output
+    found = [orjson.loads(each.output) for each in (by_one, by_two)]
+    assert found[0]["sessions"] == 3 and found[0]["outcomes"] == {"failure": 1, "success": 2}
+    assert found[0]["masked"] == {"aws_access_key": 6}
+    for name in ("sessions", "events", "messages", "outcomes", "masked", "files", "bytes"):
+        assert found[0][name] == found[1][name], name
+    sent: list[str] = []
+    for record in await read_to_end(broker.address, (topic(tenant, "events"),), 10.0):
+        sent += [event["id"] for event in orjson.loads(record.value)]
+    assert len(sent) == 2 * len(set(sent)) == 2 * found[0]["events"]
+
+    missing = await asyncio.to_thread(run, *options[:2], "--broker", "127.0.0.1:1", "--timeout", "0.5")
+    assert missing.exit_code == 1 and "import them again" in missing.output
 
 
 async def test_importing_twice_sends_the_same_events(
