@@ -308,9 +308,11 @@ def _needed(index: LoreIndex, at: Situation) -> Iterator[MemoryItem]:
 
 
 def _at_start(index: LoreIndex, at: Situation) -> list[MemoryItem]:
-    known = (index.strategies(at.task) if at.task else ()) or (
-        index.derived(_for_like_goal, at.goal) if at.goal else ()
-    )
+    known = index.strategies(at.task) if at.task else ()
+    if not known and at.goal:
+        # Of like goals the likest alone: the next best is about another task still more often.
+        likest = index.derived(_for_like_goal, at.goal)
+        known = tuple([item for item in likest if not is_own(item, at.session)][:1])
     return [*known, *(index.derived(_facts, "", at.goal) if index.has_facts("") else ())]
 
 

@@ -6,6 +6,7 @@ keeps its few best at hand: a change costs the writer, not the reader.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.recall.hints import worth_telling
 from fleetlore.recall.text_index import TextIndex
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.lore import NOT_DONE, MemoryItem, Pattern
 
 __all__ = ["LoreIndex"]
 
@@ -28,6 +29,7 @@ Derived = TypeVar("Derived")
 # More than an agent is ever shown, so that some may be left out as its own.
 KEPT = 8
 _MAX_DERIVED = 4096
+_STEP = re.compile(r"\d+\. ")
 
 
 class _Ranked(Generic[Entry]):
@@ -122,8 +124,17 @@ def _of_other_task(item: MemoryItem, known: frozenset[str]) -> MemoryItem:
         item,
         title=masked_text(item.title, known),
         description=masked_text(item.description, known),
-        content=masked_text(item.content, known),
+        content="\n".join([_masked_line(line, known) for line in item.content.splitlines()]),
     )
+
+
+def _masked_line(line: str, known: frozenset[str]) -> str:
+    """Numbers of steps are no literals of the task."""
+    if line.startswith(NOT_DONE):
+        return line
+    number = _STEP.match(line)
+    kept = number[0] if number else ""
+    return kept + masked_text(line[len(kept) :], known)
 
 
 class LoreIndex:

@@ -14,12 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import NOT_DONE, MemoryItem
 from models.backtest.cases import Case
 from models.distil.strategy import outline
-from models.memory.contrast import MISSING, REPEATED, WRONG
+from models.memory.contrast import REPEATED, WRONG
 
-# The first number after `MISSING`.
+# The first number after `NOT_DONE`.
 _STEP = re.compile(r" (\d+)")
 
 
@@ -86,8 +86,8 @@ def _most_frequent(train: Iterable[Case]) -> dict[str, str]:
 def _first_missing(item: MemoryItem) -> str:
     """The first step that an item says failed sessions lacked."""
     lines = item.content.splitlines()
-    place = next((place for place, line in enumerate(lines) if line.startswith(MISSING)), len(lines))
-    if place < len(lines) and (step := _STEP.match(lines[place], len(MISSING))):
+    place = next((place for place, line in enumerate(lines) if line.startswith(NOT_DONE)), len(lines))
+    if place < len(lines) and (step := _STEP.match(lines[place], len(NOT_DONE))):
         numbered = next(line for line in lines if line.startswith(f"{step[1]}. "))
         return REPEATED.sub("", numbered.removeprefix(f"{step[1]}. "))
     following = lines[place + 1] if place + 1 < len(lines) else ""

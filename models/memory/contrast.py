@@ -12,6 +12,7 @@ from itertools import chain, groupby
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.literals import masked_text, names
+from fleetlore.wire.lore import NOT_DONE
 from models.memory.candidate import SEVERAL_GOALS, Candidate
 from models.memory.quality import SAME_CALLS, TRIED
 
@@ -21,7 +22,6 @@ MAX_DIFFERENCES = 3
 # Share of one side's sessions that made a call, less that of the other's.
 LEAST_MORE = 0.3
 MAX_SHARED = 4
-MISSING = "A session that failed did not do"
 WRONG = "Only in a session that failed"
 INSTEAD = "Worked instead: "
 # After a call that was repeated.
@@ -109,7 +109,7 @@ def contrast(
     """
     way = _numbered(success.calls)
     apart = [
-        *_apart(MISSING, successes, failures, success, failure, way),
+        *_apart(NOT_DONE, successes, failures, success, failure, way),
         *_apart(WRONG, failures, successes, failure, success),
     ]
     lines = [success.content, "What worked:", *way, *(apart or [SAME_CALLS])]

@@ -227,8 +227,20 @@ def test_a_new_task_is_helped_by_one_with_a_like_goal_and_by_none_without() -> N
     found = advise(index, Situation(goal="refund the order", **asked))  # type: ignore[arg-type]
     assert [item.id for item in found.items] == ["near"]
     assert not advise(index, Situation(goal="count the cars", **asked))  # type: ignore[arg-type]
+    put(index, "next", "strategy", task="b", title="How to: refund the order and the fee of a customer")
+    assert advise(index, Situation(goal="refund the order", told=("near",), **asked)).ids == ()  # type: ignore[arg-type]
+    index.forget_item("next")
     index.forget_item("near")
     assert not advise(index, Situation(goal="refund the order", **asked))  # type: ignore[arg-type]
+
+
+def test_the_values_of_a_like_task_are_masked_and_the_numbers_of_its_steps_are_not() -> None:
+    index = LoreIndex()
+    content = "What worked:\n12. refund(4711)\nA session that failed did not do 12 (several of 20 did)"
+    put(index, "near", "strategy", task="a", title="How to: refund the order of a customer", content=content)
+    put(index, "far", "strategy", task="b", title="How to: book a flight")
+    (item,) = advise(index, Situation(now=NOW, task="new", goal="refund the order")).items
+    assert item.content == content.replace("4711", "<number>")
 
 
 def test_what_surely_helps_comes_first_and_what_surely_harms_never() -> None:
