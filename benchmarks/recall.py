@@ -36,9 +36,9 @@ from benchmarks.milvus import milvus_server
 from benchmarks.report import Report, Row
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.recall.text_index import TextIndex
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.text_index import TextIndex
 from fleetlore.store.search import DIMENSIONS, VECTOR, WORDS, LoreSearch
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession

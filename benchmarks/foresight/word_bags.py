@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.recall.text_index import words
+from fleetlore.stats.text_index import words
 
 __all__ = ["WORD_DIMENSIONS", "Bag", "WordBags"]
 

@@ -22,9 +22,10 @@ from fleetlore.cli.output import safe, safe_lines
 from fleetlore.emit.encode import encode, mask
 from fleetlore.fingerprint import fingerprint, literals, names, template
 from fleetlore.fingerprint.loops import LoopDetector
-from fleetlore.recall import default_hints, provenance, render, text_index, ways_out
+from fleetlore.recall import default_hints, provenance, render, ways_out
 from fleetlore.redact.redact import may_hold_secret, redact, redact_value, suspects
 from fleetlore.risk.session_texts import action_text, goal_text, outcome_text
+from fleetlore.stats import text_index
 from fleetlore.watch.credit import blame
 from fleetlore.watch.episode import RecentSteps
 from fleetlore.watch.safety import PREFIX, dangers

@@ -16,7 +16,7 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.recall.advice import Advice
-from fleetlore.recall.text_index import TextIndex
+from fleetlore.stats.text_index import TextIndex
 
 __all__ = ["lore_server"]
 

@@ -18,7 +18,7 @@ from fleetlore.calls.nearest import Near, NearestRecoveries
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.recall.hints import worth_telling
-from fleetlore.recall.text_index import TextIndex
+from fleetlore.stats.text_index import TextIndex
 from fleetlore.wire.lore import NOT_DONE, MemoryItem, Pattern
 
 __all__ = ["LoreIndex"]
@@ -29,7 +29,8 @@ Derived = TypeVar("Derived")
 # More than an agent is ever shown, so that some may be left out as its own.
 KEPT = 8
 _MAX_DERIVED = 4096
-_STEP = re.compile(r"\d+\. ")
+# Numbers of steps are no literals of the task.
+_LINE = re.compile(rf"^(\d+\. |{NOT_DONE}.*)?(.*)$", re.M)
 
 
 class _Ranked(Generic[Entry]):
@@ -124,17 +125,8 @@ def _of_other_task(item: MemoryItem, known: frozenset[str]) -> MemoryItem:
         item,
         title=masked_text(item.title, known),
         description=masked_text(item.description, known),
-        content="\n".join([_masked_line(line, known) for line in item.content.splitlines()]),
+        content=_LINE.sub(lambda line: (line[1] or "") + masked_text(line[2], known), item.content),
     )
-
-
-def _masked_line(line: str, known: frozenset[str]) -> str:
-    """Numbers of steps are no literals of the task."""
-    if line.startswith(NOT_DONE):
-        return line
-    number = _STEP.match(line)
-    kept = number[0] if number else ""
-    return kept + masked_text(line[len(kept) :], known)
 
 
 class LoreIndex:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.recall.text_index import TextIndex, words
+from fleetlore.stats.text_index import TextIndex, words
 
 texts = st.lists(
     st.sampled_from(["refund", "order", "cancel", "flight", "table", "cars", "count", "id", "the", "of"]), max_size=6
