@@ -85,11 +85,11 @@ class Settings:
     )
     breaker_ratio: float = _setting(
         0.5,
-        "share of bad records among a topic's last 1,000, above which a run of them stops the worker; 1: never",
+        "share of bad records among a topic's last 1,000, above which a run of them stops the topic; 1: never",
         "[0, 1]",
     )
     breaker_run_records: int = _setting(
-        100, "bad records in a row after which the worker stops, where that share is exceeded too", "(0, inf)"
+        100, "bad records in a row after which a topic stops, where that share is exceeded too", "(0, inf)"
     )
     holdout_share: float = _setting(
         0.05,

@@ -90,7 +90,7 @@ class Metrics(MetricTable):
         "lost_run_records",
         Gauge,
         "errors",
-        "Records in a row without a usable part. Worry when it grows: at the limit the worker stops, because a "
+        "Records in a row without a usable part. Worry when it grows: at the limit the topic stops, because a "
         "producer or the worker itself was deployed with a fault.",
         ("stream",),
     )

@@ -89,6 +89,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             breaker=breaker,
             lease=self._lease,
             write_seconds=write_seconds,
+            tenants=len(settings.tenants),
         )
         self._model = language_model(settings, metrics)
         self._erased, distrusted = Erased(), Distrusted()

@@ -1,8 +1,9 @@
-"""Stop the worker when a whole stream is refused, instead of draining the stream into the dead letters.
+"""Stop a stream that is refused as a whole, instead of draining it into the dead letters.
 
 One bad record is a dead letter. When *everything* is bad, the fault is not in the records: a producer was deployed with
-another schema, or this worker with a bug. Then the log is the safe place and the dead letters are not. So the worker
-ends without committing the batch, with an error, and does so again at each start until the cause is removed.
+another schema, or this worker with a bug. Then the log is the safe place and the dead letters are not. So nothing more
+of the topic is processed or committed, and the same again after each start until the cause is removed. Other tenants of
+the worker go on; where no tenant is left, it ends with an error.
 
 The breaker trips where both hold, for one topic as this worker reads it:
 
@@ -13,9 +14,8 @@ The breaker trips where both hold, for one topic as this worker reads it:
 Either alone would be a weapon. By the ratio alone, an agent that writes more garbage than the others write events would
 stop their pipeline, though every good event is processed. By the run alone, one burst of garbage in a pause of the
 others would. Counting records and not events keeps an array of a million bad events at the weight of one. A client that
-writes many times as much as all agents of its tenant together, for long, can still stop the tenant's workers. That is a
-flood, which the broker's quotas are for; nothing is lost by stopping, and an untrusted tenant gets its own workers
-(`FLEETLORE_TENANTS`).
+writes many times as much as all agents of its tenant together, for long, can still stop its own tenant. That is a
+flood, which the broker's quotas are for; nothing is lost by stopping.
 
 A handful of bad records never trips it: `run_records` is also the smallest sample. The counts live in the process, so a
 start counts anew. But while a run is suspect, `streams.runtime.delivery` holds its commit back, so that the next start
@@ -62,12 +62,8 @@ class Breaker:
         self._run_records = run_records
         self._streams: dict[str, _Stream] = {}
 
-    def weigh(self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter]) -> None:
-        """Count each record of a batch as good or lost.
-
-        Raises:
-            BreakerTripped: it is one lost record too many.
-        """
+    def weigh(self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter]) -> dict[str, BreakerTripped]:
+        """Count each record of a batch as good or lost; return why, by topic, where it is one lost record too many."""
         bad: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
         for letter in dead_letters:
             if letter.reason not in NOT_LOST:
@@ -75,13 +71,20 @@ class Breaker:
         if not bad:
             for name, records in Counter([record.topic for record in batch]).items():
                 self.good(name, records)
-            return
+            return {}
+        tripped: dict[str, BreakerTripped] = {}
         for record in batch:
             mine = bad.get((record.tp, record.offset))
+            if record.topic in tripped:
+                continue
             if mine and is_lost(record, mine):
-                self.lost(record.topic, mine[0].reason, record.tp, record.offset)
+                try:
+                    self.lost(record.topic, mine[0].reason, record.tp, record.offset)
+                except BreakerTripped as error:
+                    tripped[record.topic] = error
             else:
                 self.good(record.topic)
+        return tripped
 
     def good(self, name: str, records: int = 1) -> None:
         """Count records of which at least one event could be used."""
@@ -133,8 +136,8 @@ class Breaker:
         return (
             f"{name}: the last {stream.run} records were refused, every one of them ({reasons}"
             + (f"; partition {places}" if places else "")
-            + f"), and {sum(stream.recent)} of the last {len(stream.recent)}. The worker stops without committing the "
-            "batch, and will stop here again. See the reasons with `fleetlore dead-letters list`; then correct "
-            "what was deployed, the producer or this worker. To send these records to the dead letters instead, raise "
-            f"FLEETLORE_BREAKER_RUN_RECORDS (now {self._run_records}) until the worker is past them"
+            + f"), and {sum(stream.recent)} of the last {len(stream.recent)}. The worker stops there without "
+            "committing the batch, and will stop here again. See the reasons with `fleetlore dead-letters list`; then "
+            "correct what was deployed, the producer or this worker. To send these records to the dead letters, "
+            f"raise FLEETLORE_BREAKER_RUN_RECORDS (now {self._run_records}) until the worker is past them"
         )

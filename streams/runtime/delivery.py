@@ -1,9 +1,9 @@
 """Process a batch, have its effects acknowledged, and only then let its offsets be committed.
 
 At least once, and every effect is idempotent. A stage has turned data errors into dead letters, and a row that the
-store will never take becomes one here. An outage is retried in place with growing pauses. When it lasts, or when a
-whole stream is refused (`streams.runtime.circuit_breaker`), the worker ends without a commit and its next start redoes
-the batch.
+store will never take becomes one here. An outage is retried in place with growing pauses. When it lasts, the worker
+ends without a commit and its next start redoes the batch. A topic that is refused as a whole
+(`streams.runtime.circuit_breaker`) stops, and with the last tenant of the worker the worker itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import orjson
 
 from fleetlore.clock import Clock
 from fleetlore.errors import (
-    BreakerTripped,
     BrokerUnavailable,
     ConfigError,
     RecordsRefused,
@@ -61,6 +60,7 @@ class Delivery:
     Args:
         lease: without which nothing may take effect; None where there is one worker alone.
         write_seconds: the longest that a write of a previous owner may still be under way.
+        tenants: how many it serves. When topics of all of them have stopped, `run` raises.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Delivery:
         breaker: Breaker | None = None,
         lease: Lease | None = None,
         write_seconds: float = 0.0,
+        tenants: int = 1,
     ) -> None:
         self._store = store
         self._producer = producer
@@ -84,6 +85,8 @@ class Delivery:
         self._breaker = breaker or Breaker()
         self._lease = lease
         self._second_writes = SecondWrites(write_seconds, clock)
+        self._tenants = tenants
+        self._stopped: set[str] = set()  # topics of which nothing is processed until the next start
         self._last: dict[tuple[str, str], Record] = {}  # the last record of each stage and tenant
         self._readers: dict[str, str] = {}  # by topic: the stage that reads it
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: the write that its next batches do not wait for
@@ -96,17 +99,18 @@ class Delivery:
 
         Raises:
             StoreUnavailable, BrokerUnavailable: an outage lasted longer than the budget; nothing may be committed.
-            BreakerTripped: a whole stream is refused; nothing may be committed.
+            BreakerTripped: topics of all tenants are refused as a whole; nothing of them may be committed.
             ConfigError: another stage reads the same topic, and a commit of either would skip what the other has not
                 done.
         """
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
         started = self._clock.monotonic()
+        batch = [record for record in batch if record.topic not in self._stopped] if self._stopped else batch
         self._last |= {(stage.name, tenant_of(record.topic)): record for record in batch}
         effects = await self._retried(lambda: stage.process(batch), stage.name)
         self._second_writes.take(stage.name, effects)
-        self._feed_breaker(batch, effects.dead_letters)
+        self._feed_breaker(batch, effects)
         sinks = [self._deliver(stage, effects.outgoing)]
         if effects.dead_letters:
             sinks.append(self._send_to_dlq(stage, records_of(stage, effects.dead_letters)))
@@ -137,6 +141,7 @@ class Delivery:
         self._writes.clear()
         self._ledger.forget()
         self._breaker.forget()
+        self._stopped.clear()
 
     def _allow(self, stage: Stage, batch: Sequence[Record]) -> None:
         # All partitions of the stage: a batch of one may have brought effects that were waiting for another.
@@ -159,19 +164,26 @@ class Delivery:
         if write is not None:
             await write
 
-    def _feed_breaker(self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter]) -> None:
-        """Tell the breaker of the batch before it takes effect, and hold back the commit of a suspect run."""
+    def _feed_breaker(self, batch: Sequence[Record], effects: Effects) -> None:
+        """Tell the breaker of the batch before it takes effect, hold back the commit of a suspect run, and stop a topic
+        that is refused as a whole.
+        """
         topics = {record.topic for record in batch}
-        try:
-            self._breaker.weigh(batch, dead_letters)
-        except BreakerTripped:
-            # For good: the worker still commits what its other stages have done, which takes a while.
-            self._hold_back(topics, inf)
-            raise
-        finally:
-            for name in topics:
-                self._metrics.lost_run(name).set(self._breaker.run(name))
-        self._hold_back(topics, SUSPECT_SECONDS)
+        tripped = self._breaker.weigh(batch, effects.dead_letters)
+        for name in topics:
+            self._metrics.lost_run(name).set(self._breaker.run(name))
+        self._hold_back(topics - tripped.keys(), SUSPECT_SECONDS)
+        if not tripped:
+            return
+        # For good: the worker still commits what is done elsewhere.
+        self._hold_back(tripped, inf)
+        self._stopped |= tripped.keys()
+        if len({tenant_of(name) for name in self._stopped}) == self._tenants:
+            raise next(iter(tripped.values()))
+        for error in tripped.values():
+            log.critical("%s", error)
+        # They would be sent again after each start.
+        effects.dead_letters = [each for each in effects.dead_letters if each.record.topic not in tripped]
 
     def _hold_back(self, topics: Iterable[str], seconds: float) -> None:
         for name in topics:

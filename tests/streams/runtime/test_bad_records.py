@@ -13,7 +13,7 @@ from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
-from streams.stage.base import DeadLetter, Effects
+from streams.stage.base import DeadLetter, Effects, TopicPartition
 from tests.streams.runtime.world import EVENTS, PARTITION, World, record
 
 
@@ -49,6 +49,30 @@ async def test_a_stream_that_is_refused_wholesale_stops_before_its_batch_has_any
     clock.advance(3600)
     assert ledger.take() == {}, "however long the stop takes"
     assert metrics.registry.get_sample_value("fleetlore_lost_run_records", {"stream": EVENTS}) == 20
+
+
+async def test_a_tenants_stream_that_is_refused_stops_that_tenant_and_not_the_others(
+    world: World, metrics: Metrics, clock: FakeClock
+) -> None:
+    ledger, other = Ledger(clock), TopicPartition("fleetlore.other.events", 0)
+    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(0.5, 20), tenants=2)
+
+    async def send(first: int, last: int, bad: tuple[str, ...]) -> None:
+        batch = [record(offset)._replace(topic=name) for offset in range(first, last) for name in (EVENTS, other.topic)]
+        letters = [DeadLetter(each, b"bad", "not_json", "no") for each in batch if each.topic in bad]
+        world.effects = Effects(dead_letters=letters)
+        await delivery.run(world, batch)
+
+    await send(0, 25, (EVENTS,))
+    assert ledger.take() == {PARTITION: 0, other: 25}
+    ledger.settle({PARTITION: 0, other: 25})
+    assert world.dead_letters == [], "they would come again after each start"
+    await send(25, 50, ())
+    clock.advance(3600)
+    assert ledger.take() == {other: 50}
+    assert metrics.registry.get_sample_value("fleetlore_lost_run_records", {"stream": EVENTS}) == 20
+    with pytest.raises(BreakerTripped, match=r"fleetlore\.other\.events"):
+        await send(50, 150, (other.topic,))
 
 
 async def test_the_next_worker_finds_the_run_in_the_log_and_stops_there_again(
