@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from fleetlore.config import Settings
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.topics import partition_for, topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
@@ -32,19 +39,37 @@ BURST = 32
 SESSION_TIMEOUT_SECONDS = 6.0
 AWAY_SECONDS = 8.0
 DRAIN_SECONDS = 150.0
+STORM = 6
 
 Start = Callable[[Settings], subprocess.Popen[bytes]]
-# Injects faults while the fleet emits; returns the number of processes killed.
-Faults = Callable[[KafkaCluster, subprocess.Popen[bytes]], Awaitable[int]]
 
 
-async def nothing(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+@dataclass(frozen=True)
+class Scene:
+    """What faults are injected into while the fleet emits `events`."""
+
+    cluster: KafkaCluster
+    settings: Settings
+    worker: subprocess.Popen[bytes]
+    start: Start
+    events: list[Event]
+
+    async def another(self) -> subprocess.Popen[bytes]:
+        """Start one more worker of the same group."""
+        return await asyncio.to_thread(self.start, self.settings.with_(metrics_port=free_port()))
+
+
+# Returns the number of processes killed.
+Faults = Callable[[Scene], Awaitable[int]]
+
+
+async def nothing(scene: Scene) -> int:
     return 0
 
 
-async def each_broker_killed(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+async def each_broker_killed(scene: Scene) -> int:
     """SIGKILL of one after the other: of each leader, and of the coordinator of the group."""
-    for broker in cluster.brokers:
+    for broker in scene.cluster.brokers:
         await asyncio.to_thread(broker.kill)
         await asyncio.sleep(AWAY_SECONDS)
         broker.launch()
@@ -52,9 +77,9 @@ async def each_broker_killed(cluster: KafkaCluster, worker: subprocess.Popen[byt
     return 3
 
 
-async def two_brokers_away(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+async def two_brokers_away(scene: Scene) -> int:
     """Fewer replicas in sync than a write needs, and no quorum of controllers."""
-    gone = cluster.brokers[1:]
+    gone = scene.cluster.brokers[1:]
     for broker in gone:
         await asyncio.to_thread(broker.kill)
     await asyncio.sleep(AWAY_SECONDS)
@@ -65,8 +90,8 @@ async def two_brokers_away(cluster: KafkaCluster, worker: subprocess.Popen[bytes
     return 2
 
 
-async def a_broker_frozen(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
-    for broker in cluster.brokers:
+async def a_broker_frozen(scene: Scene) -> int:
+    for broker in scene.cluster.brokers:
         broker.pause()
         try:
             await asyncio.sleep(AWAY_SECONDS)
@@ -75,13 +100,53 @@ async def a_broker_frozen(cluster: KafkaCluster, worker: subprocess.Popen[bytes]
     return 0
 
 
-async def a_worker_asleep(cluster: KafkaCluster, worker: subprocess.Popen[bytes]) -> int:
+async def a_worker_asleep(scene: Scene) -> int:
     """SIGSTOP for twice its session timeout."""
-    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+    children = Path(f"/proc/{scene.worker.pid}/task/{scene.worker.pid}/children").read_text().split()
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for child in children:
             os.kill(int(child), number)
         await asyncio.sleep(2 * SESSION_TIMEOUT_SECONDS)
+    return 0
+
+
+async def workers_come_and_go(scene: Scene) -> int:
+    """Each rebalance takes all partitions of all workers; every second one that goes is killed."""
+    for turn in range(STORM):
+        another = await scene.another()
+        await asyncio.sleep(1.0)
+        if turn % 2:
+            os.killpg(another.pid, signal.SIGKILL)
+        else:
+            another.terminate()
+        await asyncio.to_thread(another.wait, 40)
+    return STORM // 2
+
+
+async def offsets_deleted(scene: Scene) -> int:
+    """The group's offsets are gone, and the next worker reads all again."""
+    await asyncio.sleep(AWAY_SECONDS)
+    os.killpg(scene.worker.pid, signal.SIGKILL)
+    admin = AdminClient({"bootstrap.servers": scene.cluster.address, "log_level": 0})
+    async with asyncio.timeout(60):
+        while True:  # the coordinator takes the killed worker for a member until its session is over
+            await asyncio.sleep(1.0)
+            with contextlib.suppress(KafkaException):
+                admin.delete_consumer_groups([scene.settings.group])[scene.settings.group].result(10)
+                break
+    await scene.another()
+    return 1
+
+
+async def sent_again_in_transactions(scene: Scene) -> int:
+    """By a client of another kind, at the end: each partition ends with the marker of a transaction."""
+    await asyncio.sleep(AWAY_SECONDS)
+    name = topic(scene.settings.tenants[0], "events")
+    async with AIOKafkaProducer(bootstrap_servers=scene.cluster.address, transactional_id=name) as producer:
+        for partition in range(scene.settings.partitions):
+            mine = [each for each in scene.events if partition_for(each.session, 2) == partition][:BURST]
+            async with producer.transaction():
+                await producer.send_and_wait(name, encode_record(mine), partition=partition, headers=BATCH_HEADERS)
     return 0
 
 
@@ -91,6 +156,9 @@ CASES = {
     "two brokers of three away": two_brokers_away,
     "each broker frozen in turn": a_broker_frozen,
     "a worker asleep": a_worker_asleep,
+    "workers come and go": workers_come_and_go,
+    "offsets deleted": offsets_deleted,
+    "sent again in transactions": sent_again_in_transactions,
 }
 
 pytestmark = pytest.mark.slow
@@ -124,7 +192,7 @@ async def test_nothing_is_lost_or_doubled(
     await ensure_topics(settings)
     began, events = time.monotonic(), fleet_events(tenant, 1, SESSIONS)
     worker = await asyncio.to_thread(start_worker, settings)
-    happening = asyncio.create_task(CASES[name](three, worker))
+    happening = asyncio.create_task(CASES[name](Scene(three, settings, worker, start_worker, events)))
     async with in_order(three.address, tenant, Random(1)) as send:
         for start in range(0, len(events), BURST):
             await send(events[start : start + BURST])
