@@ -1,16 +1,22 @@
 """Keep a log in memory with the parts of a Kafka broker that fleetlore relies on.
 
-Topics with partitions, records with headers, offsets that a group commits, end offsets and a view of what compaction
-would leave. The suite in `tests/contract` holds it to the same behaviour as a real broker.
+Topics with partitions, records with headers, offsets that a group commits, end offsets, a limit on the size of a
+record, retention, and compaction, which leaves gaps in the offsets. It raises what aiokafka raises. The suite in
+`tests/contract` holds it to the same behaviour as a real broker.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
-from fleetlore.wire.topics import partition_for
+from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
+
+from fleetlore.wire.topics import MAX_MESSAGE_BYTES, partition_for
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -26,12 +32,24 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-class InMemoryLog:
-    """Topics are created at their first use with `default_partitions`, or by `create_topic`."""
+@dataclass(slots=True)
+class _Partition:
+    start: int = 0
+    end: int = 0
+    records: list[Record] = field(default_factory=list)
 
-    def __init__(self, default_partitions: int = 1) -> None:
+
+class InMemoryLog:
+    """Topics are created at their first use with `default_partitions`, or by `create_topic`.
+
+    Args:
+        max_record_bytes: of key, value and headers together. A broker measures the compressed batch.
+    """
+
+    def __init__(self, default_partitions: int = 1, max_record_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._default_partitions = default_partitions
-        self._topics: dict[str, list[list[Record]]] = {}
+        self._max_record_bytes = max_record_bytes
+        self._topics: dict[str, list[_Partition]] = {}
         self._committed: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         self._next_partition = 0
 
@@ -39,7 +57,7 @@ class InMemoryLog:
         """Create a topic; one that exists stays as it is."""
         if partitions < 1:
             raise ValueError(f"a topic has at least one partition, not {partitions}")
-        self._topics.setdefault(topic, [[] for _ in range(partitions)])
+        self._topics.setdefault(topic, [_Partition() for _ in range(partitions)])
 
     def topics(self) -> list[str]:
         return sorted(self._topics)
@@ -60,34 +78,74 @@ class InMemoryLog:
         """Append a record and return it with its offset.
 
         Without `partition` the key decides, by murmur2 as in any Kafka client; without a key, turn by turn.
+
+        Raises:
+            MessageSizeTooLargeError: the record is larger than the log takes.
         """
         if key is None and value is None:
             raise ValueError("a record needs a key or a value")
+        given = tuple(headers)
+        parts = [key or b"", value or b"", *(name.encode() + value for name, value in given)]
+        if (size := sum(map(len, parts))) > self._max_record_bytes:
+            raise MessageSizeTooLargeError(f"{size} bytes are more than {self._max_record_bytes}")
         partitions = self._partitions(topic)
         if partition is None and key is not None:
             partition = partition_for(key.decode("utf-8", "surrogateescape"), len(partitions))
         elif partition is None:
             partition = self._next_partition % len(partitions)
             self._next_partition += 1
-        records = self._partition(topic, partition)
-        record = Record(topic, partition, len(records), key, value, tuple(headers))
-        records.append(record)
+        log = self._partition(topic, partition)
+        record = Record(topic, partition, log.end, key, value, given)
+        log.records.append(record)
+        log.end += 1
         return record
 
     def read(self, topic: str, partition: int, offset: int = 0, limit: int | None = None) -> list[Record]:
-        """Records from `offset` on, oldest first; none at or behind the end."""
+        """Records from `offset` on, oldest first; none at the end.
+
+        Raises:
+            OffsetOutOfRangeError: retention has deleted that offset, or it lies behind the end.
+        """
         if offset < 0:
             raise ValueError(f"an offset is not negative: {offset}")
-        records = self._partition(topic, partition)
-        return records[offset : None if limit is None else offset + limit]
+        log = self._partition(topic, partition)
+        if not log.start <= offset <= log.end:
+            raise OffsetOutOfRangeError(f"offset {offset} is not in {log.start}..{log.end}")
+        first = bisect_left(log.records, offset, key=attrgetter("offset"))
+        return log.records[first : None if limit is None else first + limit]
 
     def read_all(self, topic: str) -> list[Record]:
         """All records, partition by partition."""
-        return [record for partition in self._partitions(topic) for record in partition]
+        return [record for partition in self._partitions(topic) for record in partition.records]
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that the next record will get."""
-        return len(self._partition(topic, partition))
+        return self._partition(topic, partition).end
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """The first offset that retention has left."""
+        return self._partition(topic, partition).start
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete all records below `offset`, as retention does.
+
+        Raises:
+            OffsetOutOfRangeError: it lies behind the end.
+        """
+        log = self._partition(topic, partition)
+        if offset > log.end:
+            raise OffsetOutOfRangeError(f"offset {offset} is behind the end, {log.end}")
+        log.start = max(log.start, offset)
+        log.records = [record for record in log.records if record.offset >= log.start]
+
+    def compact(self, topic: str) -> None:
+        """Keep the newest record of each key and no tombstone, as compaction does once tombstones are old.
+
+        What is left keeps its offset.
+        """
+        for log in self._partitions(topic):
+            newest = {record.key: record.offset for record in log.records}
+            log.records = [each for each in log.records if newest[each.key] == each.offset and each.value is not None]
 
     def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Note that `group` has dealt with everything below `offset`."""
@@ -111,11 +169,11 @@ class InMemoryLog:
                 state[record.key] = record.value
         return state
 
-    def _partitions(self, topic: str) -> list[list[Record]]:
+    def _partitions(self, topic: str) -> list[_Partition]:
         self.create_topic(topic, self._default_partitions)
         return self._topics[topic]
 
-    def _partition(self, topic: str, partition: int) -> list[Record]:
+    def _partition(self, topic: str, partition: int) -> _Partition:
         partitions = self._partitions(topic)
         if not 0 <= partition < len(partitions):
             raise ValueError(f"{topic} has no partition {partition}, only 0..{len(partitions) - 1}")

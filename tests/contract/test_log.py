@@ -9,11 +9,13 @@ from typing import Any, Protocol
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.testing import InMemoryLog, Record
+from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 from streams.embedded.broker import EmbeddedBroker
 
 Headers = Iterable[tuple[str, bytes]]
@@ -34,6 +36,7 @@ class Log(Protocol):
     ) -> tuple[int, int]: ...
     async def read(self, topic: str, partition: int, offset: int = 0) -> list[Record]: ...
     async def end_offset(self, topic: str, partition: int) -> int: ...
+    async def delete_before(self, topic: str, partition: int, offset: int) -> None: ...
     async def commit(self, group: str, topic: str, partition: int, offset: int) -> None: ...
     async def committed(self, group: str, topic: str, partition: int) -> int | None: ...
 
@@ -55,6 +58,9 @@ class InMemory:
     async def end_offset(self, topic: str, partition: int) -> int:
         return self.log.end_offset(topic, partition)
 
+    async def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        self.log.delete_before(topic, partition, offset)
+
     async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         self.log.commit(group, topic, partition, offset)
 
@@ -65,7 +71,7 @@ class InMemory:
 class Broker:
     def __init__(self, address: str) -> None:
         self.address = address
-        self.producer = AIOKafkaProducer(bootstrap_servers=address, acks="all")
+        self.producer = AIOKafkaProducer(bootstrap_servers=address, acks="all", max_request_size=4 * MAX_MESSAGE_BYTES)
 
     async def create_topic(self, topic: str, partitions: int) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
@@ -82,14 +88,15 @@ class Broker:
 
     async def read(self, topic: str, partition: int, offset: int = 0) -> list[Record]:
         part = TopicPartition(topic, partition)
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.address, fetch_max_wait_ms=50)
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.address, fetch_max_wait_ms=50, auto_offset_reset="none")
         consumer.assign([part])
         await consumer.start()
         try:
             end = (await consumer.end_offsets([part]))[part]
             consumer.seek(part, offset)
             records: list[Record] = []
-            while offset + len(records) < end:
+            # The first fetch also of what lies behind the end: it is refused.
+            while offset > end or await consumer.position(part) < end:
                 batch = await consumer.getmany(part, timeout_ms=200)
                 records += [
                     Record(topic, partition, r.offset, r.key, r.value, tuple(r.headers)) for r in batch.get(part, [])
@@ -102,6 +109,14 @@ class Broker:
         part = TopicPartition(topic, partition)
         async with self._member(None, part) as consumer:
             return int((await consumer.end_offsets([part]))[part])
+
+    async def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
+        await admin.start()
+        try:
+            await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(offset)})
+        finally:
+            await admin.close()
 
     async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         part = TopicPartition(topic, partition)
@@ -146,6 +161,14 @@ async def log(request: pytest.FixtureRequest) -> AsyncIterator[Log]:
     finally:
         await real.producer.stop()
         await asyncio.sleep(0)
+
+
+@pytest.fixture
+def faithful(log: Log, pytestconfig: pytest.Config) -> Log:
+    """A log with limits, retention and compaction: the one in memory, and Apache Kafka with `--kafka`."""
+    if isinstance(log, Broker) and not pytestconfig.getoption("--kafka"):
+        pytest.skip("tansu takes records of any size and deletes none")
+    return log
 
 
 @pytest.fixture
@@ -206,6 +229,38 @@ async def test_commits_belong_to_a_group_and_a_partition(log: Log, name: str) ->
     assert await log.committed(group, name, 0) == 1
     assert await log.committed(other, name, 0) is None
     assert await log.committed(group, name, 1) is None
+
+
+async def test_a_record_too_large_is_refused_and_takes_no_offset(faithful: Log, name: str) -> None:
+    with pytest.raises(MessageSizeTooLargeError):
+        await faithful.append(name, b"x" * (MAX_MESSAGE_BYTES + 1), partition=0)
+    assert await faithful.append(name, b"x" * (MAX_MESSAGE_BYTES - 1000), partition=0) == (0, 0)
+
+
+async def test_what_retention_deleted_and_what_lies_behind_the_end_is_out_of_range(faithful: Log, name: str) -> None:
+    for n in range(4):
+        await faithful.append(name, b"%d" % n, partition=0)
+    await faithful.delete_before(name, 0, 2)
+    assert [record.offset for record in await faithful.read(name, 0, 2)] == [2, 3]
+    assert await faithful.read(name, 0, 4) == [] and await faithful.end_offset(name, 0) == 4
+    for offset in (0, 1, 5):
+        with pytest.raises(OffsetOutOfRangeError):
+            await faithful.read(name, 0, offset)
+    with pytest.raises(OffsetOutOfRangeError):
+        await faithful.delete_before(name, 0, 5)
+    assert await faithful.append(name, b"4", partition=0) == (0, 4)
+
+
+def test_compaction_leaves_gaps_and_the_same_view() -> None:
+    log = InMemoryLog(1)
+    for key, value in ((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None), (b"c", b"1")):
+        log.append("t", value, key=key)
+    before = log.compacted("t")
+    log.compact("t")
+    assert [(each.offset, each.key) for each in log.read("t", 0)] == [(2, b"a"), (4, b"c")]
+    assert [each.offset for each in log.read("t", 0, 3)] == [4]
+    assert log.compacted("t") == before == {b"a": b"2", b"c": b"1"}
+    assert log.append("t", b"1", key=b"d").offset == 5
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=3)), max_size=30))
