@@ -1,10 +1,11 @@
 """Say after a failure what got others past one like it: at most one way out, or nothing.
 
-Of a tool with enough failures that sessions got past, the names that this session lacks are said where they are likely
-enough all that it lacks (`fleetlore.calls.lacked`), and else nothing. Of any other tool what was changed in the calls
-of others is ranked (`fleetlore.calls.ranker`). Where a name of the call is at fault, names are needed: at a known place
-(a database, a repository) those that work there are said, elsewhere the call by which other sessions looked them up,
-the same for all of them.
+Names that several agents looked up after this very error, and that worked, come first. Of a tool with enough failures
+that sessions got past, the names that this session lacks are said where they are likely enough all that it lacks
+(`fleetlore.calls.lacked`), and else nothing. Of any other tool what was changed in the calls of others is ranked
+(`fleetlore.calls.ranker`). Where a name of the call is at fault, names are needed: at a known place (a database, a
+repository) those that work there are said, elsewhere the call by which other sessions looked them up, the same for all
+of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from fleetlore.calls.card import card
+from fleetlore.calls.context import CALL_CHARACTERS, words_of
 from fleetlore.calls.document import LookUp, Resent
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.lacked import LackedNames
@@ -25,7 +27,7 @@ from fleetlore.calls.ranker import LEAST, chances, figures
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.recall.index import LoreIndex
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
 MAX_TEXT = 300
 CANDIDATES = 20
@@ -38,6 +40,7 @@ PLACE_ID = "place:names"
 # What may stand for one task or one person only: quoted texts, numbers, and words with a digit in them.
 _LITERAL = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|(?<!\w)\w*\d[\w.]*")
 _MASK = "<value>"
+_QUOTED_NAME = re.compile(r"`([^`]+)`")
 _MAX_HELD = 8192
 
 
@@ -88,12 +91,35 @@ def way_out(
         if names:
             return WayOut(_card_text(names), PLACE_ID, tuple(names))
     look_up = _look_up(model, failed, kind, told) if model is not None and known is None else None
+    if (instead := _instead(index, failed, told)) is not None:
+        return instead if look_up is None else _both(instead, look_up)
     lacked = model.lacked.get(failure.tool) if model is not None else None
     found = _names(lacked, failed, told) if lacked is not None else _of_item(index, failed, told)
     if look_up is None or found is None:
         return look_up or found
     # Names that hold the look-up's own say less clearly what it says whole.
     return look_up if look_up.chance >= found.chance or set(look_up.names) <= set(found.names) else found
+
+
+def _instead(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> WayOut | None:
+    """The names that worked where this very error had rejected others."""
+    for item in index.recoveries(failed.failure.class_):
+        _, found, said = item.title.partition(INSTEAD_OF)
+        if not found or item.agents < LEAST_AGENTS or item.id in told or is_own(item, failed.session):
+            continue
+        beside, _, names = (_QUOTED_NAME.findall(part) for part in said.rpartition(": "))
+        held = words_of(failed.text, CALL_CHARACTERS)
+        # An error that does not say where it was met is the same at every table.
+        if held.issuperset(beside) and not all(name in failed.seen for name in names):
+            text = f"Instead{said}: worked after this very error ({item.agents} agents)"
+            return WayOut(text[:MAX_TEXT], item.id, tuple(names), item=item)
+    return None
+
+
+def _both(instead: WayOut, look_up: WayOut) -> WayOut:
+    """Names that worked elsewhere, and how to find those that work here."""
+    text = f"{instead.text}. {look_up.text}"
+    return instead._replace(text=text[:MAX_TEXT], names=(*instead.names, *look_up.names))
 
 
 def _names(lacked: LackedNames, failed: FailedCall, told: Collection[str]) -> WayOut | None:

@@ -19,6 +19,8 @@ LOOP = "loop"
 
 # Agents of a pattern that are told apart: what more have seen does not hang on the word of a few.
 NAMED_BACKERS = 8
+# Before the names, in the title of a recovery, that worked where an error had rejected another.
+INSTEAD_OF = " — instead"
 # Begins the line of a strategy that names steps by their numbers.
 NOT_DONE = "A session that failed did not do"
 

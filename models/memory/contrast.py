@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.literals import masked_text, names
-from fleetlore.wire.lore import NOT_DONE
+from fleetlore.wire.lore import INSTEAD_OF, NOT_DONE
 from models.memory.candidate import SEVERAL_GOALS, Candidate
 from models.memory.quality import SAME_CALLS, TRIED
 
@@ -92,7 +92,7 @@ def _with_names(best: Candidate, examples: Sequence[Candidate], found: list[tupl
     counted = ", ".join(f"`{name}` ({times} of {len(examples)} sessions)" for name, times in names)
     return replace(
         best,
-        title=f"{best.title} — instead{where}: {', '.join(most)}",
+        title=f"{best.title}{INSTEAD_OF}{where}: {', '.join(most)}",
         content=f"{best.content}\n{INSTEAD.rstrip(': ')}{where}: {counted}",
     )
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from fleetlore.calls.ranker import LEAST
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.ways_out import MAX_TEXT, PLACE_ID, masked, ranked, way_out
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
 _SQRT = "NameError: name 'sqrt' is not defined"
 
@@ -169,6 +170,27 @@ def test_a_look_up_is_said_whole_and_not_by_its_names(name: str, said: str) -> N
     look_up = LookUp("sql", SHOW.kind, "sql", "schema", 1, 60, 9)  # seldom made, so the names are likelier
     found = way_out(LoreIndex(), asked, model(look_ups=(look_up,), lacked=(lacked,)))
     assert found is not None and (found.names, found.text[: len(said)]) == ((name,), said)
+
+
+@pytest.mark.parametrize(
+    ("said", "known", "text"),
+    [
+        (": `car_data`", {}, "Instead: `car_data`: worked after this very error (2 agents)"),
+        (" beside `cars`: `model`", {}, "Instead beside `cars`: `model`: worked after this very error (2 agents)"),
+        (" beside `makers`: `model`", {}, None),  # the call is about another table
+        (": `car_data`", {"seen": {"car_data"}}, None),  # the session knows it
+        (": `car_data`", {"agents": 1}, None),
+    ],
+)
+def test_names_that_worked_after_this_very_error_come_first(said: str, known: dict[str, Any], text: str | None) -> None:
+    asked = no_table("cars", seen=known.get("seen", ()))
+    fields = {"tool": "sql", "pattern": asked.failure.class_, "near": (), "agents": known.get("agents", 2)}
+    item = replace(FIX, title=f"sql: Table{INSTEAD_OF}{said}", **fields)
+    found = way_out(lore(item), asked, model(look_ups=(SHOW,)))
+    assert found is not None
+    names, _, look_up = found.text.rpartition("After any such failure")
+    assert look_up.startswith(", names that work can be looked up: `SHOW TABLES`") and found.names[-1] == "tables"
+    assert names == (f"{text}. " if text else "")
 
 
 def test_a_call_that_mostly_works_when_it_is_sent_again_is_to_be_sent_again() -> None:
