@@ -40,24 +40,26 @@ class _Partition:
 
 
 class InMemoryLog:
-    """Topics are created at their first use with `default_partitions`, or by `create_topic`.
+    """Topics are created at their first use with `default_partitions`, or by `create_topic`."""
 
-    Args:
-        max_record_bytes: of key, value and headers together. A broker measures the compressed batch.
-    """
-
-    def __init__(self, default_partitions: int = 1, max_record_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, default_partitions: int = 1) -> None:
         self._default_partitions = default_partitions
-        self._max_record_bytes = max_record_bytes
+        self._most_bytes: dict[str, int] = {}
         self._topics: dict[str, list[_Partition]] = {}
         self._committed: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         self._next_partition = 0
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        """Create a topic; one that exists stays as it is."""
+    def create_topic(self, topic: str, partitions: int, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        """Create a topic; one that exists stays as it is.
+
+        Args:
+            max_message_bytes: of a record's key, value and headers together. A broker measures the compressed batch.
+        """
         if partitions < 1:
             raise ValueError(f"a topic has at least one partition, not {partitions}")
-        self._topics.setdefault(topic, [_Partition() for _ in range(partitions)])
+        if topic not in self._topics:
+            self._topics[topic] = [_Partition() for _ in range(partitions)]
+            self._most_bytes[topic] = max_message_bytes
 
     def topics(self) -> list[str]:
         return sorted(self._topics)
@@ -80,15 +82,15 @@ class InMemoryLog:
         Without `partition` the key decides, by murmur2 as in any Kafka client; without a key, turn by turn.
 
         Raises:
-            MessageSizeTooLargeError: the record is larger than the log takes.
+            MessageSizeTooLargeError: the record is larger than the topic takes.
         """
         if key is None and value is None:
             raise ValueError("a record needs a key or a value")
         given = tuple(headers)
         parts = [key or b"", value or b"", *(name.encode() + value for name, value in given)]
-        if (size := sum(map(len, parts))) > self._max_record_bytes:
-            raise MessageSizeTooLargeError(f"{size} bytes are more than {self._max_record_bytes}")
         partitions = self._partitions(topic)
+        if (size := sum(map(len, parts))) > (most := self._most_bytes[topic]):
+            raise MessageSizeTooLargeError(f"{size} bytes are more than {most}")
         if partition is None and key is not None:
             partition = partition_for(key.decode("utf-8", "surrogateescape"), len(partitions))
         elif partition is None:

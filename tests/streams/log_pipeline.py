@@ -30,6 +30,7 @@ from streams.stages.pipeline import pipeline as all_stages
 from streams.stages.s3_judgments.language_model import LanguageModel
 from streams.stages.s5_opinions.stage import OpinionsStage
 
+MAX_SENT_BYTES = 16 * 2**20
 BASE_TIME = 1_760_000_000.0  # before the fake clock's start and before any real one
 PARTITIONS = 2
 GROUP = "fleetlore"
@@ -168,6 +169,8 @@ class LogPipeline:
         self.story = Story(tenant)
         self.batch_records = batch_records
         self.log = InMemoryLog(PARTITIONS)
+        # As the embedded broker, which has no limit: a stage must take what agents may send.
+        self.log.create_topic(topic(tenant, "events"), PARTITIONS, max_message_bytes=MAX_SENT_BYTES)
         self.clock = FakeClock()
         self.metrics = Metrics("worker")
         self.store = CheckedStore()
