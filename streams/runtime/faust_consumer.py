@@ -2,8 +2,8 @@
 
 Faust makes four tasks to hand a record to its stream. `FleetConsumer.wait_first` runs the coroutine up to its first
 wait instead, which takes 90 µs off the 240 µs that Faust spends on a record. The fetch wait, the pause of a full
-partition and the commit of partitions that have moved away are changed here too. Each change overrides a private method
-of Faust.
+partition, the commit of partitions that have moved away and the seek after a rebalance are changed here too. Each
+change overrides a private method of Faust.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import faust
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
@@ -44,6 +44,19 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
         await super().on_start()
         if (coordinator := getattr(self._consumer, "_coordinator", None)) is not None:
             _renew_by(coordinator, self.transport.lease)
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        return cast(Mapping[TP, int], await self.call_thread(self._seek_to_committed))
+
+    async def _seek_to_committed(self) -> Mapping[TP, int]:
+        # A fetch that was under way when the partitions were assigned has moved them on, and its records are dropped.
+        # aiokafka leaves a partition there of which nothing is committed, or the offset 0: its first records would
+        # wait for the next rebalance, and be lost where others follow them.
+        consumer = self._ensure_consumer()
+        offsets: Mapping[TP, int] = await consumer.seek_to_committed()
+        if unread := [tp for tp, offset in offsets.items() if not offset]:
+            await consumer.seek_to_beginning(*unread)
+        return offsets
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         # With all partitions moved away there is nothing to commit, which aiokafka takes for a mistake and Faust for a

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as KafkaPartition
 from mode import Service
 
 from fleetlore.kafka.read import observer
 from streams.embedded.broker import EmbeddedBroker
-from streams.runtime.faust_consumer import FleetConsumer
+from streams.runtime.faust_consumer import FleetConsumer, FleetConsumerThread
 from streams.stage.base import TopicPartition
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
 
@@ -209,6 +209,34 @@ async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
             assert await committed(broker.address, topic, group, left) == 9
 
 
+@pytest.mark.parametrize("offset", [None, 0, 2])
+async def test_what_was_fetched_during_a_rebalance_is_read_again(
+    offset: int | None, broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    """Its records are dropped, so the position goes back, also where nothing was committed yet."""
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    topic, partition = f"fleetlore.{tenant}.events", KafkaPartition(f"fleetlore.{tenant}.events", 0)
+    await produce(broker.address, topic, range(5))
+    thread: Any = FleetConsumerThread.__new__(FleetConsumerThread)
+    thread.call_thread = lambda call: call()  # the test has one thread
+    async with AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=broker.address,
+        group_id=tenant,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=6_000,
+    ) as thread._consumer:
+        if offset is not None:
+            await thread._consumer.commit({partition: offset})
+        while await thread._consumer.position(partition) < 5:
+            await thread._consumer.getmany(partition, timeout_ms=200)
+        assert await thread.seek_to_committed() == {partition: offset}
+        assert await thread._consumer.position(partition) == (offset or 0)
+        [again] = (await thread._consumer.getmany(partition, timeout_ms=20_000)).values()
+        assert again[0].offset == (offset or 0)
+
+
 async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_bytes(
     broker: EmbeddedBroker, make_topics: Any, tenant: str
 ) -> None:
@@ -250,6 +278,7 @@ def test_faust_still_has_the_private_parts_that_are_overridden() -> None:
 
     assert callable(AIOKafkaConsumerThread._create_worker_consumer)
     assert callable(AIOKafkaConsumerThread._commit)
+    assert callable(AIOKafkaConsumerThread.seek_to_committed)
     assert callable(Consumer._new_consumer_thread)
     assert callable(BaseConsumer._commit)
     assert callable(BaseConsumer._wait_next_records)
