@@ -146,7 +146,7 @@ def measure(runs: Sequence[Run], seeds: Iterable[int]) -> dict[str, dict[str, An
         micros += memory.micros
     report: dict[str, dict[str, Any]] = {name: dict(_rows(ways)) for name, ways in sorted(found.items())}
     for name, hits in sorted(looked.items()):
-        report[name] = {"failures for names": str(len(hits["said"]))}
+        report[name] = {"failures that it may follow": str(len(hits["said"]))}
         for way, some in hits.items():
             shown = [each for each in some if each is not None]
             report[name][way] = f"said {len(shown) / len(some):.2f}, made next {_share(shown)}"

@@ -41,6 +41,7 @@ def advice_sheet(
         raise typer.BadParameter("give --source to write a sheet, or --verdicts to take verdicts in")
     if source is not None:
         sheet = (items_sheet if items else calls_sheet)(data / source, seed, n)
+        out.mkdir(parents=True, exist_ok=True)
         page = out / f"{sheet.name}.md"
         page.write_text(sheet.text)
         sheet.reading.write(out / f"{sheet.name}.csv")

@@ -90,15 +90,17 @@ def way_out(
         names = card(known, failed.goal, failed.text, failed.seen)
         if names:
             return WayOut(_card_text(names), PLACE_ID, tuple(names))
-    look_up = _look_up(model, failed, kind, told) if model is not None and known is None else None
+    # Names of a known place are known without a look-up.
+    look_up = _look_up(model, failed, kind) if model is not None and not (known is not None and kind.names) else None
+    new = look_up if look_up is not None and look_up.id not in told else None
     if (instead := _instead(index, failed, told)) is not None:
-        return instead if look_up is None else _both(instead, look_up)
+        return instead if new is None else _both(instead, new)
     lacked = model.lacked.get(failure.tool) if model is not None else None
     found = _names(lacked, failed, told) if lacked is not None else _of_item(index, failed, told)
-    if look_up is None or found is None:
-        return look_up or found
     # Names that hold the look-up's own say less clearly what it says whole.
-    return look_up if look_up.chance >= found.chance or set(look_up.names) <= set(found.names) else found
+    if found is not None and look_up is not None and set(look_up.names) <= set(found.names):
+        found = None
+    return found if new is None or (found is not None and found.chance > new.chance) else new
 
 
 def _instead(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> WayOut | None:
@@ -141,15 +143,15 @@ def _of_item(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> Way
     return WayOut(_text(change, item), item.id, tuple(words(new_part(change))), likely, item)
 
 
-def _look_up(model: CallModel, failed: FailedCall, kind: FailureKind, told: Collection[str]) -> WayOut | None:
-    """The call by which other sessions found the names, after a failure for a name; not one that was made here."""
-    found = model.look_ups.get((failed.failure.tool, kind.kind)) if kind.names else None
-    if found is None or (id := look_up_id(found)) in told:
+def _look_up(model: CallModel, failed: FailedCall, kind: FailureKind) -> WayOut | None:
+    """The call by which other sessions found what such a call lacked; not one that was made here."""
+    found = model.look_ups.get((failed.failure.tool, kind.kind))
+    if found is None:
         return None
     names = words(found.text)
-    if "<" not in found.text and all(name in failed.seen for name in names):
+    if found.by == found.tool and "<" not in found.text and all(name in failed.seen for name in names):
         return None
-    return WayOut(_look_up_text(found), id, tuple(names), round(found.used / found.met, 9))
+    return WayOut(_look_up_text(found), look_up_id(found), tuple(names), round(found.used / found.met, 9))
 
 
 def look_up_id(of: LookUp) -> str:
@@ -212,8 +214,8 @@ def _is_unknown(kind: FailureKind, place: PlaceNames) -> bool:
 
 
 def _look_up_text(of: LookUp) -> str:
-    call = of.text if of.by == of.tool else f"{of.by} {of.text}"
-    return f"After any such failure, names that work can be looked up: `{call}` ({of.used} of {of.met} sessions did so)"
+    call = of.text if of.by == of.tool else f"{of.by}{'' if of.text.startswith('(') else ' '}{of.text}"
+    return f"After any such failure, what works can be looked up: `{call}` ({of.used} of {of.met} sessions did so)"
 
 
 def _resent_text(of: Resent) -> str:

@@ -1,8 +1,9 @@
-"""Learn by which calls sessions look up the names that they lack, after a call failed for a name.
+"""Learn by which calls sessions look up the names and ids that they lack, after a call failed.
 
-A look-up is a call that worked and whose result held names, unseen so far, that the next working call used. Which words
-of it belong to the call and which to the session is told by how many look-ups of the tool hold them: `SHOW`, `COLUMNS`
-and `FROM` do, a table does not. No tool and no command is known beforehand.
+A look-up is a call that worked and whose result held names or ids, unseen so far, that a later working call used. Which
+words of it belong to the call and which to the session is told by how many look-ups of the tool hold them: `SHOW`,
+`COLUMNS` and `FROM` do, a table does not. Of arguments that are no free text the names belong to the call, the values
+to the session. No tool and no command is known beforehand.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of, words_of
+import orjson
+
+from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
 from fleetlore.calls.document import LookUp
-from fleetlore.calls.features import Call
+from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
 
-# Of look-ups and of failures for names, the newest.
+# Of failures and of what worked next, the newest.
 KEPT = 4_000
 # Words of this share of a tool's look-ups, by at least so many agents, are the call's own.
 SHARED = 0.05
@@ -32,11 +35,17 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*")
 _LITERAL = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*")
 # What may follow the last word: `DESC singer`, `cat /etc/hosts`.
 _TAKES = re.compile(r" (?:<value>|[\w./-]+)")
+# A name, or a number that is an id.
+_NAMED = re.compile(r"[A-Za-z_]\w+|\b\d{5,}\b")
+_ARGUMENTS = re.compile(r"\([\w.-]+(?:, [\w.-]+)*\)")
 _REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
 
 
 class Met(NamedTuple):
-    """A failure for a name, and the next call that worked, of whatever tool. `is_look_up`: as defined above."""
+    """A failure, and the next call that worked, of whatever tool. `is_look_up`: as defined above.
+
+    text: of that call; `(names, of, arguments)` where they are no free text.
+    """
 
     tool: str
     kind: str
@@ -47,29 +56,50 @@ class Met(NamedTuple):
 
 
 def failures_met(session: Trajectory, kinds: Sequence[tuple[str, tuple[str, ...]] | None]) -> Iterator[Met]:
-    """Failures for names with what worked next; of each kind the first of a session.
+    """Failures with what worked next; of each kind the first of a session. Free text that failed for none of its names
+    lacks none.
 
     Args:
         kinds: by call, the kind of failure and its names; None of one that worked.
     """
     calls, told = session.calls, set[tuple[str, str]]()
-    seen = words_of(session.goal, CALL_CHARACTERS)
+    seen = _names(session.goal, CALL_CHARACTERS)
     for place, step in enumerate(calls):
         kind = kinds[place]
-        if kind is not None and kind[1] and not step.transient and (step.tool, kind[0]) not in told:
-            found = _next_working(calls, place)
+        if kind is not None and not step.transient and (step.tool, kind[0]) not in told:
+            found = _next_working(calls, place) if kind[1] or not _is_free_text(step) else None
             if found is not None:
                 told.add((step.tool, kind[0]))
-                before = seen.union(*(_words(each) for each in calls[place:found]))
-                worked = calls[found]
-                is_look_up = _is_look_up(calls, found, before)
-                yield Met(step.tool, kind[0], session.agent, worked.tool, text_of(worked.arguments), is_look_up)
-        seen |= _words(step)
+                before = seen.union(*(_all_names(each) for each in calls[place:found]))
+                # The same tool with other values is another guess.
+                is_new = calls[found].tool != step.tool or _is_free_text(step)
+                is_look_up = is_new and _is_look_up(calls, found, before)
+                yield Met(step.tool, kind[0], session.agent, calls[found].tool, _said(calls[found]), is_look_up)
+        seen |= _all_names(step)
 
 
-def _words(step: Step) -> set[str]:
+def _is_free_text(step: Step) -> bool:
+    return is_free_text(argument_shape(step.arguments))
+
+
+def _said(step: Step) -> str:
+    """The text of a call, or `(names, of, arguments)` where they are no free text."""
+    if _is_free_text(step):
+        return text_of(step.arguments)
+    try:
+        arguments = orjson.loads(step.arguments)
+    except orjson.JSONDecodeError:
+        return ""
+    return f"({', '.join(arguments)})" if isinstance(arguments, dict) else ""
+
+
+def _names(text: str, characters: int) -> set[str]:
+    return {name.lower() for name in _NAMED.findall(text[:characters])}
+
+
+def _all_names(step: Step) -> set[str]:
     said = step.error_message or "" if step.failed else step.result
-    return words_of(text_of(step.arguments), CALL_CHARACTERS) | words_of(said, RESULT_CHARACTERS)
+    return _names(text_of(step.arguments), CALL_CHARACTERS) | _names(said, RESULT_CHARACTERS)
 
 
 def _next_working(calls: Sequence[Step], place: int) -> int | None:
@@ -77,13 +107,10 @@ def _next_working(calls: Sequence[Step], place: int) -> int | None:
 
 
 def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:
-    """Whether the next working call used names that this one's result was the first to show."""
-    after = _next_working(calls, place)
-    if after is None:
-        return False
-    shown = words_of(calls[place].result, RESULT_CHARACTERS) - seen - KEYWORDS
-    used = Call.of(calls[after].tool, text_of(calls[after].arguments)).names
-    return not shown.isdisjoint(used)
+    """Whether a later working call used names that this one's result was the first to show."""
+    shown = _names(calls[place].result, RESULT_CHARACTERS) - seen - KEYWORDS
+    later = (each for each in calls[place + 1 :] if shown and not each.failed)
+    return any(not shown.isdisjoint(_names(text_of(each.arguments), CALL_CHARACTERS)) for each in later)
 
 
 class LookUps:
@@ -114,7 +141,7 @@ class LookUps:
         for each in self._met:
             if each.is_look_up:
                 of_tool[each.by] += 1
-                for word in {word.lower() for word in _WORD.findall(_LITERAL.sub(_VALUE, each.text))}:
+                for word in {word.lower() for word in _WORD.findall(_LITERAL.sub(" ", each.text))}:
                     counts[each.by][word] += 1
                     agents[each.by, word].add(each.agent)
         own: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
@@ -147,7 +174,7 @@ def _best(tool: str, kind: str, met: Sequence[Met], own: Mapping[str, frozenset[
 
 def key(text: str, own: frozenset[str]) -> tuple[str, ...]:
     """By which two look-ups are the same, whatever stands around them: its own words, in their order."""
-    words = (word.lower() for word in _WORD.findall(_LITERAL.sub(_VALUE, text)))
+    words = (word.lower() for word in _WORD.findall(_LITERAL.sub(" ", text)))
     return tuple(dict.fromkeys(word for word in words if word in own))
 
 
@@ -155,6 +182,8 @@ def form(text: str, own: frozenset[str]) -> str:
     """The call from the first of its own words to the last and what that takes; other words and literals as
     placeholders.
     """
+    if _ARGUMENTS.fullmatch(text):
+        return text
     masked = _LITERAL.sub(_VALUE, " ".join(text.split()))
     words = [word for word in _WORD.finditer(masked) if word[0].lower() in own]
     if not words:

@@ -18,7 +18,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.calls.ranker import LEAST
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.ways_out import MAX_TEXT, PLACE_ID, masked, ranked, way_out
+from fleetlore.recall.ways_out import MAX_TEXT, PLACE_ID, look_up_id, masked, ranked, way_out
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
 _SQRT = "NameError: name 'sqrt' is not defined"
@@ -128,10 +128,8 @@ def test_at_an_unknown_place_it_says_where_others_looked_the_names_up() -> None:
     learned = model(look_ups=(SHOW,))
     found = way_out(LoreIndex(), no_table("cars"), learned)
     assert found is not None
-    assert (
-        found.text
-        == "After any such failure, names that work can be looked up: `SHOW TABLES` (41 of 60 sessions did so)"
-    )
+    said = "After any such failure, what works can be looked up: `SHOW TABLES` (41 of 60 sessions did so)"
+    assert found.text == said
     assert found.names == ("show", "tables")
     assert way_out(LoreIndex(), no_table("cars"), learned, told=(found.id,)) is None
     assert way_out(LoreIndex(), no_table("cars", seen={"show", "tables"}), learned) is None  # it was made already
@@ -143,6 +141,13 @@ def test_a_look_up_by_another_tool_names_it() -> None:
     by_other = LookUp("sql", SHOW.kind, "schema", "tables <name>", 5, 9, 3)
     found = way_out(LoreIndex(), no_table("cars"), model(look_ups=(by_other,)))
     assert found is not None and "`schema tables <name>`" in found.text
+
+
+def test_a_look_up_by_arguments_is_said_as_a_call() -> None:
+    look_up = LookUp("find_by_email", "user not found", "find_by_name", "(first_name, zip)", 5, 9, 3)
+    asked = failed('{"email": "mia@shop.example"}', "user not found", "find_by_email")
+    found = way_out(LoreIndex(), asked, model(look_ups=(look_up,)))
+    assert found is not None and "`find_by_name(first_name, zip)` (5 of 9 sessions did so)" in found.text
 
 
 def lacking(of: FailedCall, least: float) -> Lacked:
@@ -170,6 +175,8 @@ def test_a_look_up_is_said_whole_and_not_by_its_names(name: str, said: str) -> N
     look_up = LookUp("sql", SHOW.kind, "sql", "schema", 1, 60, 9)  # seldom made, so the names are likelier
     found = way_out(LoreIndex(), asked, model(look_ups=(look_up,), lacked=(lacked,)))
     assert found is not None and (found.names, found.text[: len(said)]) == ((name,), said)
+    again = way_out(LoreIndex(), asked, model(look_ups=(look_up,), lacked=(lacked,)), told=(look_up_id(look_up),))
+    assert (again is None) == (name == "schema")  # what was said whole is not said by its names
 
 
 @pytest.mark.parametrize(
@@ -189,7 +196,7 @@ def test_names_that_worked_after_this_very_error_come_first(said: str, known: di
     found = way_out(lore(item), asked, model(look_ups=(SHOW,)))
     assert found is not None
     names, _, look_up = found.text.rpartition("After any such failure")
-    assert look_up.startswith(", names that work can be looked up: `SHOW TABLES`") and found.names[-1] == "tables"
+    assert look_up.startswith(", what works can be looked up: `SHOW TABLES`") and found.names[-1] == "tables"
     assert names == (f"{text}. " if text else "")
 
 

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import json
+
+from msgspec.structs import replace
+
 from fleetlore.calls.document import LookUp
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
@@ -47,6 +51,42 @@ def test_what_stands_around_it_does_not_count() -> None:
 
 def test_a_call_whose_result_nobody_used_is_no_look_up() -> None:
     assert learned(*(session(number, used=False) for number in range(20))) == ()
+
+
+def test_a_call_between_the_look_up_and_what_used_it_does_not_hide_it() -> None:
+    """Sessions describe one table after the other before they ask again."""
+    described = call("sql", "DESC other", "id, name")
+    look = (session(number, look=f"DESC {_TABLES[number % 10]}_{number}") for number in range(30))
+    (found,) = learned(*(replace(each, steps=(*each.steps[:-1], described, each.steps[-1])) for each in look))
+    assert (found.text, found.used) == ("DESC <name>", 30)
+
+
+def found_by_name(number: int) -> Trajectory:
+    user = f"mia_li_{1000 + number}"
+    return trajectory(
+        call("find_by_email", json.dumps({"email": f"mia{number}@shop.example"}), error="user not found"),
+        call("find_by_name", json.dumps({"first_name": "Mia", "zip": str(80000 + number)}), user),
+        call("get_user", json.dumps({"user_id": user}), "gold member"),
+        session=f"s{number}",
+        agent=f"a{number % 5}",
+        goal="return a speaker",
+    )
+
+
+def test_a_look_up_by_arguments_is_told_by_their_names() -> None:
+    (found,) = learned(*(found_by_name(number) for number in range(20)))
+    assert (found.tool, found.kind, found.by) == ("find_by_email", "user not found", "find_by_name")
+    assert (found.text, found.used, found.met) == ("(first_name, zip)", 20, 20)
+
+
+def test_the_same_tool_with_other_values_is_another_guess() -> None:
+    found = (found_by_name(number) for number in range(20))
+    other = call("find_by_email", json.dumps({"email": "mia@else.example"}))
+    guesses = (
+        replace(each, steps=(each.steps[0], replace(other, result=each.steps[1].result), each.steps[2]))
+        for each in found
+    )
+    assert learned(*guesses) == ()
 
 
 def test_one_agents_habit_is_not_the_fleets() -> None:
