@@ -15,11 +15,14 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.errors import IllegalStateError
+from faust.transport.consumer import Consumer as BaseConsumer
 from mode import Service
 
 from fleetlore.kafka.read import observer
@@ -209,32 +212,27 @@ async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
             assert await committed(broker.address, topic, group, left) == 9
 
 
-@pytest.mark.parametrize("offset", [None, 0, 2])
-async def test_what_was_fetched_during_a_rebalance_is_read_again(
-    offset: int | None, broker: EmbeddedBroker, make_topics: Any, tenant: str
+async def test_what_a_fetch_brings_while_the_flow_is_stopped_is_fetched_again(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
 ) -> None:
-    """Its records are dropped, so the position goes back, also where nothing was committed yet."""
+    """A rebalance stops the flow under a fetch that waits. Nothing is committed yet, so no seek would go back."""
     await make_topics(broker.address, tenant, "events", partitions=1)
-    topic, partition = f"fleetlore.{tenant}.events", KafkaPartition(f"fleetlore.{tenant}.events", 0)
-    await produce(broker.address, topic, range(5))
+    partition = KafkaPartition(f"fleetlore.{tenant}.events", 0)
+    await produce(broker.address, partition.topic, range(5))
     thread: Any = FleetConsumerThread.__new__(FleetConsumerThread)
-    thread.call_thread = lambda call: call()  # the test has one thread
+    thread.consumer = SimpleNamespace(flow_active=True)
     async with AIOKafkaConsumer(
-        topic,
-        bootstrap_servers=broker.address,
-        group_id=tenant,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=6_000,
-    ) as thread._consumer:
-        if offset is not None:
-            await thread._consumer.commit({partition: offset})
-        while await thread._consumer.position(partition) < 5:
-            await thread._consumer.getmany(partition, timeout_ms=200)
-        assert await thread.seek_to_committed() == {partition: offset}
-        assert await thread._consumer.position(partition) == (offset or 0)
-        [again] = (await thread._consumer.getmany(partition, timeout_ms=20_000)).values()
-        assert again[0].offset == (offset or 0)
+        bootstrap_servers=broker.address, auto_offset_reset="earliest", enable_auto_commit=False
+    ) as consumer:
+        consumer.assign([partition])
+        waiting = asyncio.create_task(thread._fetch_records(consumer, {partition}, timeout=PATIENCE_SECONDS))
+        await asyncio.sleep(0)
+        thread.consumer.flow_active = False
+        assert await waiting == {}
+        assert await consumer.position(partition) == 0
+        thread.consumer.flow_active = True
+        fetched = await thread._fetch_records(consumer, {partition}, timeout=PATIENCE_SECONDS)
+        assert [record.offset for record in fetched[partition]][:1] == [0]
 
 
 async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_bytes(
@@ -273,12 +271,15 @@ def test_our_partitions_are_equal_to_fausts() -> None:
 
 def test_faust_still_has_the_private_parts_that_are_overridden() -> None:
     from faust import App
-    from faust.transport.consumer import Consumer as BaseConsumer
+    from faust.tables.recovery import Recovery
     from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 
     assert callable(AIOKafkaConsumerThread._create_worker_consumer)
     assert callable(AIOKafkaConsumerThread._commit)
-    assert callable(AIOKafkaConsumerThread.seek_to_committed)
+    assert callable(AIOKafkaConsumerThread._fetch_records)
+    assert "except IllegalStateError" in inspect.getsource(Recovery._restart_recovery.fun), "it waits for the next seek"
+    resuming = inspect.getsource(Recovery._resume_streams)
+    assert resuming.index("perform_seek") < resuming.index("resume_flow"), "the flow is resumed after the seek"
     assert callable(Consumer._new_consumer_thread)
     assert callable(BaseConsumer._commit)
     assert callable(BaseConsumer._wait_next_records)
@@ -312,6 +313,40 @@ async def consumer() -> Any:
     consumer = FleetConsumer.__new__(FleetConsumer)
     Service.__init__(consumer, loop=asyncio.get_running_loop())
     return consumer
+
+
+async def test_a_seek_that_a_rebalance_overtakes_lets_no_record_in(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust clears what has come when the seek of the next rebalance is done, and that would be lost."""
+    sought, assigned = asyncio.Event(), asyncio.Event()
+
+    async def seek_to_committed() -> dict[Any, int]:
+        await sought.wait()
+        return {}
+
+    async def on_revoked(revoked: set[Any]) -> None:
+        await assigned.wait()
+
+    consumer.app = SimpleNamespace(consumer_generation_id=2)
+    consumer.flow_active, consumer.can_resume_flow, consumer.suspend_flow = False, asyncio.Event(), asyncio.Event()
+    consumer._read_offset, consumer._committed_offset = {}, {}
+    monkeypatch.setattr(consumer, "seek_to_committed", seek_to_committed)
+    monkeypatch.setattr(BaseConsumer, "on_partitions_revoked", lambda self, revoked: on_revoked(revoked))
+    overtaken = asyncio.create_task(consumer.perform_seek())
+    revoking = asyncio.create_task(consumer.on_partitions_revoked(set()))
+    await asyncio.sleep(0)
+    consumer.resume_flow()
+    assert not consumer.flow_active
+    assigned.set()
+    await revoking
+    consumer.app.consumer_generation_id = 3
+    sought.set()
+    with pytest.raises(IllegalStateError):
+        await overtaken
+    await consumer.perform_seek()
+    consumer.resume_flow()
+    assert consumer.flow_active
 
 
 async def test_a_record_for_which_there_is_room_is_handed_over_without_a_task(consumer: Any) -> None:
