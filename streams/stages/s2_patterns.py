@@ -13,8 +13,7 @@ from fleetlore.clock import Clock
 from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.health import degraded
 from fleetlore.wire.lore import PATTERN_LEVELS
-from models.memory.pattern_state import PatternState
-from models.memory.timeline import Period
+from models.memory.pattern_state import PatternState, Period
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.stats.bottom_k import SessionCounts
-from models.memory.timeline import Timeline
+from models.memory.pattern_state import Timeline
 
 HOUR = 3600.0
 
