@@ -25,7 +25,6 @@ STEPS = {
     "streams/stages/s1_sessions/sanitize": "redact",
     "fleetlore/fingerprint/": "pattern",
     "streams/stages/s1_sessions/": "session",
-    "streams/stage/observations": "observations",
     "fleetlore/stats/": "observations",
     "models/judge/": "judge",
     "models/distil/": "distil",

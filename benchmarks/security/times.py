@@ -52,10 +52,10 @@ from models.llm.recording import recording
 from models.memory import facts, quality
 from models.memory.identities import identities
 from streams.stage.base import Effects, Record
-from streams.stage.observations import subjects_of_warnings
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.steps import subjects_of_warnings
 
 Run = Callable[[str], object]
 

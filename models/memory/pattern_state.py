@@ -121,6 +121,29 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     transient: bool = False
 
 
+class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A subject and what one session has seen of it: a value of the topic `observations`.
+
+    The counts are cumulative: merged by maximum, they stay right however often a record is processed.
+
+    Attributes:
+        session, agent: hashes (`fleetlore.stats.hashing.stable_hash`).
+        first, last: event times in seconds since the Unix epoch.
+        ended: how the session ended, as in `fleetlore.stats.bottom_k.SessionCounts`.
+        agent_name: the agent's name, where the subject is a tool: its health says which agents fail.
+    """
+
+    subject: Subject
+    session: int
+    agent: int
+    calls: int
+    failures: int
+    first: float
+    last: float
+    ended: int = 0
+    agent_name: str = ""
+
+
 @dataclass(slots=True)
 class PatternState:
     """Single writer per id. The samples and times merge; all else follows from the id and never changes.

@@ -13,14 +13,13 @@ from fleetlore.clock import Clock
 from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.health import degraded
 from fleetlore.wire.lore import PATTERN_LEVELS
-from models.memory.pattern_state import PatternState, Period
+from models.memory.pattern_state import Observation, PatternState, Period
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
 from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
-from streams.stage.observations import Observation
 
 
 class PatternsStage(MergingStage[PatternState, Observation]):

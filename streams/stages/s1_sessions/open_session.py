@@ -16,19 +16,17 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.trajectory import MAX_TEXT, Ending, Step, Trajectory
 from models.memory.pattern_state import Subject
 from streams.stage.base import DeadLetter
-from streams.stage.observations import (
-    Observation,
-    how_it_ended,
-    subjects_of_loop,
-    subjects_of_warnings,
-)
 from streams.stages.s1_sessions.parse import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from streams.stages.s1_sessions.steps import (
     MAX_WORD,
+    Observation,
+    how_it_ended,
     recognise_call,
     recognise_failure,
     step_of,
+    subjects_of_loop,
     subjects_of_step,
+    subjects_of_warnings,
     text_bytes,
     texts,
 )

@@ -6,10 +6,10 @@ import pytest
 from fleetlore.clock import SystemClock
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import encode
-from models.memory.pattern_state import Subject
+from models.memory.pattern_state import Observation, Subject
 from sinks.metrics import Metrics
 from streams.stage.base import Record
-from streams.stage.observations import Observation, how_it_ended
+from streams.stages.s1_sessions.steps import how_it_ended
 from streams.stages.s2_patterns import PatternsStage
 
 
