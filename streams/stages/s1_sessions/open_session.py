@@ -14,12 +14,11 @@ from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.trajectory import MAX_TEXT, Ending, Step, Trajectory
-from models.memory.pattern_state import Subject
+from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.parse import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from streams.stages.s1_sessions.steps import (
     MAX_WORD,
-    Observation,
     how_it_ended,
     recognise_call,
     recognise_failure,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetlore.testing.clock import FakeClock
-from streams.runtime.second_writes import SecondWrites
+from streams.runtime.delivery import SecondWrites
 from streams.stage.base import Effects, Outgoing
 
 
