@@ -13,9 +13,40 @@ from functools import lru_cache
 import msgspec
 
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.erasure import Erasure
 from fleetlore.wire.trajectory import encode
 from streams.stage.orders import Orders
+
+
+class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is erased: a session, or what an agent did before a moment; a record of the compacted topic `erasures`.
+
+    It names nothing: it holds hashes (`fleetlore.stats.hashing.stable_hash`), and stays for ever.
+
+    Attributes:
+        time: when it was asked for, in seconds since the Unix epoch.
+        sessions: hashes of the session's id and of the ids of its parts; empty where an agent is meant.
+        agent: hash of the agent's name.
+        before: of an agent: its events before this moment are dropped, in seconds since the Unix epoch.
+    """
+
+    time: float
+    sessions: tuple[int, ...] = ()
+    agent: int | None = None
+    before: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Key of its record on `erasures`."""
+        return f"session/{self.sessions[0]:x}" if self.sessions else f"agent/{self.agent or 0:x}"
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Erasure:
+        """Raises msgspec.DecodeError (a ValueError) for what is no erasure."""
+        return msgspec.json.decode(value, type=cls)
+
 
 TOPIC = "erasures"
 

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.erasure import Erasure
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
 from streams.offline.contributions import contributed
 from streams.offline.erase.lore import Touched, forgets, touched
 from streams.stage.base import Outgoing
+from streams.stage.erased import Erasure
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]

@@ -21,7 +21,6 @@ from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import SCHEMA
-from fleetlore.wire.erasure import Erasure
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
@@ -31,7 +30,7 @@ from streams.offline.erase.adapters import learned_versions
 from streams.offline.erase.found import Found, Wanted, find, look_at_rows
 from streams.offline.erase.lore import forgets, touched
 from streams.stage.base import Outgoing
-from streams.stage.erased import TOPIC
+from streams.stage.erased import TOPIC, Erasure
 
 # A worker hears of an erasure within a fetch.
 HEARD_SECONDS = 2.0
