@@ -26,13 +26,13 @@ from msgspec.structs import asdict
 from benchmarks.pipeline import EmptyStore, batches, decode_once
 from benchmarks.traffic import TENANT
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Trajectory, encode
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from models.judge.record import measurable, tool_family
 from models.judge.session_state import SessionState
+from models.memory.bottom_k import SessionCounts
 from models.memory.candidate import Candidate
 from models.memory.consolidation import is_unconfirmed
 from models.memory.identities import without_identities

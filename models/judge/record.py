@@ -2,7 +2,7 @@
 
 Every session with feedback or a reward is a case for each judge that voted on it, whether or not its verdict counted. A
 case follows from what is known of its session, so it counts once in any order; a bounded sample is kept
-(`fleetlore.stats.bottom_k`).
+(`models.memory.bottom_k`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleetlore.stats.bottom_k import LatestSample
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
+from models.memory.bottom_k import LatestSample
 
 SAMPLED_CASES = 256
 # A label of a judge is silenced if it is wrong more often than this at the lower end of the 95 % interval (Wilson): a

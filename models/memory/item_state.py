@@ -3,7 +3,7 @@
 Contributions arrive in any order, more than once, and through several workers. So the state is a join-semilattice:
 merging commutes, associates and is idempotent, and the item depends on the *set* of contributions alone. A session that
 is judged again replaces its earlier contribution. The state stays small: a bounded sample of sessions for the counts
-(`fleetlore.stats.bottom_k`), a few examples of each side, and a sample of the sessions that were shown the item or had
+(`models.memory.bottom_k`), a few examples of each side, and a sample of the sessions that were shown the item or had
 it withheld (`models.memory.utility`). It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session
 may leave a gap among the examples until the log is replayed.
 """
@@ -18,10 +18,10 @@ from functools import lru_cache, partial
 import msgspec
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.bottom_k import LatestSample
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
+from models.memory.bottom_k import LatestSample
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, votes, weigh
 from models.memory.contrast import contrast, shared_by, shared_names, without_literals

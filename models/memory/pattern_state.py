@@ -10,9 +10,9 @@ import msgspec
 import orjson
 from msgspec.structs import asdict
 
-from fleetlore.stats.bottom_k import NOBODY, CountSample, SessionCounts
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, Level, Pattern
+from models.memory.bottom_k import NOBODY, CountSample, SessionCounts
 
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
 
@@ -87,7 +87,7 @@ class Timeline:
             self._add(number, session, SessionCounts(*seen))
 
 
-# Sessions kept of a failure pattern (`fleetlore.stats.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
+# Sessions kept of a failure pattern (`models.memory.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
 # a field of the store takes 65,535 bytes.
 PATTERN_SESSIONS = 256
 # A call's health is a rate over all calls, so it is kept exact for longer.
@@ -129,7 +129,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         session, agent: hashes (`fleetlore.stats.hashing.stable_hash`).
         first, last: event times in seconds since the Unix epoch.
-        ended: how the session ended, as in `fleetlore.stats.bottom_k.SessionCounts`.
+        ended: how the session ended, as in `models.memory.bottom_k.SessionCounts`.
         agent_name: the agent's name, where the subject is a tool: its health says which agents fail.
     """
 

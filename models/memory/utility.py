@@ -4,7 +4,7 @@ Sessions that recall an item differ from those that do not, so plain success rat
 Among sessions that *would* be shown it, the draw is random (`fleetlore.recall.holdout`), so the difference of the arms
 is its effect. Items recalled together are drawn independently: each adds variance to the other but no bias (a factorial
 experiment; Fisher 1935). The arm never depends on what the session did later: intention to treat. Counts are sets of
-sessions, one bounded sample an arm (`fleetlore.stats.bottom_k`).
+sessions, one bounded sample an arm (`models.memory.bottom_k`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleetlore.stats.bottom_k import LatestSample
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.intervals import newcombe
 from fleetlore.wire.trajectory import Judgment, encode
+from models.memory.bottom_k import LatestSample
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, is_item
 
 # Sessions kept of each arm: the standard error of an uplift is at most .05, and a state fits its field of the store.

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from fleetlore.clock import Clock
-from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.health import degraded
 from fleetlore.wire.lore import PATTERN_LEVELS
+from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import Observation, PatternState, Period
 from sinks.metrics import Metrics
 from sinks.milvus import row_id

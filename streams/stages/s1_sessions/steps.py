@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
-from fleetlore.stats.bottom_k import BADLY, WELL
 from fleetlore.watch.safety import PREFIX, dangers, rule_id
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_TEXT, Step, clip
+from models.memory.bottom_k import BADLY, WELL
 from models.memory.pattern_state import Subject
 from streams.stages.s1_sessions.parse import Data
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetlore.stats.bottom_k import SessionCounts
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import Level, Pattern
+from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState, Subject
 
 FIELD_BYTES = 65_535

@@ -7,7 +7,7 @@ from copy import deepcopy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats.bottom_k import SessionCounts
+from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import Timeline
 
 HOUR = 3600.0

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats.bottom_k import CountSample, SampleTotals, SessionCounts
 from fleetlore.stats.hashing import stable_hash
+from models.memory.bottom_k import CountSample, SampleTotals, SessionCounts
 
 K = 8
 
