@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetlore.config import Settings
-from fleetlore.kafka.acls import accesses
 from fleetlore.wire.topics import TOPICS, topic
+from streams.commands.acls import accesses
 
 FOLDER = Path(__file__).parent
 CHART = FOLDER / "helm" / "fleetlore"

@@ -110,7 +110,7 @@ def acls(
     Users are called fleetlore-agent-TENANT, fleetlore-reviewer-TENANT, fleetlore-worker, fleetlore-trainer and
     fleetlore-operator. Every topic is named in full, so no tenant's list covers another's topics.
     """
-    from fleetlore.kafka.acls import accesses, as_commands, as_strimzi
+    from streams.commands.acls import accesses, as_commands, as_strimzi
 
     settings = Settings.from_env(tenants=tuple(tenant) if tenant else None)
     needed = accesses(settings.tenants, settings.group)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from fleetlore.kafka.acls import accesses
 from fleetlore.testing import sessions
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
@@ -17,6 +16,7 @@ from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Feedback
 from models.judge.chain import JudgeChain
 from models.judge.session_state import SessionState
+from streams.commands.acls import accesses
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 
