@@ -3,7 +3,8 @@
 One bad record is a dead letter. When *everything* is bad, the fault is not in the records: a producer was deployed with
 another schema, or this worker with a bug. Then the log is the safe place and the dead letters are not. So nothing more
 of the topic is processed or committed, and the same again after each start until the cause is removed. Other tenants of
-the worker go on; where no tenant is left, it ends with an error.
+the worker go on; where no tenant is left, it ends with an error. The rows that a stage makes of a topic are a stream
+of their own, `TOPIC/COLLECTION`: where the store refuses one after the other, the topic stops as well.
 
 The breaker trips where both hold, for one topic as this worker reads it:
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
@@ -20,6 +20,7 @@ import orjson
 
 from fleetlore.clock import Clock
 from fleetlore.errors import (
+    BreakerTripped,
     BrokerUnavailable,
     ConfigError,
     RecordsRefused,
@@ -28,7 +29,7 @@ from fleetlore.errors import (
 )
 from fleetlore.kafka.client import backoff
 from fleetlore.wire.dead_letter import RECORD_REFUSED, ROW_REFUSED, RawRecord
-from fleetlore.wire.topics import tenant_of
+from fleetlore.wire.topics import tenant_of, topic
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED
 from streams.runtime.circuit_breaker import Breaker
@@ -196,7 +197,8 @@ class Delivery:
         for record in batch:
             next_offsets[record.tp] = max(record.offset + 1, next_offsets.get(record.tp, 0))
         for tp, offset in next_offsets.items():
-            self._ledger.allow(tp, offset, stage.committable(tp, offset))
+            if tp.topic not in self._stopped:
+                self._ledger.allow(tp, offset, stage.committable(tp, offset))
 
     async def _write(self, stage: Stage, effects: Effects) -> None:
         refused = await asyncio.gather(*(self._upsert(stage, name, rows) for name, rows in effects.rows.items()))
@@ -223,13 +225,17 @@ class Delivery:
             return
         # For good: the worker still commits what is done elsewhere.
         self._hold_back(tripped, inf)
+        self._stop(tripped)
+        # They would be sent again after each start.
+        effects.dead_letters = [each for each in effects.dead_letters if each.record.topic not in tripped]
+
+    def _stop(self, tripped: Mapping[str, BreakerTripped]) -> None:
+        """Process and commit nothing more of topics until the next start."""
         self._stopped |= tripped.keys()
         if len({tenant_of(name) for name in self._stopped}) == self._tenants:
             raise next(iter(tripped.values()))
         for error in tripped.values():
             log.critical("%s", error)
-        # They would be sent again after each start.
-        effects.dead_letters = [each for each in effects.dead_letters if each.record.topic not in tripped]
 
     def _hold_back(self, topics: Iterable[str], seconds: float) -> None:
         for name in topics:
@@ -238,37 +244,44 @@ class Delivery:
 
     async def _upsert(self, stage: Stage, collection: str, rows: Sequence[dict[str, Any]]) -> list[RawRecord]:
         """Write rows; return the dead-letter records of those that the store will never take."""
+        refused: frozenset[str] = frozenset()
         try:
             await self._retried(partial(self._store.upsert, collection, rows), collection)
         except RowRefused as error:
-            return self._refused(stage, collection, rows, error)
-        if rows and self._breaker.run(collection):
-            self._breaker.good(collection)
-            self._metrics.lost_run(collection).set(0)
-        return []
+            refused, detail = frozenset(error.ids), error.detail
+        by_tenant: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            by_tenant.setdefault(row["tenant"], []).append(row)
+        letters: list[RawRecord] = []
+        for tenant, mine in by_tenant.items():
+            bad = [row for row in mine if row["id"] in refused]
+            if self._weigh_rows(topic(tenant, stage.reads), collection, len(mine) - len(bad), len(bad)) and bad:
+                self._metrics.dead_letters(ROW_REFUSED).inc(len(bad))
+                # A row comes of many records, so its dead letter names its tenant's last.
+                last = self._last[stage.name, tenant]
+                values = [orjson.dumps(row, default=str) for row in bad]
+                letters += [record_of(stage, DeadLetter(last, value, ROW_REFUSED, detail)) for value in values]
+        return letters
 
-    def _refused(
-        self, stage: Stage, collection: str, rows: Sequence[dict[str, Any]], error: RowRefused
-    ) -> list[RawRecord]:
-        """Make dead letters of rows. A row comes of many records, so its dead letter names its tenant's last."""
-        refused = set(error.ids)
-        bad = [row for row in rows if row["id"] in refused]
-        if len(bad) < len(rows):
-            self._breaker.good(collection)
-        else:
-            for _ in bad:
-                self._breaker.lost(collection, ROW_REFUSED)
-        self._metrics.lost_run(collection).set(self._breaker.run(collection))
-        self._metrics.dead_letters(ROW_REFUSED).inc(len(bad))
-        return [
-            record_of(
-                stage,
-                DeadLetter(
-                    self._last[stage.name, row["tenant"]], orjson.dumps(row, default=str), ROW_REFUSED, error.detail
-                ),
-            )
-            for row in bad
-        ]
+    def _weigh_rows(self, read: str, collection: str, good: int, bad: int) -> bool:
+        """Tell the breaker of a tenant's rows; return False where they stop the topic that they come from."""
+        rows = f"{read}/{collection}"
+        if read in self._stopped:
+            return False
+        if not bad and not self._breaker.run(rows):
+            return True
+        try:
+            if good:
+                self._breaker.good(rows)
+            else:
+                for _ in range(bad):
+                    self._breaker.lost(rows, ROW_REFUSED)
+        except BreakerTripped as error:
+            self._stop({read: error})
+            return False
+        finally:
+            self._metrics.lost_run(rows).set(self._breaker.run(rows))
+        return True
 
     async def _deliver(self, stage: Stage, values: Sequence[Outgoing]) -> None:
         """Send values; those that the broker will never take become dead letters."""

@@ -64,8 +64,8 @@ async def test_a_tenants_stream_that_is_refused_stops_that_tenant_and_not_the_ot
         await delivery.run(world, batch)
 
     await send(0, 25, (EVENTS,))
-    assert ledger.take() == {PARTITION: 0, other: 25}
-    ledger.settle({PARTITION: 0, other: 25})
+    assert ledger.take() == {other: 25}
+    ledger.settle({other: 25})
     assert world.dead_letters == [], "they would come again after each start"
     await send(25, 50, ())
     clock.advance(3600)
@@ -178,20 +178,49 @@ async def test_a_row_that_the_store_never_takes_is_a_dead_letter(
     assert metrics.registry.get_sample_value("fleetlore_dead_letters_total", {"reason": "row_refused"}) == 1
 
 
-async def test_a_store_that_refuses_every_row_stops_the_worker(
+async def test_a_tenant_whose_rows_are_all_refused_stops_and_the_others_do_not(
     world: World, metrics: Metrics, clock: FakeClock
 ) -> None:
-    delivery, _, ledger = breaking(world, metrics, clock, run_records=3)
-    rows = [{"id": "acme/1", "tenant": "acme"}, {"id": "acme/2", "tenant": "acme"}]
-    world.effects.rows = {"items": rows}
+    ledger, other = Ledger(clock), TopicPartition("fleetlore.other.events", 0)
+    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(0.1, 3), tenants=2)
+    ids = {"acme": ("acme/1", "acme/2"), "other": ("other/1", "other/2")}
+    rows = [{"id": id, "tenant": tenant} for tenant, of_tenant in ids.items() for id in of_tenant]
+
+    async def send(offset: int, refused: tuple[str, ...]) -> None:
+        world.effects = Effects(rows={"items": rows})
+        world.outages["upsert"] = [RowRefused("items", refused, "no such column")] if refused else []
+        await delivery.run(world, [record(offset)._replace(topic=name) for name in (EVENTS, other.topic)])
+
     for offset in range(5):  # the other row is taken each time
-        world.outages["upsert"] = [RowRefused("items", ("acme/2",), "no such column")]
-        await delivery.run(world, [record(offset)])
-    delivery, _, ledger = breaking(world, metrics, clock, run_records=3)
-    world.outages["upsert"] = [RowRefused("items", ("acme/1", "acme/2"), "no such column")]
-    await delivery.run(world, [record(5)])
+        await send(offset, (ids["acme"][0], ids["other"][1]))
+    assert len(world.dead_letters) == 10
+    await send(5, ids["acme"])
     ledger.settle(ledger.take())
+    buried = len(world.dead_letters)
+    await send(6, ids["acme"])
+    assert ledger.take() == {other: 7}
+    assert len(world.dead_letters) == buried, "they would come again after each start"
+    stream = {"stream": f"{EVENTS}/items"}
+    assert metrics.registry.get_sample_value("fleetlore_lost_run_records", stream) == 3
+    await send(7, ())
+    assert ledger.take() == {other: 8}
+    await send(8, ids["other"])
+    with pytest.raises(BreakerTripped, match=r"^fleetlore\.other\.events/items: the last 3 .*row_refused 3"):
+        await send(9, ids["other"])
+
+
+async def test_rows_written_behind_that_are_all_refused_stop_their_tenant(
+    world: World, metrics: Metrics, clock: FakeClock
+) -> None:
+    ledger, other = Ledger(clock), TopicPartition("fleetlore.other.events", 0)
+    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(0.5, 2), tenants=2)
+    rows = [{"id": f"{tenant}/{number}", "tenant": tenant} for tenant in ("acme", "other") for number in (1, 2)]
+    world.effects = Effects(rows={"items": rows}, acknowledged=lambda: None)
     world.outages["upsert"] = [RowRefused("items", ("acme/1", "acme/2"), "no such column")]
-    with pytest.raises(BreakerTripped, match=r"^items: the last 3 .*row_refused 3"):
-        await delivery.run(world, [record(6)])
-    assert ledger.take() == {}
+    await delivery.run(world, [record(0)._replace(topic=name) for name in (EVENTS, other.topic)])
+    ledger.settle(ledger.take())
+    world.effects = Effects()
+    await delivery.run(world, [])
+    await delivery.run(world, [record(1)._replace(topic=name) for name in (EVENTS, other.topic)])
+    assert ledger.take() == {other: 2}
+    assert world.dead_letters == []

@@ -66,7 +66,9 @@ class Slow:
         self.begun: list[str] = []
         self.doors: list[asyncio.Event] = []
         self.outage = False
-        world.effects = Effects(rows={"items": [{"id": "acme/1"}]}, acknowledged=lambda: self._acknowledged(world))
+        world.effects = Effects(
+            rows={"items": [{"id": "acme/1", "tenant": "acme"}]}, acknowledged=lambda: self._acknowledged(world)
+        )
         world.held_back = 1
         monkeypatch.setattr(world, "upsert", self._upsert)
 

@@ -22,7 +22,7 @@ class World:
         self.happened: list[str] = []
         self.outages: dict[str, list[Exception]] = {}
         self.effects = Effects(
-            rows={"items": [{"id": "acme/1"}]},
+            rows={"items": [{"id": "acme/1", "tenant": "acme"}]},
             outgoing=[Outgoing("acme", "items", "1", b"{}")],
             dead_letters=[],
             processed=2,
