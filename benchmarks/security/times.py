@@ -16,8 +16,8 @@ import orjson
 
 from benchmarks.security.atoms import ATOMS
 from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.failed_call import FailureWords
 from fleetlore.calls.features import Call
-from fleetlore.calls.likeness import FailureWords
 from fleetlore.cli.output import safe, safe_lines
 from fleetlore.emit.encode import encode, mask
 from fleetlore.fingerprint import fingerprint, literals, names, template

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from fleetlore.calls.context import CALL_CHARACTERS, RESULT_CHARACTERS, hash_of, words_of
 from fleetlore.calls.document import Lacked
-from fleetlore.calls.failed_call import FailedCall
-from fleetlore.calls.likeness import FailureWords
+from fleetlore.calls.failed_call import FailedCall, FailureWords
 
 MOST = 6
 # A name that fewer sessions lacked after such a failure only fills the line.

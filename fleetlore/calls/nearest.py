@@ -1,8 +1,8 @@
 """Find the recoveries of a tool whose goal, call and error share words with a failure.
 
-An inverted index over hashed words (`fleetlore.calls.likeness`). A first pass over all examples adds up the weights of
-shared words, a second computes cosines (tf-idf, binary tf) of the best of them. What it says is a function of the set
-of items, whatever their order of arrival.
+An inverted index over hashed words (`fleetlore.calls.failed_call`). A first pass over all examples adds up the weights
+of shared words, a second computes cosines (tf-idf, binary tf) of the best of them. What it says is a function of the
+set of items, whatever their order of arrival.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetlore.calls.context import hash_of
-from fleetlore.calls.likeness import MAX_WORDS, FailureWords, words
+from fleetlore.calls.failed_call import MAX_WORDS, FailureWords, words
 from fleetlore.stats.hashing import HASHES, stable_hash
 from fleetlore.wire.lore import MemoryItem
 

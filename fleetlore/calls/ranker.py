@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetlore.calls.failed_call import FailedCall
-from fleetlore.calls.likeness import FailureWords, read_parts, words
+from fleetlore.calls.failed_call import FailedCall, FailureWords, read_parts, words
 from fleetlore.calls.nearest import Near
 
 # Of the agents that got past a failure the same way, so many count as its voters.

@@ -13,7 +13,7 @@ from dataclasses import replace
 from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
-from fleetlore.calls.likeness import FailureWords
+from fleetlore.calls.failed_call import FailureWords
 from fleetlore.calls.nearest import Near, NearestRecoveries
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.fingerprint.literals import masked_text, names

@@ -17,9 +17,8 @@ from typing import NamedTuple
 from fleetlore.calls.card import card
 from fleetlore.calls.context import CALL_CHARACTERS, words_of
 from fleetlore.calls.document import LookUp, Resent
-from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.failed_call import FailedCall, words
 from fleetlore.calls.lacked import LackedNames
-from fleetlore.calls.likeness import words
 from fleetlore.calls.model import CallModel
 from fleetlore.calls.nearest import Example, new_part
 from fleetlore.calls.places import PlaceNames

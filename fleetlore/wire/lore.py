@@ -128,7 +128,7 @@ class MemoryItem:
         place: of what is known of a place: its name; `title` is then a name there.
         group: whose agents alone are told, because no agent of another has found it yet; empty for all of the tenant.
         near: of a recovery: hashed words of the goal, the call and the error of some sessions that got past the failure
-            so, by which another failure is compared (`fleetlore.calls.likeness.FailureWords`).
+            so, by which another failure is compared (`fleetlore.calls.failed_call.FailureWords`).
     """
 
     id: str

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from fleetlore.calls.context import text_of
-from fleetlore.calls.likeness import FailureWords
+from fleetlore.calls.failed_call import FailureWords
 from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
 from fleetlore.fingerprint.literals import masked_arguments, masked_text, names
 from fleetlore.fingerprint.template import head_line, template

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import orjson
 
 from fleetlore.calls.context import text_of
-from fleetlore.calls.likeness import words
+from fleetlore.calls.failed_call import words
 from fleetlore.calls.nearest import new_part
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.literals import is_code, masked_arguments, masked_text

@@ -48,7 +48,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         aspect: what `calls` says of the session, where that is shared by several (`models.memory.contrast`).
         instead: of a contradiction: id of the item that the session taught instead.
         rank: lower is the better example; ties broken by session.
-        near: of a recovery: hashed words of the failure (`fleetlore.calls.likeness.FailureWords`).
+        near: of a recovery: hashed words of the failure (`fleetlore.calls.failed_call.FailureWords`).
         title, description, content, when, tool, pattern, cause, call, task, remedy, place, version: as in
             `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """

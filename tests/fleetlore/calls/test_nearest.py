@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.calls.context import hash_of
-from fleetlore.calls.likeness import FailureWords
+from fleetlore.calls.failed_call import FailureWords
 from fleetlore.calls.nearest import NearestRecoveries, examples, new_part
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.wire.lore import MemoryItem

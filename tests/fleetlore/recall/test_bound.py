@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.likeness import FailureWords
+from fleetlore.calls.failed_call import FailureWords
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Lacked, LookUp, Place, Resent, quantised
-from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.failed_call import FailedCall, FailureWords
 from fleetlore.calls.lacked import failure_features
-from fleetlore.calls.likeness import FailureWords
 from fleetlore.calls.model import CallModel
 from fleetlore.calls.ranker import LEAST
 from fleetlore.fingerprint.fingerprint import failure_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleetlore.calls.likeness import FailureWords
+from fleetlore.calls.failed_call import FailureWords
 from fleetlore.testing import sessions
 from fleetlore.testing.sessions import call
 from fleetlore.wire.trajectory import Judgment, Step

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.calls.context import hash_of
-from fleetlore.calls.likeness import MAX_WORDS, FailureWords, words
+from fleetlore.calls.failed_call import MAX_WORDS, FailureWords, words
 from fleetlore.fingerprint.fingerprint import failure_of
 
 _ERROR = "Traceback (most recent call last):\n  File …\nNameError: name 'sqrt' is not defined"
