@@ -20,11 +20,11 @@ import orjson
 import torch
 
 from benchmarks.advice import percentile
+from benchmarks.random_adapters import manifest_for, random_weights
 from benchmarks.report import Report, Row
+from benchmarks.rollouts import rollouts
 from fleetlore.risk.model import RiskModel
-from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.trajectory import Step
-from streams.demo.world import rollouts
 
 CALLS = 2000
 QUICK_CALLS = 50

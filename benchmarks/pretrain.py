@@ -17,6 +17,7 @@ import orjson
 import torch
 
 import fleetlore
+from benchmarks.rollouts import rollouts
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.risk.encoder import StaticEncoder, shared_encoder
 from fleetlore.risk.network import base_to_bytes
@@ -24,7 +25,6 @@ from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.adapter.pretrain import pretrain
 from models.data.dataset import Example, examples_of
 from models.promotion.metrics import predict
-from streams.demo.world import rollouts
 
 WORLD_SEEDS = range(9000, 9024)
 UNSEEN_WORLD_SEEDS = range(9100, 9104)

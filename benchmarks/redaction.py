@@ -23,12 +23,12 @@ import orjson
 
 from benchmarks import peers
 from benchmarks.report import Report, Row
+from benchmarks.rollouts import rollouts
 from benchmarks.secrets import WINDOW, Planted, planted_secrets
 from benchmarks.traffic import REAL_DATA, TENANT, TOPIC, traffic
 from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.records import BATCH_HEADERS
-from streams.demo.world import rollouts
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s1_sessions.sanitize import clean

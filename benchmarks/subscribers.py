@@ -22,13 +22,13 @@ import orjson
 import torch
 
 from benchmarks.advice import percentile
+from benchmarks.random_adapters import manifest_for, random_weights
 from benchmarks.report import Report, Row
 from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.risk.model import LoadedAdapter, RiskModel
-from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.adapter_manifest import AdapterPointer, ProceduralManifest
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.signing_key import create_signing_key

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.rollouts import rollouts
 from fleetlore.config import Settings
 from fleetlore.emit.encode import encode_event
 from fleetlore.tenants import DEFAULT_TENANT
@@ -27,7 +28,6 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for, topic
 from sinks.topics import ensure_topics
-from streams.demo.world import rollouts
 from streams.offline.replay import interleave
 
 REAL_DATA = Path(__file__).parents[2] / "shared" / "data" / "dev"

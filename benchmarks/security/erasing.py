@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
+from benchmarks.rollouts import rollouts
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.tenants import DEFAULT_TENANT as TENANT
 from fleetlore.transcripts.session import LoggedSession
@@ -12,7 +13,6 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from streams.demo.world import rollouts
 from streams.offline.erase.lore import Touched, forgets, touched
 from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of
 from streams.stage.base import Record

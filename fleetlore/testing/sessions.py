@@ -1,7 +1,4 @@
-"""Make calls, sessions, judgments and memory items for tests, each in one line.
-
-Not in `fleetlore.testing` itself: a trajectory needs msgspec, of the extra `[server]`, and an agent's tests do without.
-"""
+"""Make calls, sessions, judgments and memory items for tests, each in one line."""
 
 from __future__ import annotations
 

@@ -5,21 +5,13 @@ with other right answers. ``world.open(task, seed)`` starts a session; at each :
 would reach the next subgoal (``attempts``) and calls that might make one of them possible (``preparations``), and
 performs one. The environment decides by program whether the goal was reached. Everything is a function of (world seed,
 task, session seed, calls made): no clock, no global random state.
-
-For training, :func:`rollouts` gives the sessions of an agent that acts at random, as plain dicts::
-
-    for session in rollouts(world_seed=7, sessions=1000):
-        session["session"], session["agent"], session["task"], session["goal"]      # str
-        session["steps"]      # list of {"tool": str, "arguments": dict, "result": str,
-                              #          "error_type": str | None, "error_message": str | None}
-        session["outcome"]    # "success" | "failure"
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
@@ -28,6 +20,8 @@ from streams.demo.catalogue import CATALOGUE, Catalogue, Fault, Job, Remedy
 
 # ``Reply.fault`` of a transient network error: it comes by chance, and no rule is behind it.
 NETWORK = "network"
+# Calls that a session may spend, per subgoal.
+PATIENCE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +76,7 @@ class Step:
 class World:
     """The rules of one world, drawn by ``seed`` over ``domains`` (all of them when None).
 
-    ``flakiness`` is the chance that a networked call fails for no reason; ``patience`` the calls a session may spend
-    per subgoal. Raises ``KeyError`` for an unknown domain.
+    ``flakiness`` is the chance that a networked call fails for no reason. Raises ``KeyError`` for an unknown domain.
     """
 
     catalogue: ClassVar[Catalogue] = CATALOGUE
@@ -95,11 +88,9 @@ class World:
         domains: Sequence[str] | None = None,
         tasks: int = 24,
         flakiness: float = 0.04,
-        patience: float = 4.0,
     ) -> None:
         self.seed = seed
         self.flakiness = flakiness
-        self.patience = patience
         every_domain = self.catalogue.domains
         self.domains = {name: every_domain[name] for name in (sorted(every_domain) if domains is None else domains)}
         self.preconditions = self.catalogue.preconditions
@@ -163,7 +154,7 @@ class Environment:
         self._uses: dict[str, float] = {}
         self._reached: list[str] = []
         self.calls = 0
-        self.budget = math.ceil(world.patience * len(task.jobs))
+        self.budget = math.ceil(PATIENCE * len(task.jobs))
         self.goal = "; ".join(job.aim.format(**names) for job, names in zip(task.jobs, self._entities, strict=True))
 
     @property
@@ -295,52 +286,3 @@ class Environment:
                 else:
                     answer = Reply(remedy.result.format(**self._names, **noise))
         return answer or self._error(Fault("UnknownTool", f"no tool named '{call.tool}'"), noise, "unknown-tool")
-
-
-def rollouts(
-    world_seed: int, sessions: int, *, seed: int = 0, agents: int = 20, domains: Sequence[str] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield sessions of agents that act more or less at random in the world of ``world_seed``, as plain data.
-
-    Each session has a skill between 0 and 1: the chance that a call is one that works. The other calls are attempts
-    (two of three) or preparations; one that just failed is seldom repeated. About half of the sessions succeed.
-    ``seed`` chooses other sessions of the same world. Yields ``sessions`` dicts, the same ones for the same arguments.
-    """
-    world = World(world_seed, domains=domains)
-    for number in range(sessions):
-        rng = Random(f"rollout/{world_seed}/{seed}/{number}")
-        environment = world.open(rng.choice(world.tasks), f"{seed}/{number}")
-        steps = wander(environment, rng)
-        yield {
-            "session": f"{world_seed}-{seed}-{number}",
-            "agent": f"agent-{rng.randrange(agents)}",
-            "task": environment.task.id,
-            "goal": environment.goal,
-            "steps": steps,
-            "outcome": "success" if environment.succeeded else "failure",
-        }
-
-
-def wander(environment: Environment, rng: Random) -> list[dict[str, Any]]:
-    """Return the steps of an agent that acts more or less at random until the session is done; see :func:`rollouts`."""
-    steps: list[dict[str, Any]] = []
-    failed: set[str] = set()
-    skill = rng.random()
-    while not environment.done:
-        step = environment.step
-        pool = step.attempts if rng.random() < 2 / 3 else step.preparations
-        fresh = [call for call in pool if call.key not in failed]
-        guess = rng.choice(fresh if fresh and rng.random() < 0.8 else pool)
-        call = environment.solve() if rng.random() < skill else guess
-        reply = environment.perform(call)
-        failed = failed | {call.key} if reply.failed else set()
-        steps.append(
-            {
-                "tool": call.tool,
-                "arguments": call.arguments,
-                "result": reply.result,
-                "error_type": reply.error_type,
-                "error_message": reply.error_message,
-            }
-        )
-    return steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from benchmarks.rollouts import rollouts
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
-from streams.demo.world import rollouts
 
 BASE_TIME = 1_760_000_000.0
 AT_WORK = 24  # sessions that are open at the same time

@@ -22,8 +22,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tokenizers import Tokenizer
 
+from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.risk.model import RiskModel, packed
-from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes, ProceduralManifest
 from fleetlore.wire.trajectory import Step
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters import signatures
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.epochs import EpochFile
@@ -25,7 +26,6 @@ from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.calls.slot import CallModelSlot
 from fleetlore.errors import AdapterRefused
 from fleetlore.kafka.follower import Follower
-from fleetlore.testing.adapters import pointer_to, version_of
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, Revocation
 
 OLD = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.random_adapters import manifest_for, pointer_to, random_weights, version_of
 from fleetlore.adapters import subscriber as subscribing
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.listing import read_adapters, read_to_end
@@ -22,7 +23,6 @@ from fleetlore.calls.slot import CallModelSlot
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.risk.model import RiskModel
-from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights, version_of
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, ProceduralManifest, in_cohort
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror

@@ -11,10 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore import Fleet
 from fleetlore.adapters.listing import read_adapters, read_to_end
 from fleetlore.errors import ConfigError
-from fleetlore.testing.adapters import manifest_for, random_weights, version_of
 from fleetlore.wire.adapter_manifest import CallsManifest, ProceduralManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher

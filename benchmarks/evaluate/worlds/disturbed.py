@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from random import Random
 from typing import Any
 
+from benchmarks.rollouts import wander
 from streams.demo.catalogue import Job
-from streams.demo.world import World, wander
+from streams.demo.world import World
 
 
 class ChangedWorld(World):
@@ -42,7 +43,7 @@ def fallible(world: World) -> list[str]:
 
 
 def sessions(world: World, count: int, *, seed: int = 0, agents: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Sessions of agents that act more or less at random, as :func:`~streams.demo.world.rollouts` gives them, in this
+    """Sessions of agents that act more or less at random, as `benchmarks.rollouts` gives them, in this
     world.
     """
     agents = agents or [f"agent-{number}" for number in range(20)]

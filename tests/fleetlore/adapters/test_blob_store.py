@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.random_adapters import random_weights
 from fleetlore.adapters.blob_store import BlobStore, WeightsReference, parse_reference
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
-from fleetlore.testing.adapters import random_weights
 
 MOST = 1 << 20
 WEIGHTS = random_weights(1)

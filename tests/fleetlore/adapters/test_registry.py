@@ -5,11 +5,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters.blob_store import WeightsReference
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.errors import AdapterRefused
-from fleetlore.testing.adapters import pointer_to, version_of
 from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))

@@ -9,11 +9,11 @@ import pytest
 from aiokafka.errors import KafkaError
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters.registry_follower import RegistryFollower, shared_follower
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.errors import AdapterRefused
 from fleetlore.kafka.follower import Follower
-from fleetlore.testing.adapters import pointer_to, version_of
 from fleetlore.wire.adapter_manifest import CallsManifest
 
 

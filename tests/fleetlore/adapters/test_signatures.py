@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from benchmarks.random_adapters import manifest_for, pointer_to, random_weights
 from fleetlore.adapters.signatures import SigningKey, public_keys, verify_manifest, verify_pointer
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.testing.adapters import manifest_for, pointer_to, random_weights
 from fleetlore.wire.adapter_manifest import DataRange, ProceduralManifest
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.random_adapters import calls_manifest_for, pointer_to, random_call_model, version_of
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
@@ -20,7 +21,6 @@ from fleetlore.adapters.subscriber import AdapterHolder, AdapterSubscriber
 from fleetlore.calls.document import Document
 from fleetlore.calls.slot import CallModelSlot
 from fleetlore.risk.model import RiskModel
-from fleetlore.testing.adapters import calls_manifest_for, pointer_to, random_call_model, version_of
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, ProceduralManifest, Revocation
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))

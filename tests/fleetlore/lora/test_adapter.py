@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from peft import PeftModel
 from transformers import LlamaForCausalLM
 
+from benchmarks.random_adapters import lora_manifest_for
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, Lora, read_lora
 from fleetlore.lora.base import base_of
 from fleetlore.lora.slot import KEPT, LoraSlot
 from fleetlore.lora.tensors import read_tensors, write_tensors
-from fleetlore.testing.adapters import lora_manifest_for
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from tests.lora import MakeLora
 

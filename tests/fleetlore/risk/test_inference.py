@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.random_adapters import random_weights
 from fleetlore.risk.encoder import Vectors
 from fleetlore.risk.inference import NOTHING, InferenceEngine
 from fleetlore.risk.network import (
@@ -22,7 +23,6 @@ from fleetlore.risk.network import (
     probe_inputs,
     read_adapter,
 )
-from fleetlore.testing.adapters import random_weights
 
 NETWORK = merge_lora(load_base().network, read_adapter(random_weights(5), 8), 2.0)
 

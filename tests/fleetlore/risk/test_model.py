@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.recording import KEPT_CALLS
 from fleetlore.errors import AdapterRefused
@@ -23,7 +24,6 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.model import KEPT_SESSIONS, PrefixCache, RiskModel, packed, unpacked
 from fleetlore.risk.network import MAX_STEPS, read_adapter
-from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes, Probe, ProceduralManifest
 from fleetlore.wire.trajectory import Step

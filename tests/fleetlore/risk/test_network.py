@@ -7,6 +7,7 @@ import safetensors.torch
 import torch
 
 import fleetlore
+from benchmarks.random_adapters import random_weights
 from fleetlore.errors import AdapterRefused, ModelUnavailable
 from fleetlore.risk.network import (
     MAX_TOKENS,
@@ -20,7 +21,6 @@ from fleetlore.risk.network import (
     probe_answers,
     read_adapter,
 )
-from fleetlore.testing.adapters import random_weights
 
 
 def vectors(*shape: int) -> torch.Tensor:

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from benchmarks.pretrain import world_episodes
+from benchmarks.random_adapters import random_weights
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import Reading, base_to_bytes, load_base, read_adapter
-from fleetlore.testing.adapters import random_weights
 from fleetlore.wire.adapter_manifest import Place
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, pair_loss, supervised_contrast
 from models.data.dataset import Batch, Example

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from benchmarks.pretrain import world_episodes, world_judgments
+from benchmarks.random_adapters import manifest_for
 from fleetlore.adapters.signatures import SigningKey, public_keys, verify_manifest
 from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base, read_adapter
-from fleetlore.testing.adapters import manifest_for
 from fleetlore.wire.adapter_manifest import Place, PrivateSteps, ProceduralManifest
 from models.adapter.admission import Cadence
 from models.adapter.learner import Learner

@@ -10,9 +10,9 @@ import safetensors.torch
 import torch
 
 from benchmarks.pretrain import world_episodes
+from benchmarks.random_adapters import random_weights
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import RiskNetwork, adapter_shapes, load_base, merge_lora, read_adapter
-from fleetlore.testing.adapters import random_weights
 from models.adapter.lora_trainer import ContrastiveTrainer
 from models.data.dataset import Batch, Example, collate
 from models.promotion.gate import GateConfig, PromotionGate, spectral_norm

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.random_adapters import manifest_for, random_weights
+from benchmarks.rollouts import rollouts
 from fleetlore.cli.app import build_app
 from fleetlore.errors import AdapterRefused, ModelUnavailable
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import base_to_bytes, load_base
-from fleetlore.testing.adapters import manifest_for, random_weights
 from models.adapter.learner import Learner
 from streams.commands.pretrain import register
-from streams.demo.world import rollouts
 
 KEYS = {"file", "card", "sha256", "size_bytes", "seed", "steps", "sessions", "held_out_sessions", "held_out_steps"}
 KEYS |= {"held_out_failures", "auroc", "shipped_auroc", "cross_entropy"}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("starlette")
+from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.testing.adapters import manifest_for, random_weights
 from fleetlore.wire.adapter_manifest import ProceduralManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.producer import BatchProducer

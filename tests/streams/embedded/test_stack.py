@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.rollouts import rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StackError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
-from streams.demo.world import rollouts
 from streams.embedded.stack import Stack
 from streams.offline.replay import ReplayReport, replay
 

@@ -12,6 +12,7 @@ import pytest
 from pymilvus import MilvusClient
 from typer.testing import CliRunner
 
+from benchmarks.rollouts import rollouts
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
@@ -26,7 +27,6 @@ from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
-from streams.demo.world import rollouts
 from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.stack import Stack
 from streams.offline.backfill import Start, losses, run_backfill, switch

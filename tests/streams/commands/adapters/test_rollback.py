@@ -8,10 +8,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
-from fleetlore.testing.adapters import manifest_for, random_weights, version_of
 from fleetlore.wire.adapter_manifest import CallsManifest, ProceduralManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key

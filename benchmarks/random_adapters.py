@@ -1,4 +1,4 @@
-"""Make adapters for tests: random ones, signed and complete, without a trainer."""
+"""Make adapters without a trainer: random ones, signed and complete."""
 
 from __future__ import annotations
 
