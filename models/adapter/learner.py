@@ -21,7 +21,7 @@ from models.adapter.private import PRIVATE_UPDATES, PrivacyConfig, PrivateTraine
 from models.adapter.reproduce import PROBE_SEED, Provenance
 from models.data.dataset import NOWHERE, Example
 from models.data.replay_buffer import ReplayBuffer
-from models.promotion.drift import ChangeDetector, DriftConfig, Residual
+from models.promotion.drift import ChangeDetector, Residual
 from models.promotion.gate import GateConfig, GateReport, PromotionGate
 from models.promotion.metrics import Predictions, predict
 from models.promotion.prequential import Prequential
@@ -81,7 +81,6 @@ class Learner:
         config: TrainerConfig | None = None,
         cadence: Cadence | None = None,
         gate: GateConfig | None = None,
-        drift: DriftConfig | None = None,
         privacy: PrivacyConfig | None = None,
     ) -> None:
         self.tenant = tenant
@@ -102,7 +101,7 @@ class Learner:
         self._admission = Admission(encoder, self.cadence, self.config.new_sessions)
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
         self._unseen: deque[Example] = deque(maxlen=4 * self.config.new_sessions)  # held out, not yet observed
-        self._drift = ChangeDetector(drift)
+        self._drift = ChangeDetector()
         self._updates = 0
         self._running_network: RiskNetwork | None = None
         self.course = self._new_course()

@@ -11,11 +11,11 @@ AGENT_SHARE = 0.05
 MOST_BALANCING = 3.0
 
 
-def sample_weights(examples: Sequence[Example], agent_share: float = AGENT_SHARE) -> list[float]:
+def sample_weights(examples: Sequence[Example]) -> list[float]:
     """Weight of a step of each example; the mean over all labelled steps is 1.
 
     Failed and successful sessions weigh the same (a rare outcome at most `MOST_BALANCING` times its number). Then no
-    agent has more than `agent_share` of the whole, or its equal part where fewer agents make that impossible; the rest
+    agent has more than `AGENT_SHARE` of the whole, or its equal part where fewer agents make that impossible; the rest
     goes to the others in proportion (water-filling).
     """
     steps = [int((example.failed != UNLABELLED).sum()) for example in examples]
@@ -34,16 +34,16 @@ def sample_weights(examples: Sequence[Example], agent_share: float = AGENT_SHARE
     for example, n in zip(examples, steps, strict=True):
         masses[example.agent] += n * balance[example.session_failed]
     masses = {agent: mass for agent, mass in masses.items() if mass}
-    factors = _capped(masses, max(agent_share, 1 / len(masses)))
+    factors = _capped(masses, max(AGENT_SHARE, 1 / len(masses)))
     raw = [balance[example.session_failed] * factors.get(example.agent, 1.0) for example in examples]
     mean = sum(weight * n for weight, n in zip(raw, steps, strict=True)) / total
     return [weight / mean for weight in raw]
 
 
-def shares(agents: Sequence[str], agent_share: float = AGENT_SHARE) -> list[float]:
-    """Weight of each session by its agent, the largest 1: no agent exceeds `agent_share`, or twice its equal part."""
+def shares(agents: Sequence[str]) -> list[float]:
+    """Weight of each session by its agent, the largest 1: no agent exceeds `AGENT_SHARE`, or twice its equal part."""
     counts = dict(Counter(agents))
-    factors = _capped(counts, max(agent_share, 2 / len(counts))) if counts else {}
+    factors = _capped(counts, max(AGENT_SHARE, 2 / len(counts))) if counts else {}
     most = max(factors.values(), default=1.0)
     return [factors[agent] / most for agent in agents]
 

@@ -1,7 +1,7 @@
 """Try a new version on a share of the agents, and decide whether their sessions end as well as the others'.
 
 Votes are paired as they come, one under each version, and each difference is a bet, so the trial may be read after
-every pair (`models.promotion.e_process`). The version is promoted on evidence that it costs less than `margin` of
+every pair (`models.promotion.e_process`). The version is promoted on evidence that it costs less than `MARGIN` of
 success, and aborted on evidence that it costs any. Without enough votes it is aborted when the time is up: missing data
 is no success.
 
@@ -12,7 +12,6 @@ decided holds without any one agent: nobody's word alone promotes a version or t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from fleetlore.wire.adapter_manifest import in_cohort
@@ -23,19 +22,12 @@ Decision = Literal["promote", "abort", "waiting"]
 _Vote = tuple[str, bool]  # an agent, and whether its session succeeded
 
 
-@dataclass(frozen=True, slots=True)
-class TrialConfig:
-    """How long to try, and how sure to be.
-
-    Attributes:
-        alpha: probability of promoting a version that costs `margin` of success, or of aborting a harmless one.
-        vote_seconds: an agent has one vote in each such stretch of the trial.
-    """
-
-    margin: float = 0.1
-    alpha: float = 0.05
-    patience_seconds: float = 3600.0
-    vote_seconds: float = 60.0
+MARGIN = 0.1
+# Probability of promoting a version that costs `MARGIN` of success, or of aborting a harmless one.
+ALPHA = 0.05
+PATIENCE_SECONDS = 3600.0
+# An agent has one vote in each such stretch of the trial.
+VOTE_SECONDS = 60.0
 
 
 class CanaryTrial:
@@ -44,10 +36,9 @@ class CanaryTrial:
     `began` and each `now` are on one monotonic clock.
     """
 
-    def __init__(self, canary: str, stable: str, share: float, began: float, config: TrialConfig | None = None) -> None:
+    def __init__(self, canary: str, stable: str, share: float, began: float) -> None:
         self.canary = canary
         self.stable = stable
-        self.config = config or TrialConfig()
         self._share = share
         self._began = began
         # By version, as they came.
@@ -68,7 +59,7 @@ class CanaryTrial:
         # A session says itself what it ran under. Whose turn it is to try the canary, the agent's name says.
         if version != (self.canary if in_cohort(agent, self._share) else self.stable):
             return
-        vote = agent, int((now - self._began) // self.config.vote_seconds)
+        vote = agent, int((now - self._began) // VOTE_SECONDS)
         if judgment.verdict.label == "abstained" or trajectory.id in self._seen or vote in self._voted:
             return
         self._seen.add(trajectory.id)
@@ -84,14 +75,13 @@ class CanaryTrial:
         without = ([pair for pair in pairs if agent not in (pair[0][0], pair[1][0])] for agent in agents)
         if agents and all(self._evidence(rest) == found for rest in without):
             return found
-        return "abort" if now - self._began >= self.config.patience_seconds else "waiting"
+        return "abort" if now - self._began >= PATIENCE_SECONDS else "waiting"
 
     def _evidence(self, pairs: list[tuple[_Vote, _Vote]]) -> Decision:
         lost = [int(stable) - int(canary) for (_, canary), (_, stable) in pairs]
-        needed = -math.log(self.config.alpha)
+        needed = -math.log(ALPHA)
         if log_wealth(lost) >= needed:
             return "abort"
-        margin = self.config.margin
-        if log_wealth([(margin - each) / (1 + margin) for each in lost]) >= needed:
+        if log_wealth([(MARGIN - each) / (1 + MARGIN) for each in lost]) >= needed:
             return "promote"
         return "waiting"

@@ -5,12 +5,12 @@ outliers. The input is P(step fails) against the outcome, before the steps are l
 report. Steps that the version warned of and steps that it called safe form two groups, with baselines of their own.
 
 - **A change** is an e-detector (Shin, Ramdas and Rinaldo 2022) on each tool and group. Every agent's steps bet against
-  "the error is at most the version's error on held-out sessions, plus `change_margin`", with an e-value that restarts
+  "the error is at most the version's error on held-out sessions, plus `CHANGE_MARGIN`", with an e-value that restarts
   at 1 when it falls below. The rules have changed when the e-values of all agents but the largest 40 % multiply to
-  1 / `change_alarm`: every agent that sees the change adds evidence, and fewer liars than 40 % add none.
+  1 / `CHANGE_ALARM`: every agent that sees the change adds evidence, and fewer liars than 40 % add none.
 - **An outlier** is found by two bets (Waudby-Smith and Ramdas 2024) on each agent and tool: that it reports fewer, and
   more, failures than 60 % of the others do. The bets compare residuals in each group with the others' means, give or
-  take `agent_margin`; a squared error would say nothing at P = 1/2. They need a baseline: before a version knows a
+  take `AGENT_MARGIN`; a squared error would say nothing at P = 1/2. They need a baseline: before a version knows a
   tool, honest agents of different habits look different. An outlier stays one until it has lost all of that wealth. If
   the outliers would be 40 % of a tool's agents or more, it is a dispute and no agent is left out: a minority can be
   outvoted, half of a fleet cannot.
@@ -33,21 +33,12 @@ Group = tuple[str, bool]
 OUTLIER_SHARE = 0.4
 # Fewest steps of an agent's mean: with fewer, most means are 0 and normal agents seem to report more.
 MINIMUM_STEPS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class DriftConfig:
-    """`change_margin` is a squared error of a probability, `agent_margin` a share of steps.
-
-    `agent_alarm` is the error rate of each of an agent's two bets on a tool.
-    """
-
-    quorum: int = 5
-    change_margin: float = 0.1
-    change_alarm: float = 1 / 500
-    agent_margin: float = 0.1
-    agent_alarm: float = 1 / 400
-    window_steps: int = 16
+QUORUM = 5
+CHANGE_MARGIN = 0.1  # squared error of a probability
+CHANGE_ALARM = 1 / 500
+AGENT_MARGIN = 0.1  # share of steps
+AGENT_ALARM = 1 / 400  # error rate of each of an agent's two bets on a tool
+WINDOW_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +78,7 @@ class EValues:
 class ChangeDetector:
     """Follows all tools of one tenant. Not thread-safe."""
 
-    def __init__(self, config: DriftConfig | None = None) -> None:
-        self.config = config or DriftConfig()
+    def __init__(self) -> None:
         self._groups: dict[Group, _GroupState] = defaultdict(_GroupState)
         self._outlier_evidence: dict[str, EValues] = defaultdict(EValues)
 
@@ -114,9 +104,9 @@ class ChangeDetector:
             if expected is not None and known.baseline_error is not None:
                 self._compare(residual, expected)
             if known.baseline_error is not None:
-                expected_error = known.baseline_error + self.config.change_margin
+                expected_error = known.baseline_error + CHANGE_MARGIN
                 _bet(known.change_e_values, residual.agent, STAKE / expected_error * (residual.error - expected_error))
-            recent = known.recent.setdefault(residual.agent, deque(maxlen=self.config.window_steps))
+            recent = known.recent.setdefault(residual.agent, deque(maxlen=WINDOW_STEPS))
             recent.append(residual.residual)
         changed = frozenset(
             group[0] for group in {group for group, _ in others} if self._has_changed(self._groups[group])
@@ -141,7 +131,7 @@ class ChangeDetector:
     def _expected_range(self, known: _GroupState, agent: str) -> dict[bool, float] | None:
         """The residuals that 60 % of the others reach: a bound on reporting fewer (True) and more failures."""
         means = sorted(fmean(r) for other, r in known.recent.items() if other != agent and len(r) >= MINIMUM_STEPS)
-        if len(means) < self.config.quorum - 1:
+        if len(means) < QUORUM - 1:
             return None
         # At least one of the others beyond the bound is honest.
         kept = int((1 - OUTLIER_SHARE) * len(means))
@@ -153,12 +143,12 @@ class ChangeDetector:
             # A residual lies within P and P - 1, and P on one side of 1/2.
             reach = 0.5 if residual.warned == fewer else 1.0
             sign = 1 if fewer else -1
-            most_lost = max(0.5, self.config.agent_margin + reach + sign * expected[fewer])
-            gain = sign * (residual.residual - expected[fewer]) - self.config.agent_margin
+            most_lost = max(0.5, AGENT_MARGIN + reach + sign * expected[fewer])
+            gain = sign * (residual.residual - expected[fewer]) - AGENT_MARGIN
             # Without a ceiling, an agent that lied for long could never be trusted again.
-            _bet(e_values, residual.agent, OUTLIER_STAKE * gain / most_lost, ceiling=2 / self.config.agent_alarm)
+            _bet(e_values, residual.agent, OUTLIER_STAKE * gain / most_lost, ceiling=2 / AGENT_ALARM)
         e_value = max(e_values[residual.agent] for e_values in known.e_values.values())
-        if e_value >= 1 / self.config.agent_alarm:
+        if e_value >= 1 / AGENT_ALARM:
             known.outliers.add(residual.agent)
         elif e_value == 1:
             known.outliers.discard(residual.agent)
@@ -166,7 +156,7 @@ class ChangeDetector:
     def _has_changed(self, known: _GroupState) -> bool:
         e_values = sorted(known.change_e_values.values())
         trusted = e_values[: len(e_values) - int(OUTLIER_SHARE * len(e_values))]
-        return sum(math.log(e_value) for e_value in trusted) >= -math.log(self.config.change_alarm)
+        return sum(math.log(e_value) for e_value in trusted) >= -math.log(CHANGE_ALARM)
 
 
 def _bet(e_values: dict[str, float], agent: str, gain: float, ceiling: float = math.inf) -> None:

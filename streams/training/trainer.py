@@ -42,9 +42,7 @@ from streams.training.refusals import count_refusals
 from streams.training.tenant import TenantTrainer
 
 if TYPE_CHECKING:
-    from models.adapter.admission import Cadence
     from models.adapter.learner import Learner
-    from models.adapter.lora_trainer import TrainerConfig
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +56,7 @@ LEAVE_SECONDS = 10.0
 NICENESS = 19
 
 
-async def run_trainer(
-    settings: Settings, *, cadence: Cadence | None = None, config: TrainerConfig | None = None, niceness: int = NICENESS
-) -> None:
+async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
     """Train until SIGTERM or SIGINT, then return; see `streams.runtime.lifecycle`.
 
     An update or a candidate that does not end in time is dropped, and the next trainer learns its sessions again. Its
@@ -98,7 +94,7 @@ async def run_trainer(
 
             async def train() -> None:
                 # On a thread: neither the call model nor SIGTERM need wait for torch, which takes seconds to import.
-                making = asyncio.create_task(asyncio.to_thread(_learners, settings, config, cadence))
+                making = asyncio.create_task(asyncio.to_thread(_learners, settings))
                 await asyncio.wait([making, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if not making.done():
                     return
@@ -129,7 +125,7 @@ async def run_trainer(
         endpoint.close()
 
 
-def _learners(settings: Settings, config: TrainerConfig | None, cadence: Cadence | None) -> dict[str, Learner]:
+def _learners(settings: Settings) -> dict[str, Learner]:
     """Make the learner of each tenant's LoRA. Raises ModelUnavailable without torch, peft or the base."""
     from fleetlore.risk.encoder import shared_encoder
     from fleetlore.risk.network import load_base
@@ -146,7 +142,7 @@ def _learners(settings: Settings, config: TrainerConfig | None, cadence: Cadence
     privacy = None
     if settings.privacy_noise > 0:
         privacy = PrivacyConfig(settings.privacy_noise, settings.privacy_clip_norm, settings.privacy_delta)
-    return {tenant: Learner(tenant, base, encoder, config, cadence, privacy=privacy) for tenant in settings.tenants}
+    return {tenant: Learner(tenant, base, encoder, privacy=privacy) for tenant in settings.tenants}
 
 
 class TrainerRole:

@@ -23,7 +23,7 @@ from fleetlore.wire.trajectory import Judgment, Label
 from models.adapter.admission import Cadence
 from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
-from models.promotion.canary import TrialConfig
+from models.promotion.canary import PATIENCE_SECONDS
 from models.promotion.gate import GateConfig
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
@@ -131,7 +131,7 @@ async def test_a_version_under_which_sessions_end_worse_is_taken_back(tried: OnT
 
 
 async def test_a_trial_without_sessions_is_lost_when_its_time_is_up(tried: OnTrial) -> None:
-    tried.clock.advance(TrialConfig().patience_seconds - 60)
+    tried.clock.advance(PATIENCE_SECONDS - 60)
     assert not await tried.trainer.end_trial()
     tried.clock.advance(61)
     assert await tried.trainer.end_trial()
@@ -181,7 +181,7 @@ async def test_a_trainer_that_starts_again_ends_a_trial_whose_sessions_nobody_co
 async def test_nothing_is_learned_on_from_a_version_that_is_revoked_though_no_other_is_left(tried: OnTrial) -> None:
     (tenant,) = tried.settings.tenants
     await tried.publisher.revoke(tenant, tried.canary)
-    tried.clock.advance(TrialConfig().patience_seconds + 1)
+    tried.clock.advance(PATIENCE_SECONDS + 1)
     assert await tried.trainer.end_trial()
     assert await tried.publisher.revoke(tenant, tried.stable) is None
     judgments = list(world_judgments(0, 200, seed=1, tenant=tenant))
