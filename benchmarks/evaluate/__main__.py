@@ -18,7 +18,7 @@ import typer
 
 from benchmarks.command import command_app
 from fleetlore.cli.options import Json
-from fleetlore.cli.output import Column, print_json, print_table
+from fleetlore.cli.output import print_json, print_table
 from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def evaluate(
         "guard violations / session",
         "overhead %",
     )
-    print_table([Column(names[0]), *(Column(name, "right") for name in names[1:])], lines(found))
+    print_table([names[0], *(f">{name}" for name in names[1:])], lines(found))
     print_table(
-        (Column("bar"), Column("figure", "right"), Column("should be", fold=True), Column("met")),
+        ("bar", ">figure", "~should be", "met"),
         [
             (
                 name,
@@ -186,10 +186,7 @@ def _immunity(seeds: int, quick: bool, as_json: bool) -> None:
         print_json({"world": "tools", "immunity": rows})
         return
     print_table(
-        [
-            Column(name, "right")
-            for name in ("agents", "seed", "isolated", "fleet", "fewer", "success alone", "as a fleet")
-        ],
+        [f">{name}" for name in ("agents", "seed", "isolated", "fleet", "fewer", "success alone", "as a fleet")],
         [
             (
                 str(each.agents),

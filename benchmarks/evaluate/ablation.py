@@ -24,7 +24,7 @@ from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import interval
 from fleetlore.calls.model import sigmoid
 from fleetlore.cli.options import Json
-from fleetlore.cli.output import Column, print_json, print_table
+from fleetlore.cli.output import print_json, print_table
 from fleetlore.risk.encoder import StaticEncoder, shared_encoder
 from fleetlore.risk.network import Base, RiskNetwork, load_base
 from fleetlore.stats.hashing import stable_hash
@@ -105,7 +105,7 @@ def main(
         for part in ("linear", "network"):
             names = ("auroc", "auroc_first", "log_loss", "worse_by")
             print_table(
-                [Column(part), *(Column(name, "right") for name in names)],
+                [part, *(f">{name}" for name in names)],
                 [(name, *(_shown(row.get(each)) for each in names)) for name, row in figures[part].items()],
             )
         for tool, gain in figures["network_adds"].items():

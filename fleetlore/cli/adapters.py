@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fleetlore.cli.options import Adapter, Broker, Data, Json, Tenant, Timeout, Version, connection
-from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
+from fleetlore.cli.output import ask, moment, print_json, print_table, safe
 
 if TYPE_CHECKING:
     from fleetlore.adapters.listing import AdapterListing
@@ -43,17 +43,7 @@ def list_(
     if not rows:
         typer.echo(f"No adapter of tenant {tenant} is published yet.")
         return
-    columns = [
-        Column("ADAPTER"),
-        Column("#", "right"),
-        Column("VERSION"),
-        Column("PARENT"),
-        Column("CHANNELS"),
-        Column("AGENTS", "right"),
-        Column("SESSIONS", "right"),
-        Column("CREATED (UTC)"),
-        Column("GATE", fold=True),
-    ]
+    columns = ["ADAPTER", ">#", "VERSION", "PARENT", "CHANNELS", ">AGENTS", ">SESSIONS", "CREATED (UTC)", "~GATE"]
     print_table(
         columns,
         [

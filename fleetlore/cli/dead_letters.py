@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
-from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
+from fleetlore.cli.output import ask, moment, print_json, print_table, safe, safe_lines, say_rest
 
 if TYPE_CHECKING:
     from fleetlore.cluster import Bootstrap
@@ -106,19 +106,11 @@ def list_(
         typer.echo(f"No dead letter of tenant {tenant} matches.")
         return
     print_table(
-        [Column("REASON"), Column("LETTERS", "right"), Column("NEWEST (UTC)")],
+        ["REASON", ">LETTERS", "NEWEST (UTC)"],
         [(str(each["reason"]), str(each["letters"]), moment(survey.newest_of[str(each["reason"])])) for each in groups],
     )
     typer.echo()
-    columns = [
-        Column("ID"),
-        Column("WRITTEN (UTC)"),
-        Column("REASON"),
-        Column("FROM"),
-        Column("BYTES", "right"),
-        Column("SENT BACK"),
-        Column("DETAIL", fold=True),
-    ]
+    columns = ["ID", "WRITTEN (UTC)", "REASON", "FROM", ">BYTES", "SENT BACK", "~DETAIL"]
     print_table(
         columns,
         [
@@ -134,8 +126,7 @@ def list_(
             for row in rows
         ],
     )
-    if survey.total > limit:
-        typer.echo(f"\n{limit} of {survey.total}; more with --limit")
+    say_rest(survey.total, limit)
 
 
 def show(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
-from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe, safe_lines
+from fleetlore.cli.output import ask, moment, print_json, print_table, safe, safe_lines, say_rest
 
 if TYPE_CHECKING:
+    from fleetlore.recall.index import LoreIndex
     from fleetlore.store.search import LoreSearch
     from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -98,8 +99,7 @@ def health(
         raise typer.BadParameter(
             "agents are counted over the last 14 days; no other window is available", param_hint="--by"
         )
-    lore_patterns, _ = _read(broker, data, tenant, timeout)
-    rows = health_of(lore_patterns, by.value, window)
+    rows = health_of(read_lore(broker, data, tenant, timeout).patterns.values(), by.value, window)
     if json:
         shown = asdict(window) if window is not None else None
         groups = {f"{by.value}s": [asdict(each) for each in rows]}
@@ -109,23 +109,24 @@ def health(
         typer.echo(f"No calls of tenant {tenant} are known yet.")
         return
     columns = [
-        Column(by.value.upper(), fold=True),
-        Column("CALLS", "right"),
-        Column("FAILED", "right"),
-        Column("RATE", "right"),
-        Column("95 %", "right"),
-        *([Column("TREND")] if window is not None else []),
-        Column("COMMONEST ERRORS", fold=True),
-        Column("LAST SEEN (UTC)"),
-        Column(""),
+        f"~{by.value.upper()}",
+        ">CALLS",
+        ">FAILED",
+        ">RATE",
+        ">95 %",
+        "~COMMONEST ERRORS",
+        "LAST SEEN (UTC)",
+        "",
     ]
+    if window is not None:
+        columns.insert(5, "TREND")
     print_table(
         columns,
         [
             (
                 each.tool,
-                str(each.calls),
-                str(each.failures),
+                each.calls,
+                each.failures,
                 f"{each.rate:.1%}",
                 f"{each.low:.0%}–{each.high:.0%}",
                 *((each.trend,) if window is not None else ()),
@@ -169,7 +170,9 @@ def patterns(
     if pattern_id is not None:
         if search is not None:
             raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
-        _show_pattern(_one(_read(broker, data, tenant, timeout)[0], pattern_id, "pattern"), json)
+        _show_pattern(
+            _one(list(read_lore(broker, data, tenant, timeout).patterns.values()), pattern_id, "pattern"), json
+        )
         return
     if search is not None:
         if level.value not in PATTERN_LEVELS:
@@ -183,7 +186,7 @@ def patterns(
             lambda store: store.patterns(search, level=level.value, tool=tool, least=limit, timeout_seconds=timeout),
         )
     else:
-        lore_patterns, _ = _read(broker, data, tenant, timeout)
+        lore_patterns = list(read_lore(broker, data, tenant, timeout).patterns.values())
     chosen = [
         each
         for each in lore_patterns
@@ -206,15 +209,15 @@ def patterns(
         return
     tools = {each.tool: each for each in lore_patterns if each.level == "tool"}
     columns = [
-        Column("ID"),
-        Column("TOOL"),
-        Column("FAILED", "right"),
+        "ID",
+        "TOOL",
+        ">FAILED",
         # Of a failure's pattern as many as failed: only the other levels count all calls.
-        *([] if level.value in PATTERN_LEVELS else [Column("CALLS", "right")]),
-        Column("SESSIONS", "right"),
-        Column("AGENTS", "right"),
-        Column("LAST SEEN (UTC)"),
-        Column("PATTERN", fold=True),
+        *([] if level.value in PATTERN_LEVELS else [">CALLS"]),
+        ">SESSIONS",
+        ">AGENTS",
+        "LAST SEEN (UTC)",
+        "~PATTERN",
     ]
     print_table(
         columns,
@@ -222,17 +225,17 @@ def patterns(
             (
                 each.id[:12],
                 each.tool,
-                str(each.failures),
-                *([] if level.value in PATTERN_LEVELS else [str(each.calls)]),
-                str(each.sessions),
-                str(each.agents),
+                each.failures,
+                *([] if level.value in PATTERN_LEVELS else [each.calls]),
+                each.sessions,
+                each.agents,
                 moment(each.last_seen),
                 _said(each, tools.get(each.tool)),
             )
             for each in shown
         ],
     )
-    _say_rest(len(chosen), limit)
+    say_rest(len(chosen), limit)
 
 
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
@@ -277,7 +280,7 @@ def items(
             ),
         )
     else:
-        _, lore_items = _read(broker, data, tenant, timeout)
+        lore_items = read_lore(broker, data, tenant, timeout).items.values()
         # Names of places are many, and have a command of their own.
         chosen = [each for each in lore_items if (each.kind == kind.value if kind else each.kind != "place" or item_id)]
         # What serves other tasks, then what went wrong, and last how one goal was reached.
@@ -292,22 +295,12 @@ def items(
     if not shown:
         typer.echo(f"No item of tenant {tenant} matches.")
         return
-    columns = [
-        Column("ID"),
-        Column("KIND"),
-        Column("SESSIONS", "right"),
-        Column("AGENTS", "right"),
-        Column("LAST SEEN (UTC)"),
-        Column("TITLE", fold=True),
-    ]
+    columns = ["ID", "KIND", ">SESSIONS", ">AGENTS", "LAST SEEN (UTC)", "~TITLE"]
     print_table(
         columns,
-        [
-            (each.id[:12], each.kind, str(each.support), str(each.agents), moment(each.last_seen), each.title)
-            for each in shown
-        ],
+        [(each.id[:12], each.kind, each.support, each.agents, moment(each.last_seen), each.title) for each in shown],
     )
-    _say_rest(len(chosen), limit)
+    say_rest(len(chosen), limit)
 
 
 def _one(entries: Sequence[T], beginning: str, what: str) -> T:
@@ -365,17 +358,12 @@ def _show_item(item: MemoryItem, json: bool) -> None:
     _print_facts(facts)
 
 
-def _say_rest(total: int, limit: int) -> None:
-    if total > limit:
-        typer.echo(f"\n{limit} of {total}; more with --limit")
-
-
-def _read(broker: Broker, data: Data, tenant: str, timeout: float) -> tuple[list[Pattern], list[MemoryItem]]:
-    bootstrap = connection(broker, data).cluster
+def read_lore(broker: Broker, data: Data, tenant: str, timeout: float) -> LoreIndex:
+    """What the agents of a tenant know now."""
+    cluster = connection(broker, data).cluster
     from fleetlore.recall.replica import LoreReplica
 
-    index = ask(LoreReplica.snapshot(bootstrap, tenant, timeout_seconds=timeout))
-    return list(index.patterns.values()), list(index.items.values())
+    return ask(LoreReplica.snapshot(cluster, tenant, timeout_seconds=timeout))
 
 
 def _found(

@@ -14,7 +14,6 @@ import os
 import re
 import sys
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -51,35 +50,29 @@ def moment(seconds: float) -> str:
         return "-"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table.
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console | None = None) -> None:
+    """Print rows, their texts made safe here.
 
-    Attributes:
-        fold: on a terminal, the column that gives way: it is folded where the others need the room.
+    Args:
+        columns: names. One that begins with `>` is aligned to the right. One that begins with `~` gives way on a
+            terminal: it is folded where the others need the room.
     """
-
-    name: str
-    align: Literal["left", "right"] = "left"
-    fold: bool = False
-
-
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], console: Console | None = None) -> None:
-    """Print rows of texts, made safe here."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
     console = console or Console(highlight=False)
-    cells = [[safe(cell) for cell in row] for row in rows]
+    cells = [[safe(str(cell)) for cell in row] for row in rows]
     if not console.is_terminal:
         typer.echo(_plain(columns, cells), file=console.file)
         return
     table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
+        fold = column.startswith("~")
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         table.add_column(
-            column.name, justify=column.align, no_wrap=not column.fold, overflow="fold" if column.fold else "ellipsis"
+            column.lstrip(">~"), justify=justify, no_wrap=not fold, overflow="fold" if fold else "ellipsis"
         )
     for row in cells:
         # Text, not str: brackets in an error message are no markup.
@@ -87,19 +80,25 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], consol
     console.print(table)
 
 
-def _plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
+def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Aligned by the cells a character takes on a terminal: a Chinese character takes two."""
     from rich.cells import cell_len
 
-    lines = [[column.name for column in columns], *rows]
+    lines = [[column.lstrip(">~") for column in columns], *rows]
     widths = [max(cell_len(line[place]) for line in lines) for place in range(len(columns))]
     return "\n".join(
         "  ".join(
-            " " * (width - cell_len(cell)) + cell if column.align == "right" else cell + " " * (width - cell_len(cell))
+            " " * (width - cell_len(cell)) + cell if column[:1] == ">" else cell + " " * (width - cell_len(cell))
             for column, cell, width in zip(columns, line, widths, strict=True)
         ).rstrip()
         for line in lines
     )
+
+
+def say_rest(total: int, limit: int) -> None:
+    """Say that there are more rows than a table shows."""
+    if total > limit:
+        typer.echo(f"\n{limit} of {total}; more with --limit")
 
 
 def print_json(document: Any) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
-from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
+from fleetlore.cli.lore import read_lore
+from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout
+from fleetlore.cli.output import moment, print_json, print_table, say_rest
 
 if TYPE_CHECKING:
     from fleetlore.wire.lore import MemoryItem
@@ -31,12 +32,8 @@ def places(
     json: Json = False,
 ) -> None:
     """List the places that sessions stated, or what results and errors told of one: names, and who met them."""
-    cluster = connection(broker, data).cluster
-    from fleetlore.recall.replica import LoreReplica
-
-    index = ask(LoreReplica.snapshot(cluster, tenant, timeout_seconds=timeout))
     known: dict[str, list[MemoryItem]] = defaultdict(list)
-    for item in index.items.values():
+    for item in read_lore(broker, data, tenant, timeout).items.values():
         if item.kind == "place":
             known[item.place].append(item)
     if place is not None:
@@ -52,13 +49,10 @@ def places(
         typer.echo(f"No session of tenant {tenant} has stated a place, or several goals have told nothing of one yet.")
         return
     print_table(
-        [Column("PLACE"), Column("KNOWN", "right"), Column("REJECTED", "right"), Column("LAST SEEN (UTC)")],
-        [
-            (safe(row["place"]), str(row["known"]), str(row["rejected"]), moment(row["last_seen"]))
-            for row in rows[:limit]
-        ],
+        ["PLACE", ">KNOWN", ">REJECTED", "LAST SEEN (UTC)"],
+        [(row["place"], row["known"], row["rejected"], moment(row["last_seen"])) for row in rows[:limit]],
     )
-    _say_rest(len(rows), limit)
+    say_rest(len(rows), limit)
 
 
 def _row(place: str, facts: Sequence[MemoryItem]) -> dict[str, Any]:
@@ -90,33 +84,14 @@ def _show(place: str, facts: list[MemoryItem], tenant: str, limit: int, json: bo
         print_json({"tenant": tenant, "place": place, "total": len(facts), "facts": rows})
         return
     print_table(
+        ["NAME", ">AGENTS", ">SESSIONS", ">AGAINST", "LAST SEEN (UTC)", "~SAYS"],
         [
-            Column("NAME"),
-            Column("AGENTS", "right"),
-            Column("SESSIONS", "right"),
-            Column("AGAINST", "right"),
-            Column("LAST SEEN (UTC)"),
-            Column("SAYS", fold=True),
-        ],
-        [
-            (
-                safe(fact.title),
-                str(fact.agents),
-                str(fact.support),
-                str(fact.against),
-                moment(fact.last_seen),
-                safe(fact.content),
-            )
+            (fact.title, fact.agents, fact.support, fact.against, moment(fact.last_seen), fact.content)
             for fact in facts[:limit]
         ],
     )
-    _say_rest(len(facts), limit)
+    say_rest(len(facts), limit)
 
 
 def _is_rejected(fact: MemoryItem) -> bool:
     return fact.content.startswith(REJECTED)
-
-
-def _say_rest(total: int, limit: int) -> None:
-    if total > limit:
-        typer.echo(f"\n{limit} of {total}; more with --limit")

@@ -10,7 +10,7 @@ import typer
 
 from fleetlore.cli.app import group
 from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
-from fleetlore.cli.output import Column, ask, confirm, print_json, print_table
+from fleetlore.cli.output import ask, confirm, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 
@@ -92,7 +92,7 @@ def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) ->
     if as_json:
         print_json([{"name": name, "live": live, "rows": rows} for name, live, rows in found])
         return
-    columns = [Column("NAME"), Column("LIVE"), *(Column(each.name.upper(), "right") for each in COLLECTIONS)]
+    columns = ["NAME", "LIVE", *(f">{each.name.upper()}" for each in COLLECTIONS)]
     rows = [(name, "yes" if live else "", *(f"{each:,}" for each in rows.values())) for name, live, rows in found]
     print_table(columns, rows)
 

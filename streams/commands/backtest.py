@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetlore.cli.options import Json
-from fleetlore.cli.output import Column, print_json, print_table
+from fleetlore.cli.output import print_json, print_table
 from fleetlore.config import Settings
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def _figures(title: str, rows: Rows) -> None:
 def _table(title: str, names: Sequence[str], rows: Rows) -> None:
     typer.echo(f"\n{title}")
     keys = ("source", "slice")[: len(next(iter(rows), ()))]
-    columns = [*(Column(key) for key in keys), *(Column(name, "right") for name in names)]
+    columns = [*keys, *(f">{name}" for name in names)]
     print_table(columns, [[*at, *map(_cell, row)] for at, row in rows.items()])
 
 

@@ -10,7 +10,7 @@ import typer
 
 from fleetlore.cli.app import group
 from fleetlore.cli.options import Json, Logs
-from fleetlore.cli.output import Column, print_json, print_table, write_file
+from fleetlore.cli.output import print_json, print_table, write_file
 from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,5 +64,5 @@ def _report(critic: Critic, out: Path, sessions: int, as_json: bool) -> None:
         return
     typer.echo(f"{critic.version}, fitted on {sessions:,} sessions, is in {out}. Verdicts on held-out sessions:")
     names = ("FAILED: RIGHT", "FAILED: WRONG", "SUCCEEDED: WRONG", "SUCCEEDED: RIGHT", "ABSTAINED")
-    columns = (Column("TOOLS", fold=True), *(Column(name, "right") for name in names))
+    columns = ("~TOOLS", *(f">{name}" for name in names))
     print_table(columns, [[str(value) for value in record] for record in critic.records])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
-from fleetlore.cli.output import Column, ask, print_json, print_table
+from fleetlore.cli.output import ask, print_json, print_table
 
 if TYPE_CHECKING:
     from fleetlore.wire.definitions import Definitions
@@ -76,7 +76,7 @@ def export(
     shown = [("rows", name, count) for name, count in figures["row_kinds"].items()]
     shown += [("sessions judged by", name, count) for name, count in figures["judged_by"].items()]
     shown += [("sessions left out", name, count) for name, count in figures["sessions_left_out"].items()]
-    print_table([Column("WHAT"), Column("OF"), Column("COUNT", "right")], [(a, b, f"{n:,}") for a, b, n in shown])
+    print_table(["WHAT", "OF", ">COUNT"], [(a, b, f"{n:,}") for a, b, n in shown])
 
 
 def _of_broker(broker: str | None, data: Path | None, tenant: str) -> tuple[list[Judgment], dict[str, Definitions]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fleetlore.cli.options import Data, Json, Milvus, Tenant, connection
-from fleetlore.cli.output import Column, ask, print_json, print_table, safe
+from fleetlore.cli.output import ask, print_json, print_table, safe
 
 if TYPE_CHECKING:
     from fleetlore.config import Settings
@@ -37,8 +37,8 @@ def judges(
             f"reward."
         )
         return
-    columns = [Column("JUDGE"), Column("TOOLS"), Column("SAID"), Column("RIGHT", "right"), Column("WRONG", "right")]
-    columns += [Column("WRONG, 95 %", "right"), Column("")]
+    columns = ["JUDGE", "TOOLS", "SAID", ">RIGHT", ">WRONG"]
+    columns += [">WRONG, 95 %", ""]
     print_table(
         columns,
         [

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus, connection
-from fleetlore.cli.output import Column, ask, moment, print_json, print_table
+from fleetlore.cli.output import ask, moment, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import DEFAULT_TENANT
@@ -121,7 +121,7 @@ def register_doctor(app: typer.Typer) -> None:
         if json:
             print_json([asdict(each) for each in found])
         else:
-            columns = [Column("CHECK"), Column("STATE"), Column("FOUND", fold=True), Column("TO DO", fold=True)]
+            columns = ["CHECK", "STATE", "~FOUND", "~TO DO"]
             print_table(columns, [(each.check, each.state, each.said, each.todo or "-") for each in found])
         states = {each.state for each in found}
         raise typer.Exit(1 if "broken" in states else TO_BE_SEEN_TO if "look" in states else 0)

@@ -10,7 +10,7 @@ import typer
 
 from fleetlore.cli.app import group
 from fleetlore.cli.options import Broker, Data, Json, connection
-from fleetlore.cli.output import Column, ask, print_json, print_table
+from fleetlore.cli.output import ask, print_json, print_table
 from fleetlore.config import Settings
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _show(differences: list[Difference], dry_run: bool, remain: int) -> None:
         typer.echo("All topics match.")
         return
     said = {"open": "to do", "done": "done"}
-    columns = [Column("TOPIC", fold=True), Column("WHAT"), Column("FOUND"), Column("STATED"), Column("STATE")]
+    columns = ["~TOPIC", "WHAT", "FOUND", "STATED", "STATE"]
     print_table(
         columns,
         [

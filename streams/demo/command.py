@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from fleetlore.cli.options import Json
-from fleetlore.cli.output import Column, print_json, print_table
+from fleetlore.cli.output import print_json, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -51,4 +51,4 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print_json(figures.to_dict())
         else:
-            print_table((Column("figure"), Column("isolated", "right"), Column("fleet", "right")), figures.table())
+            print_table(("figure", ">isolated", ">fleet"), figures.table())

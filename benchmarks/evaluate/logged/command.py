@@ -30,7 +30,7 @@ from benchmarks.evaluate.logged.reading import rule_hash
 from benchmarks.evaluate.logged.reasoning_bank import ReasoningBank
 from benchmarks.evaluate.logged.world import LoggedWorld
 from fleetlore.cli.options import Json
-from fleetlore.cli.output import Column, print_json, print_table
+from fleetlore.cli.output import print_json, print_table
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import shared_encoder
 
@@ -129,7 +129,7 @@ def _chosen(arms: str) -> tuple[str, ...]:
 def _print(found: dict[str, Any]) -> None:
     slices = list(found["sessions"])
     print_table(
-        [Column("arm"), *(Column(name, "right") for name in slices)],
+        ["arm", *(f">{name}" for name in slices)],
         [(arm, *(_cell(found, arm, name) for name in slices)) for arm in found["solved"]],
     )
     typer.echo(f"share solved within five calls; against {NONE}, pp; {found['cpu_seconds']:.0f} s of CPU")

@@ -10,8 +10,9 @@ from typing import Annotated
 import msgspec
 import typer
 
+from fleetlore.cli.lore import read_lore
 from fleetlore.cli.options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
-from fleetlore.cli.output import Column, ask, moment, print_json, print_table, safe
+from fleetlore.cli.output import ask, moment, print_json, print_table, safe
 from fleetlore.errors import ConfigError
 from fleetlore.wire import decision
 from fleetlore.wire.decision import Decision, Kind
@@ -61,12 +62,11 @@ def revoke(
     back as it is then.
     """
     settings = connection(broker, data)
-    from fleetlore.recall.replica import LoreReplica
     from streams.offline.distrust import decide
 
     decided = _decision(kind.value, id, undo, by, why)
     if not undo:
-        index = ask(LoreReplica.snapshot(settings.cluster, tenant, timeout_seconds=timeout))
+        index = read_lore(broker, data, tenant, timeout)
         if id not in (index.items if kind is Lore.item else index.patterns):
             raise ConfigError(f"no {kind.value} {id} is told to agents of tenant {tenant}")
     ask(decide(settings, tenant, decided))
@@ -139,7 +139,7 @@ def decisions(
         )
         for each in found
     ]
-    print_table([Column(name, fold=name == "WHY") for name in names], rows)
+    print_table([f"~{name}" if name == "WHY" else name for name in names], rows)
 
 
 def _decision(kind: Kind, id: str, undo: bool, by: str, why: str) -> Decision:

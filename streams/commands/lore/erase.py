@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
-from fleetlore.cli.output import Column, ask, confirm, moment, print_json, print_table, safe
+from fleetlore.cli.output import ask, confirm, moment, print_json, print_table, safe
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from streams.embedded.signing import with_key
 
@@ -70,4 +70,4 @@ def erase(
         for version in report.versions
     ]
     stores += [(f"topic {name}", f"{n} records", moment(report.until[name])) for name, n in report.records.items()]
-    print_table([Column("WHERE"), Column("WHAT"), Column("GONE BY (UTC)")], stores)
+    print_table(["WHERE", "WHAT", "GONE BY (UTC)"], stores)

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from fleetlore.cli.app import group
+from fleetlore.cli.lore import read_lore
 from fleetlore.cli.options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
-from fleetlore.cli.output import Column, ask, print_json, print_table
+from fleetlore.cli.output import ask, print_json, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -66,14 +67,10 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the facts by document."""
-    cluster = connection(broker, data).cluster
-    from fleetlore.recall.replica import LoreReplica
-
-    index = ask(LoreReplica.snapshot(cluster, tenant, timeout_seconds=timeout))
     found = sorted(
         (
             each
-            for each in index.items.values()
+            for each in read_lore(broker, data, tenant, timeout).items.values()
             if each.kind == "fact" and tool in (None, each.tool) and source in (None, each.source)
         ),
         key=lambda each: (each.source, each.title, each.id),
@@ -84,7 +81,7 @@ def list_(
     if not found:
         typer.echo(f"Tenant {tenant} has no such facts.")
         return
-    columns = [Column("ID"), Column("SOURCE"), Column("TOOL"), Column("TITLE", fold=True)]
+    columns = ["ID", "SOURCE", "TOOL", "~TITLE"]
     print_table(columns, [(each.id, each.source, each.tool or "-", each.title) for each in found])
 
 

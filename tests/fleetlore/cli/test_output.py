@@ -13,10 +13,10 @@ from rich.console import Console
 
 from fleetlore.cli import options as cli_options
 from fleetlore.cli.options import connection
-from fleetlore.cli.output import Column, ask, moment, print_table, safe, safe_lines
+from fleetlore.cli.output import ask, moment, print_table, safe, safe_lines
 from fleetlore.errors import BrokerUnavailable, ConfigError
 
-COLUMNS = [Column("TOOL"), Column("CALLS", "right"), Column("ERROR", fold=True)]
+COLUMNS = ["TOOL", ">CALLS", "~ERROR"]
 
 
 @given(st.text())
