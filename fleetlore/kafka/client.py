@@ -40,11 +40,15 @@ def backoff() -> Iterator[float]:
 
 
 def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
-    """A consumer that commits nothing by itself and reads from the beginning where nothing is committed."""
+    """A consumer that commits nothing by itself and reads from the beginning where nothing is committed.
+
+    What a transaction wrote that was aborted never happened, and what an open one has written waits for its end.
+    """
     return AIOKafkaConsumer(
         *topics,
         group_id=group,
         enable_auto_commit=False,
+        isolation_level="read_committed",
         auto_offset_reset="earliest",
         **connection_settings(bootstrap),
         **settings,

@@ -132,8 +132,8 @@ class Follower:
 
     def _is_behind(self, part: TopicPartition, end: int) -> bool:
         """`end` is a lower bound on tansu (see `end_offsets`); the fetch that reaches it brings the true one."""
-        highwater = self._consumer.highwater(part) if self._consumer is not None else None
-        return self._positions.get(part, 0) < max(end, highwater or 0)
+        newer = self._consumer.last_stable_offset(part) if self._consumer is not None else None
+        return self._positions.get(part, 0) < max(end, newer or 0)
 
     def _is_shorter(self, ends: Mapping[TopicPartition, int]) -> bool:
         return any(self._positions.get(part, 0) > end for part, end in ends.items())
@@ -208,7 +208,7 @@ class Follower:
                 idle_since = self._clock.monotonic()
                 ends = await _ends(consumer)
                 # Tansu names the first offset of the last batch: the end that the last fetch brought is nearer.
-                known = {part: max(end, consumer.highwater(part) or 0) for part, end in ends.items()}
+                known = {part: max(end, consumer.last_stable_offset(part) or 0) for part, end in ends.items()}
                 if self._is_shorter(known):
                     raise BrokerUnavailable("its log is shorter than before")
 

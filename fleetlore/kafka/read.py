@@ -56,8 +56,9 @@ async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
 async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The offset after the last record of each partition, as of now; `consumer` is assigned to them anew.
 
-    Read from a fetch, whose high watermark every broker gets right. Tansu answers a request for the latest offset with
-    the first offset of the last *batch* and one, which is too small wherever that batch holds several records.
+    It is before the first record of an open transaction. Read from a fetch, in which every broker gets it right. Tansu
+    answers a request for the latest offset with the first offset of the last *batch* and one, which is too small
+    wherever that batch holds several records.
     """
     wanted = list(partitions)
     if not wanted:
@@ -66,9 +67,9 @@ async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> di
     consumer.assign(wanted)
     for partition, offset in about.items():
         consumer.seek(partition, offset)
-    while any(consumer.highwater(partition) is None for partition in wanted):
+    while any(consumer.last_stable_offset(partition) is None for partition in wanted):
         await consumer.getmany(*wanted, timeout_ms=FETCH_WAIT_MS)
-    return {partition: consumer.highwater(partition) for partition in wanted}
+    return {partition: consumer.last_stable_offset(partition) for partition in wanted}
 
 
 async def read_until(

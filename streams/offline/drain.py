@@ -8,7 +8,8 @@ opinions of a language model (`streams.stages.s5_opinions.stage`) are not waited
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -22,8 +23,11 @@ FLOW = ("events", "observations", "trajectories", "candidates")
 # Without the first stage's, whose commits wait for sessions that are still open.
 BEHIND = FLOW[1:]
 POLL_SECONDS = 0.05
-# So few may be nothing but the markers with which transactions end: offsets without a record, that nobody commits.
-MARKERS = 16
+# What is left may be markers of transactions and records of aborted ones, which nobody reads or commits. That is looked
+# up where a commit has not moved for so long.
+STILL_SECONDS = 1.0
+
+Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and when it moved or was last looked at
 
 
 async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, flow: Sequence[str] = FLOW) -> None:
@@ -37,13 +41,14 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, 
         StackError: the time is up; the text names the topic and its records that are left.
     """
     name, left = "", 0
+    moves: Moves = {}
     async with observer(settings.cluster, settings.group) as consumer:
         try:
             async with asyncio.timeout(timeout_seconds):
                 for name in flow:
                     # Up to what is there now: a fleet that goes on never comes to an end.
                     ends = await end_offsets(consumer, await partitions_of(consumer, topic(tenant, name)))
-                    while left := await _remaining(consumer, ends):
+                    while left := await _remaining(consumer, ends, moves):
                         await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise StackError(
@@ -53,18 +58,31 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, 
 
 async def remaining(consumer: Any, name: str) -> int:
     """How many records of a topic the consumer's group has not committed."""
-    return await _remaining(consumer, await end_offsets(consumer, await partitions_of(consumer, name)))
+    return await _remaining(consumer, await end_offsets(consumer, await partitions_of(consumer, name)), None)
 
 
-async def _remaining(consumer: Any, ends: Mapping[TopicPartition, int]) -> int:
-    """`consumer` is assigned to the partitions."""
+async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: Moves | None) -> int:
+    """Take out the partitions that are done. `consumer` is assigned to them; without `moves` it is not waited for."""
     left = 0
-    for partition, end in ends.items():
+    for partition, end in list(ends.items()):
         committed = await consumer.committed(partition) or 0
-        if 0 < end - committed <= MARKERS and await _holds_nothing(consumer, partition, committed, end):
-            continue
-        left += max(0, end - committed)
+        if committed >= end or (
+            _stands_still(partition, committed, moves) and await _holds_nothing(consumer, partition, committed, end)
+        ):
+            del ends[partition]
+        else:
+            left += end - committed
     return left
+
+
+def _stands_still(partition: TopicPartition, committed: int, moves: Moves | None) -> bool:
+    if moves is None:
+        return True
+    before, since = moves.get(partition, (-1, 0.0))
+    still = before == committed and time.monotonic() - since >= STILL_SECONDS
+    if still or before != committed:
+        moves[partition] = committed, time.monotonic()
+    return still
 
 
 async def _holds_nothing(consumer: Any, partition: TopicPartition, start: int, end: int) -> bool:

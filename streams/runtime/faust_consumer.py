@@ -40,8 +40,9 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
-        # aiokafka reads it when the consumer starts and builds its fetcher.
+        # aiokafka reads them when the consumer starts and builds its fetcher.
         consumer._fetch_max_wait_ms = transport.fetch_wait_ms
+        consumer._isolation_level = "read_committed"
         return consumer
 
     async def on_start(self) -> None:

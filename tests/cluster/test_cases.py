@@ -40,6 +40,7 @@ SESSION_TIMEOUT_SECONDS = 6.0
 AWAY_SECONDS = 8.0
 DRAIN_SECONDS = 150.0
 STORM = 6
+ABORTED = 4
 
 Start = Callable[[Settings], subprocess.Popen[bytes]]
 
@@ -150,6 +151,27 @@ async def sent_again_in_transactions(scene: Scene) -> int:
     return 0
 
 
+async def aborted_transactions(scene: Scene) -> int:
+    """Of sessions that never happened, among those that did and by their names."""
+    tenant = scene.settings.tenants[0]
+    name = topic(tenant, "events")
+    async with AIOKafkaProducer(bootstrap_servers=scene.cluster.address, transactional_id=name) as producer:
+        for turn in range(ABORTED):
+            await producer.begin_transaction()
+            for partition in range(scene.settings.partitions):
+                events = [
+                    each
+                    for each in fleet_events(tenant, 2 + turn, BURST)
+                    if partition_for(each.session, 2) == partition
+                ]
+                for start in range(0, len(events), BURST):
+                    record = encode_record(events[start : start + BURST])
+                    await producer.send_and_wait(name, record, partition=partition, headers=BATCH_HEADERS)
+            await asyncio.sleep(1.0)
+            await producer.abort_transaction()
+    return 0
+
+
 CASES = {
     "nothing": nothing,
     "each broker killed in turn": each_broker_killed,
@@ -159,6 +181,7 @@ CASES = {
     "workers come and go": workers_come_and_go,
     "offsets deleted": offsets_deleted,
     "sent again in transactions": sent_again_in_transactions,
+    "aborted transactions": aborted_transactions,
 }
 
 pytestmark = pytest.mark.slow
