@@ -50,8 +50,8 @@ _MAX_DEPTH = 16
 
 @lru_cache(maxsize=4096)  # the same few are shown again and again
 def handle(id: str) -> str:
-    """The id as a model can cite it, `[#1a2b3c4d]`: its last eight characters, letters and digits only."""
-    return _STRANGE.sub("", id)[-8:]
+    """The id as a model can cite it, `[#1a2b3c4d]`: its last eight letters and digits, none from before a colon."""
+    return _STRANGE.sub("", id.rpartition(":")[2])[-8:]
 
 
 def new_nonce() -> str:

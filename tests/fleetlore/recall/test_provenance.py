@@ -112,3 +112,7 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_a_handle_can_be_cited_whatever_the_id(id: str) -> None:
     assert set(handle(id)) <= set("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-")
     assert len(handle(id)) <= 8
+
+
+def test_an_id_of_words_is_cited_by_its_last_one() -> None:
+    assert handle("guard:loop") == "loop"
