@@ -223,12 +223,18 @@ class _Shown:
             last = stop
         return said
 
+    def is_lines(self, start: int, end: int) -> bool:
+        """Whether tokens `start`..`end` are whole lines."""
+        before = self._text[self._tokens[start - 1][1] if start else 0 : self._tokens[start][0]]
+        after = self._text[self._tokens[end - 1][1] : self._tokens[end][0] if end < len(self._tokens) else None]
+        return (not start or "\n" in before) and (end == len(self._tokens) or "\n" in after)
+
 
 def _run(old: _Shown, new: _Shown, start: int, end: int, since: int, until: int) -> str:
-    """One change, with the words beside it."""
+    """One change, with the words beside it; lines that came need none."""
     if start == end:
         before = min(start, since, AROUND)
-        if not before:
+        if not before or new.is_lines(since, until):
             return f"add `{new.quote(since, until)}`"
         return f"`{old.quote(start - before, start)}` → `{new.quote(since - before, until)}`"
     if since == until:

@@ -21,7 +21,7 @@ from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.call_diff import MAX_TOKENS, opcodes
 from models.distil.formatting import VERSION, Calls, error_text, item_id, known_of, line, near, said
-from models.distil.recovery import LESS, worked
+from models.distil.recovery import LESS, drops_check, worked
 from models.memory.candidate import Candidate, origin
 from models.memory.quality import ERROR
 
@@ -72,7 +72,7 @@ def _candidate(judgment: Judgment, failed: Step, worked: Step) -> Candidate | No
     # Another call altogether (a look-up) is said as that.
     change = _change("call" if new == [after.strip()] else "add", (masked_text(part, known) for part in new))
     brought = set(words(_PLACEHOLDER.sub("", new_part(change)))).difference(words(before))
-    if not brought or LESS.search(change):
+    if not brought or LESS.search(change) or drops_check(failed, worked):
         return None
     error = error_text(failed)
     return Candidate(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from fleetlore.calls.context import text_of
 from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.call_diff import Difference, distance, masked_difference
@@ -43,6 +44,9 @@ _REJECTS = re.compile(
 LESS = re.compile(
     r"\|\| *(?:true|:)|2> */dev/null|(?:^|\s)(?:-k|--ignore|--deselect|--exclude|--skip|--no-verify)\b|\bset \+e"
 )
+_FAILED_CHECK = "AssertionError"
+# A check in a program, to the end of its statement's line.
+_CHECK = re.compile(r"\bassert\b[^\n;]*")
 
 
 def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
@@ -113,14 +117,27 @@ def worked(judgment: Judgment, call: Step) -> bool:
 def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
     """Whether the call worked because less was asked of it: that solves another task, not this one.
 
-    What was only dropped was wrong if the error rejects it by name.
+    What was only dropped was wrong if the error rejects it by name. A check that failed is not met by another check.
     """
     if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
+        return True
+    if drops_check(failed, worked):
         return True
     dropped = {word for word in change.removed if any(map(str.isalnum, word))}
     if not dropped or any(any(map(str.isalnum, word)) for word in change.added):
         return False
     return not _REJECTS.search(said(failed)) or not dropped <= known_of(failed)
+
+
+def drops_check(failed: Step, worked: Step) -> bool:
+    """Whether a check of the program failed, and the later call does without it."""
+    is_check = (failed.error_type or said(failed)).startswith(_FAILED_CHECK)
+    return is_check and not _checks(failed) <= _checks(worked)
+
+
+def _checks(call: Step) -> set[str]:
+    """What the program in a call checks, white space left out."""
+    return {"".join(check.split()) for check in _CHECK.findall(text_of(call.arguments))}
 
 
 def _candidate(

@@ -32,6 +32,7 @@ from models.memory.quality import ERROR_MET
 MAX_OUTLINE_BYTES = 3_000
 MAX_OUTLINE = 24
 MAX_ERRORS = 3
+THOUGHT = "thought"
 
 _TOKEN = re.compile(r"[-+]?\w[\w.]*")
 
@@ -44,7 +45,7 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
     if not task or not calls or (calls[-1].failed if succeeded else probability >= FAILURE_BELOW):
         return []
     # A success without its failed calls; a failure with every call.
-    way = [call for call in calls if call.pattern is None] if succeeded else calls
+    way = [call for call in calls if not (succeeded and call.failed) and not _is_thought(call)]
     number = len(calls)
     goal = line(trajectory.goal, MAX_GOAL) or task
     if succeeded:
@@ -73,6 +74,14 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
             version=VERSION,
         )
     ]
+
+
+def _is_thought(call: Step) -> bool:
+    """Whether a call only takes down what the agent thinks, as tools of that kind name it (`think(thought=…)`, the MCP
+    server `sequentialthinking`): nobody else is to repeat that.
+    """
+    value = parsed(call.arguments)
+    return isinstance(value, dict) and THOUGHT in value
 
 
 def _way(last: Step) -> int:

@@ -20,6 +20,8 @@ def said(failed: str, worked: str, known: str = "", named: str = "") -> str | No
         ("tail -n 3 -a file", "tail -n 3 -v file", "`-n 3 -a file` → `-n 3 -v file`"),
         ("if a == b: print(1)", "if a != b: print(1)", "`if a == b:` → `if a != b:`"),
         ("print(log(3))", "from math import log\nprint(log(3))", "add `from math import log`"),
+        ("import os\nprint(log(3))", "import os\nfrom math import log\nprint(log(3))", "add `from math import log`"),
+        ("import os\nprint(pi)", "import os, math\nprint(pi)", "`import os` → `import os, math`"),
         ("SELECT a FROM b LIMIT 1 HAVING c", "SELECT a FROM b LIMIT 1", "drop `HAVING c` after `LIMIT 1`"),
         (
             "SELECT x FROM a JOIN b",

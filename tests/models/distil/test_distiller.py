@@ -145,6 +145,16 @@ def test_asking_for_less_is_no_remedy(failed: str, worked: str, error: str) -> N
     assert items(judgment(call("bash", failed, error=error), call("bash", worked))) == []
 
 
+@pytest.mark.parametrize("instead", ["print(res)", "assert res == 6", "assert res in (6, 7)"])
+def test_a_check_that_failed_is_not_met_by_another_check(instead: str) -> None:
+    program = "def area(n): return 2 * n\nres = area(3)\n"
+    failed = call("python", f"{program}assert res == 7", error="AssertionError: got 6", error_type="AssertionError")
+    assert items(judgment(failed, call("python", f"{program}{instead}", "6"))) == []
+    repaired = program.replace("2 * n", "2 * n + 1")
+    (item,) = items(judgment(failed, call("python", f"{repaired}assert res == 7\nprint(res)", "7")))
+    assert "2 * n + 1" in item.content
+
+
 def test_what_the_error_rejects_may_be_dropped() -> None:
     failed = call("bash", "tar --fast -xf a", error="tar: unrecognized option '--fast'")
     (item,) = items(judgment(failed, call("bash", "tar -xf a")))
@@ -210,6 +220,13 @@ def test_a_strategy_needs_a_failure_and_a_success_in_either_order() -> None:
     assert "Table 'car_1.cars' doesn't exist" in item.content
     assert "1. sql(SHOW TABLES)" in item.content and "DESC" not in item.content
     assert "- sql(SELECT count(*) FROM cars)" in item.content
+
+
+def test_what_an_agent_says_to_itself_is_no_step() -> None:
+    thought = call("think", '{"thought": "I will now count the cars"}', "")
+    made = call("bash", "mkdir cars", "")
+    (way,) = distil(judgment(thought, made, GOOD, label="success", task="t"))
+    assert [step.partition("(")[0] for step in way.calls] == ["bash", "sql"]
 
 
 def test_a_session_without_a_task_or_without_calls_gives_no_strategy() -> None:
