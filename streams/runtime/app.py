@@ -162,6 +162,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         """
         try:
             await self._delivery.run(stage, batch)
+            if self._delivery.stopped:
+                faust_adapter.pause(self, self._delivery.stopped)
         except Exception as error:
             if not self._open:
                 log.warning("%s: batch left to the next worker: %s", stage.name, error)

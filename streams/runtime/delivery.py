@@ -108,6 +108,9 @@ class Delivery:
         lease: without which nothing may take effect; None where there is one worker alone.
         write_seconds: the longest that a write of a previous owner may still be under way.
         tenants: how many it serves. When topics of all of them have stopped, `run` raises.
+
+    Attributes:
+        stopped: topics of which nothing is processed until the next start.
     """
 
     def __init__(
@@ -133,7 +136,7 @@ class Delivery:
         self._lease = lease
         self._second_writes = SecondWrites(write_seconds, clock)
         self._tenants = tenants
-        self._stopped: set[str] = set()  # topics of which nothing is processed until the next start
+        self.stopped: set[str] = set()
         self._last: dict[tuple[str, str], Record] = {}  # the last record of each stage and tenant
         self._readers: dict[str, str] = {}  # by topic: the stage that reads it
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: the write that its next batches do not wait for
@@ -153,7 +156,7 @@ class Delivery:
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
         started = self._clock.monotonic()
-        batch = [record for record in batch if record.topic not in self._stopped] if self._stopped else batch
+        batch = [record for record in batch if record.topic not in self.stopped] if self.stopped else batch
         self._last |= {(stage.name, tenant_of(record.topic)): record for record in batch}
         effects = await self._retried(lambda: stage.process(batch), stage.name)
         self._second_writes.take(stage.name, effects)
@@ -188,7 +191,7 @@ class Delivery:
         self._writes.clear()
         self._ledger.forget()
         self._breaker.forget()
-        self._stopped.clear()
+        self.stopped.clear()
 
     def _allow(self, stage: Stage, batch: Sequence[Record]) -> None:
         # All partitions of the stage: a batch of one may have brought effects that were waiting for another.
@@ -197,7 +200,7 @@ class Delivery:
         for record in batch:
             next_offsets[record.tp] = max(record.offset + 1, next_offsets.get(record.tp, 0))
         for tp, offset in next_offsets.items():
-            if tp.topic not in self._stopped:
+            if tp.topic not in self.stopped:
                 self._ledger.allow(tp, offset, stage.committable(tp, offset))
 
     async def _write(self, stage: Stage, effects: Effects) -> None:
@@ -231,8 +234,8 @@ class Delivery:
 
     def _stop(self, tripped: Mapping[str, BreakerTripped]) -> None:
         """Process and commit nothing more of topics until the next start."""
-        self._stopped |= tripped.keys()
-        if len({tenant_of(name) for name in self._stopped}) == self._tenants:
+        self.stopped |= tripped.keys()
+        if len({tenant_of(name) for name in self.stopped}) == self._tenants:
             raise next(iter(tripped.values()))
         for error in tripped.values():
             log.critical("%s", error)
@@ -266,7 +269,7 @@ class Delivery:
     def _weigh_rows(self, read: str, collection: str, good: int, bad: int) -> bool:
         """Tell the breaker of a tenant's rows; return False where they stop the topic that they come from."""
         rows = f"{read}/{collection}"
-        if read in self._stopped:
+        if read in self.stopped:
             return False
         if not bad and not self._breaker.run(rows):
             return True

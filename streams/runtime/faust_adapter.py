@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 
 import faust
@@ -66,6 +66,11 @@ def stop_fetching(app: faust.App) -> None:
         app._consumer.stop_flow()
 
 
+def pause(app: faust.App, topics: Collection[str]) -> None:
+    """Fetch nothing more of these topics, until partitions are assigned anew."""
+    app.consumer.pause_partitions({tp for tp in app.consumer.assignment() if tp.topic in topics})
+
+
 def paused(app: faust.App) -> int:
     """Count the partitions that are not fetched from, because their buffer is full."""
     return len(app.consumer._buffered_partitions)
@@ -85,7 +90,7 @@ async def lags(app: faust.App, positions: Mapping[TopicPartition, int]) -> dict[
     # The consumer has its own thread: it may not have started, a partition may move away meanwhile, the broker be down.
     with contextlib.suppress(ConsumerNotStarted, AssertionError, KafkaError):
         assigned = consumer.assignment()
-        stale = consumer._buffered_partitions & assigned
+        stale = (consumer._buffered_partitions | consumer._paused_partitions) & assigned
         asked = await consumer.highwaters(*stale) if stale else {}
         for tp in assigned:
             end = max(consumer.highwater(tp) or 0, asked.get(tp, 0))

@@ -1,7 +1,7 @@
 """A Faust worker that reads one topic through the adapter and commits what it is told on its standard input.
 
 `python adapter_worker.py BOOTSTRAP TOPIC GROUP FETCH_WAIT_MS`; output lines are JSON. Input lines are `commit PARTITION
-OFFSET`, `hold` (read no further), `go` (read on) and `state`.
+OFFSET`, `hold` (read no further), `go` (read on), `stop` (fetch no more of the topic) and `state`.
 """
 
 from __future__ import annotations
@@ -96,6 +96,9 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
                     going.clear()
                 case ["go"]:
                     going.set()
+                case ["stop"]:
+                    faust_adapter.pause(app, {topic})
+                    say(stopped=topic)
                 case ["state"]:
                     lags = await faust_adapter.lags(app, positions)
                     buffer = next(iter(app.topics)).queue

@@ -261,6 +261,26 @@ async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_byt
         assert (state["paused"], state["lag"], state["buffered"]) == (0, 0, 0)
 
 
+async def test_a_topic_that_is_stopped_is_not_fetched_and_its_lag_grows(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    topic = f"fleetlore.{tenant}.events"
+    await produce(broker.address, topic, range(3))
+    async with adapter_worker(broker.address, topic, tenant) as worker:
+        await worker.records(3)
+        await worker.tell("stop")
+        await worker.answer("stopped")
+        await asyncio.sleep(1.5)  # a fetch that was waiting ends
+        await produce(broker.address, topic, range(3, 8))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await worker.state())["lag"] < 5:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1.0)
+        await worker.state()
+        assert "offset" not in worker.facts, "a record was handed over"
+
+
 def test_our_partitions_are_equal_to_fausts() -> None:
     """High watermarks and commits are looked up in dictionaries that are keyed by either."""
     from faust.types import TP
