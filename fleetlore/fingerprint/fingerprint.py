@@ -28,7 +28,7 @@ from fleetlore.fingerprint.template import QUOTED_TEXT
 from fleetlore.redact.redact import redact, redact_value
 from fleetlore.redact.weight import weight
 
-VERSION = "4"
+VERSION = "5"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
 MAX_SHAPE = 512
 # No more of a message is read (`fleetlore.fingerprint.template.head_line`), nor kept in a cache.

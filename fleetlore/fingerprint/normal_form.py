@@ -62,6 +62,8 @@ _NAMED = re.compile(
     r"(?:: +|:$|$|(?=\()|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
+# `doesn't` is one word, and its sign begins no quoted name.
+_CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")
 _EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.)*[A-Z]\w*{_SUFFIX})\b")
 _HTTP = re.compile(
     r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
@@ -160,7 +162,7 @@ def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: 
     for match, name in ((status, "http"), (_ERRNO.search(line), "errno"), (_EXIT.search(line), "exit")):
         if match is not None:
             return f"{name}_{_group(match)}"
-    words = re.findall(r"[a-z]{2,}", QUOTED_TEXT.sub(" ", text))
+    words = re.findall(r"[a-z]{2,}", QUOTED_TEXT.sub(" ", _CONTRACTED.sub("", text)))
     return "_".join(words[:6]) or "error"
 
 

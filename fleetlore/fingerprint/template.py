@@ -101,6 +101,8 @@ _RUN = re.compile(r"<\*>(?:[\s,.;:/=*_-]*<\*>)+")
 _AT_LINE = re.compile(r" (?:at|on) line <\*>|(?<=\bline )<\*>(?:,? col(?:umn)? <\*>)?", re.I)
 # In brackets at the end, with a mask in it: of this one instance.
 _ASIDE = re.compile(rf" ?\((?![^()]*(?:{SYSTEM_SAYS}))[^()]*<\*>[^()]*\)[.!]?$", re.I)
+# What no sentence ends in.
+_INCOMPLETE = re.compile(r"\b(?:an?|the|this|that|existing|valid|needs?|requires?|missing|without) $", re.I)
 # Words that lead to an instance, and say nothing when it is gone.
 _GLUE = frozenset(
     [
@@ -185,12 +187,16 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def _without_tail(line: str) -> str:
-    """What ends in nothing but masks, with the words that lead to them, ends before them."""
+    """What ends in nothing but masks, with the words that lead to them, ends before them; what lacks its object without
+    the mask (`needs a <*>`) keeps it."""
     while True:
         line = line.rstrip(" .,;:!")
         bare = line.rstrip(")]")
         if bare.endswith(MASK):
-            line = bare[: -len(MASK)].rstrip(" ([#")
+            before = bare[: -len(MASK)]
+            if _INCOMPLETE.search(before):
+                return bare
+            line = before.rstrip(" ([#")
             continue
         before, _, last = line.rpartition(" ")
         if not before or last.lower().lstrip("([") not in _GLUE:

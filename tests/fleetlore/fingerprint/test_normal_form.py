@@ -126,6 +126,13 @@ _FORMS = [
 ]
 
 
+@pytest.mark.parametrize("sign", ["'", "’"])
+def test_a_contraction_is_one_word(sign: str) -> None:
+    said = f"Error: Table 'cars' doesn{sign}t exist"
+    assert normal_form("", said).error_class == "table_doesnt_exist"
+    assert normal_form("", f"Don{sign}t know that command").error_class == "dont_know_that_command"
+
+
 @given(
     st.sampled_from(_FORMS), st.integers(-64, 255), st.integers(-64, 255), st.sampled_from(["", "CalledProcessError"])
 )

@@ -100,6 +100,19 @@ def test_a_template_is_readable() -> None:
     assert template("") == ""
 
 
+@pytest.mark.parametrize(
+    ("line", "masked"),
+    [
+        ("`npm ci` needs a package-lock.json", "`npm ci` needs a <*>"),
+        ("it can only install with an existing package-lock.json.", "it can only install with an existing <*>"),
+        ("no file: /srv/a.txt", "no file"),
+        ("gave up after 30 s", "gave up"),
+    ],
+)
+def test_a_sentence_keeps_the_mask_that_is_its_object(line: str, masked: str) -> None:
+    assert template(line) == masked
+
+
 def test_of_a_syntax_error_the_exception_counts_and_not_the_frame() -> None:
     assert (
         head_line('  File "x.py", line 3\n    for x\n        ^\nSyntaxError: invalid syntax')
