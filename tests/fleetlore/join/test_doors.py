@@ -1,97 +1,206 @@
-"""One failing tool through each door: one pattern with the same id, whatever stands between the tool and the record."""
+"""Calls through each door, one of which fails: one pattern with the same id, and each call recorded as what it was."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import httpx2
+import orjson
 import pytest
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from fleetlore import Fleet, Session, tool
+from fleetlore import Fleet, tool
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.mcp_calls import McpCalls
+from fleetlore.join.mcp_http_proxy import forwarding_app
 from fleetlore.join.openai_agents import function_tool
+from fleetlore.transcripts.read import FORMS, files_of, read_files
+from fleetlore.transcripts.session import timed_events
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join import test_claude, test_langchain, test_openai_agents, test_pydantic_ai
+from tests.fleetlore.join import test_claude, test_langchain, test_openai_agents, test_otel, test_pydantic_ai
 from tests.fleetlore.join.conftest import read_file
+from tests.fleetlore.join.test_mcp_proxy import serving
+from tests.fleetlore.transcripts.test_read import WRITERS
 
-PATH = "/etc/shadow"
-TEXT = f"PermissionError: [Errno 13] Permission denied: '{PATH}'"
-Door = Callable[[Session], Awaitable[Any]]
+PATHS = WORKS, FAILS = test_otel.PATHS
+TEXT = f"PermissionError: [Errno 13] Permission denied: '{FAILS}'"
+Door = Callable[[Fleet, Path], Awaitable[None]]
 
 
-async def decorator(session: Session) -> None:
+async def decorator(fleet: Fleet, folder: Path) -> None:
+    async with fleet.session("g"):
+        calls = [asyncio.to_thread(tool(read_file), path) for path in PATHS]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def decorated_coroutine(fleet: Fleet, folder: Path) -> None:
+    @tool(name="read_file")
+    async def read_later(path: str) -> str:
+        await asyncio.sleep(0.0 if path == FAILS else 0.01)
+        return read_file(path)
+
+    async with fleet.session("g"):
+        await asyncio.gather(*map(read_later, PATHS), return_exceptions=True)
+
+
+async def by_hand(fleet: Fleet, folder: Path) -> None:
+    async with fleet.session("g") as session:
+        begun = [session.begin("read_file", {"path": path}) for path in PATHS]
+        for path, action in reversed(list(zip(PATHS, begun, strict=True))):
+            if path == FAILS:
+                action.end(error_text=TEXT)
+            else:
+                action.end(read_file(path))
+
+
+async def traceback(fleet: Fleet, folder: Path) -> None:
+    async with fleet.session("g") as session:
+        lines = f'Traceback (most recent call last):\n  File "a.py", line 3, in read_file\n{TEXT}'
+        for path in PATHS:
+            said = {"error_text": lines} if path == FAILS else {"result": read_file(path)}
+            session.record("read_file", {"path": path}, **said)
+
+
+async def langchain(fleet: Fleet, folder: Path) -> None:
+    async with fleet.session("g"):
+        await test_langchain.agent(test_langchain.calls(*PATHS)).ainvoke(test_langchain.GO)
+
+
+async def langchain_that_raises(fleet: Fleet, folder: Path) -> None:
     with pytest.raises(PermissionError):
-        tool(read_file)(PATH)
+        async with fleet.session("g"):
+            await test_langchain.agent(test_langchain.calls(*PATHS), errors=False).ainvoke(test_langchain.GO)
 
 
-async def by_hand(session: Session) -> None:
-    session.record("read_file", {"path": PATH}, error_text=TEXT)
+async def openai_agents(fleet: Fleet, folder: Path) -> None:
+    calls = [("read_file", orjson.dumps({"path": path}).decode()) for path in PATHS]
+    async with fleet.session("g"):
+        await test_openai_agents.run(test_openai_agents.Script(*calls), function_tool(read_file))
 
 
-async def traceback(session: Session) -> None:
-    lines = f'Traceback (most recent call last):\n  File "a.py", line 3, in read_file\n{TEXT}'
-    session.record("read_file", {"path": PATH}, error_text=lines)
-
-
-async def langchain(session: Session) -> None:
-    await test_langchain.agent(test_langchain.calls(PATH)).ainvoke(test_langchain.GO)
-
-
-async def langchain_that_raises(session: Session) -> None:
+async def pydantic_ai(fleet: Fleet, folder: Path) -> None:
     with pytest.raises(PermissionError):
-        await test_langchain.agent(test_langchain.calls(PATH), errors=False).ainvoke(test_langchain.GO)
+        async with fleet.session("g"):
+            await test_pydantic_ai.agent(*PATHS).run("go")
 
 
-async def openai_agents(session: Session) -> None:
-    await test_openai_agents.run(test_openai_agents.Script(test_openai_agents.DENY), function_tool(read_file))
+async def claude(fleet: Fleet, folder: Path) -> None:
+    async with fleet.session("g") as session:
+        process = test_claude.Process(session)
+        calls: list[dict[str, Any]] = [
+            {"tool_name": "read_file", "tool_input": {"path": path}, "tool_use_id": path} for path in PATHS
+        ]
+        for call in calls:
+            await process.send({"hook_event_name": "PreToolUse", **call})
+        for call in reversed(calls):
+            if call["tool_use_id"] == FAILS:
+                await process.send({"hook_event_name": "PostToolUseFailure", **call, "error": TEXT})
+            else:
+                done = {"tool_response": read_file(call["tool_use_id"])}
+                await process.send({"hook_event_name": "PostToolUse", **call, **done})
 
 
-async def pydantic_ai(session: Session) -> None:
-    with pytest.raises(PermissionError):
-        await test_pydantic_ai.agent(PATH).run("go")
-
-
-async def claude(session: Session) -> None:
-    process = test_claude.Process(session)
-    call: dict[str, Any] = {"tool_name": "read_file", "tool_input": {"path": PATH}, "tool_use_id": "1"}
-    await process.send({"hook_event_name": "PreToolUse", **call})
-    await process.send({"hook_event_name": "PostToolUseFailure", **call, "error": TEXT})
-
-
-async def mcp(session: Session) -> None:
-    """The messages of a real server that answers with an error."""
+def files_server() -> MCPServer[Any]:
     server = MCPServer("files")
 
     @server.tool(name="read_file")
     def read(path: str) -> str:
-        raise ToolError(TEXT)
+        if path == FAILS:
+            raise ToolError(TEXT)
+        return read_file(path)
 
-    async with Client(server) as client:
-        result = await client.call_tool("read_file", {"path": PATH})
-    calls = McpCalls(session)
-    calls.from_client(
-        b'{"id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"/etc/shadow"}}}'
-    )
-    calls.from_server(b'{"id":1,"result":%b}' % result.model_dump_json(by_alias=True).encode())
+    return server
 
 
-DOORS: list[Door] = [
-    decorator, by_hand, traceback, langchain, langchain_that_raises, openai_agents, pydantic_ai, claude, mcp
-]  # fmt: skip
+async def mcp_over_http(fleet: Fleet, folder: Path) -> None:
+    """The proxy between the official client and a real server."""
+    async with (
+        serving(files_server().streamable_http_app()) as address,
+        serving(forwarding_app(fleet, address)) as proxy,
+        httpx2.AsyncClient() as http,
+        Client(streamable_http_client(proxy, http_client=http)) as client,
+    ):
+        await asyncio.gather(*(client.call_tool("read_file", {"path": path}) for path in PATHS))
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
-async def test_one_failure_is_one_pattern(fleet: Fleet, recorder: Recorder, door: Door) -> None:
-    async with fleet.session("g") as session:
-        await door(session)
-    [outcome] = recorder.outcomes
-    error = recorder.error(outcome)
-    assert error is not None, "a failure was recorded as a success"
-    arguments = {"path": PATH}
-    expected = failure_of("read_file", arguments, "PermissionError", f"[Errno 13] Permission denied: '{PATH}'")
-    assert failure_of(outcome[events.TOOL], outcome[events.ARGUMENTS], *error) == expected
+async def mcp_over_stdio(fleet: Fleet, folder: Path) -> None:
+    """The messages of a real server, answered in the other order."""
+    async with Client(files_server()) as client, fleet.session("g") as session:
+        calls = McpCalls(session)
+        for id, path in enumerate(PATHS):
+            params = {"name": "read_file", "arguments": {"path": path}}
+            calls.from_client(orjson.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))
+        for id, path in reversed(list(enumerate(PATHS))):
+            result = await client.call_tool("read_file", {"path": path})
+            calls.from_server(
+                b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result.model_dump_json(by_alias=True).encode())
+            )
+
+
+def otlp(emitter: str) -> Door:
+    async def door(fleet: Fleet, folder: Path) -> None:
+        exporter, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        await asyncio.to_thread(test_otel.EMITTERS[emitter], provider)
+        body = encode_spans(exporter.get_finished_spans()).SerializeToString()
+        [answer] = await test_otel.post(fleet, (body, test_otel.PROTOBUF))
+        assert answer.status_code == 200
+        provider.shutdown()
+
+    return door
+
+
+def imported(form: str) -> Door:
+    async def door(fleet: Fleet, folder: Path) -> None:
+        WRITERS[form](folder)
+        for session in read_files(form, files_of([folder], FORMS[form][1])):
+            for event in timed_events(session, "default", 1000.0) if session is not None else ():
+                fleet.emitter.emit(event)
+
+    return door
+
+
+DOORS: dict[str, Door] = {
+    **{
+        each.__name__: each
+        for each in (
+            decorator, decorated_coroutine, by_hand, traceback, langchain, langchain_that_raises, openai_agents,
+            pydantic_ai, claude, mcp_over_http, mcp_over_stdio,
+        )
+    },
+    **{f"otlp {emitter}": otlp(emitter) for emitter in test_otel.EMITTERS},
+    # SWE-agent has no tool but a shell.
+    **{f"import {form}": imported(form) for form in FORMS if form != "swe-agent"},
+}  # fmt: skip
+# An error that ends the run cancels the calls beside it: of those nothing is known.
+ENDS_THE_RUN = {"langchain_that_raises", "pydantic_ai"}
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_one_failure_is_one_pattern_and_the_call_beside_it_worked(
+    fleet: Fleet, recorder: Recorder, tmp_path: Path, door: str
+) -> None:
+    await DOORS[door](fleet, tmp_path)
+    outcomes = {each[events.ARGUMENTS]["path"]: each for each in recorder.outcomes}
+    assert len(outcomes) == len(recorder.outcomes), "a call was recorded twice"
+    failed = outcomes[FAILS]
+    error = recorder.error(failed)
+    assert error is not None and events.RESULT not in failed, "a failure was recorded as a success"
+    expected = failure_of("read_file", {"path": FAILS}, "PermissionError", f"[Errno 13] Permission denied: '{FAILS}'")
+    assert failure_of(failed[events.TOOL], failed[events.ARGUMENTS], *error) == expected
+    worked = outcomes.get(WORKS)
+    if worked is None:
+        assert door in ENDS_THE_RUN
+    else:
+        assert recorder.error(worked) is None and worked[events.RESULT], "a success was recorded as a failure"

@@ -30,7 +30,11 @@ CALLS: list[tuple[str, str, str, bool]] = [
 def in_messages(folder: Path) -> None:
     """Two calls side by side, answered in the other order."""
     made = [
-        {"id": id, "type": "function", "function": {"name": "read", "arguments": orjson.dumps({"path": path}).decode()}}
+        {
+            "id": id,
+            "type": "function",
+            "function": {"name": "read_file", "arguments": orjson.dumps({"path": path}).decode()},
+        }
         for id, path, _, _ in CALLS
     ]
     answers = [{"role": "tool", "tool_call_id": id, "content": text} for id, _, text, _ in reversed(CALLS)]
@@ -50,7 +54,7 @@ def in_claude_code(folder: Path) -> None:
         about = {"type": role, "sessionId": "s1", "timestamp": f"2026-01-01T00:00:0{number}.500Z", "uuid": str(number)}
         return orjson.dumps({**about, "message": {"role": role, "content": content}})
 
-    uses = [{"type": "tool_use", "id": id, "name": "read", "input": {"path": path}} for id, path, _, _ in CALLS]
+    uses = [{"type": "tool_use", "id": id, "name": "read_file", "input": {"path": path}} for id, path, _, _ in CALLS]
     results = [
         {"type": "tool_result", "tool_use_id": id, "is_error": failed, "content": [{"type": "text", "text": text}]}
         for id, _, text, failed in reversed(CALLS)
@@ -59,7 +63,7 @@ def in_claude_code(folder: Path) -> None:
     lines = [
         orjson.dumps({"type": "summary", "summary": "x", "leafUuid": "1"}),
         entry(1, "user", "look"),
-        entry(2, "assistant", [*uses, {"type": "tool_use", "id": "c3", "name": "read", "input": {}}]),
+        entry(2, "assistant", [*uses, {"type": "tool_use", "id": "c3", "name": "read_file", "input": {}}]),
         entry(3, "user", [*results, stopped]),
         entry(4, "assistant", [{"type": "text", "text": "done"}]),
         b"torn",
@@ -70,7 +74,8 @@ def in_claude_code(folder: Path) -> None:
 def in_inspect(folder: Path) -> None:
     tools = [
         {
-            "event": "tool", "function": "read", "arguments": {"path": path}, "timestamp": "2026-01-01T00:00:03+00:00",
+            "event": "tool", "function": "read_file", "arguments": {"path": path},
+            "timestamp": "2026-01-01T00:00:03+00:00",
             **({"error": {"type": "PermissionError", "message": text.partition(": ")[2]}} if failed
                else {"result": "attachment://h1"}),
         }
@@ -88,7 +93,9 @@ def in_inspect(folder: Path) -> None:
 
 
 def in_atif(folder: Path) -> None:
-    calls = [{"tool_call_id": id, "function_name": "read", "arguments": {"path": path}} for id, path, _, _ in CALLS]
+    calls = [
+        {"tool_call_id": id, "function_name": "read_file", "arguments": {"path": path}} for id, path, _, _ in CALLS
+    ]
     results = [{"source_call_id": id, "content": text} for id, _, text, _ in reversed(CALLS)]
     steps = [
         {"step_id": 1, "source": "user", "message": "look", "timestamp": "2026-01-01T00:00:01Z"},
