@@ -49,7 +49,7 @@ _QUOTED = re.compile(r'"([^"\\]{3,160})"')
 _IDENTIFIER = re.compile(
     r"(?<![\w#])(?=[\w#-]*[A-Za-z#_])[#\w-]*\d{4,}\b|(?<![\w#])(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6}(?!\w)"
 )
-# A shorter one is a word of many texts.
+# A shorter one is a word of many texts, and is replaced in its field only.
 _LEAST = 4
 _MOST_TEXT = 8_192
 
@@ -128,8 +128,12 @@ def _by_name(text: str) -> Iterator[tuple[str, str]]:
         name, value, number, listed = match.groups()
         instead = f"<{name.lower().replace('_', ' ')}>"
         for each in _QUOTED.findall(listed) if listed else (value or number,):
-            if len(each) >= _LEAST and not each.startswith("<"):
+            if each.startswith("<"):
+                continue
+            if len(each) >= _LEAST:
                 yield each, instead
+            elif value:
+                yield f'"{name}":"{each}"', f'"{name}":"{instead}"'
     if named:
         for first, last in _NAMES.findall(text):
             yield f"{first} {last}", "<name>"

@@ -10,7 +10,7 @@ import pytest
 
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.lore import MemoryItem
-from models.memory.identities import identities
+from models.memory.identities import identities, replacing
 from streams.offline.memory_pipeline import run_logs
 
 # Of customer service: what names a person there, by its form alone. The masking knows none of these.
@@ -18,6 +18,14 @@ FORMS = re.compile(
     r"[\w.+-]+@[\w-]+\.[\w.-]+\w|\b[a-z]+_[a-z]+_\d{4}\b|#W\d{7}\b|\b(?:credit_card|paypal|gift_card|certificate)_\d{5,8}\b"
 )
 DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def test_a_short_name_is_replaced_in_its_field_and_left_in_other_words() -> None:
+    replaced = replacing(identities(['{"first_name": "May", "last_name": "Wu"}']))
+    assert replaced('find({"first_name":"May","last_name":"Wu"})') == (
+        'find({"first_name":"<first name>","last_name":"<last name>"})'
+    )
+    assert replaced("May I see it?") == "May I see it?"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +43,7 @@ DATA = Path(__file__).parents[4] / "shared" / "data"
         ("ssn 536-90-4399", "536-90-4399", "<national id>"),
         ("CPF 390.533.447-05", "390.533.447-05", "<national id>"),
         ("CF RCCMNL83S18D969H", "RCCMNL83S18D969H", "<national id>"),
+        ('{"first_name": "Mei", "zip": "80217"}', '"first_name":"Mei"', '"first_name":"<first name>"'),
         ("from 8.8.8.8 at noon", "8.8.8.8", "<ip address>"),
         ("from 2001:4860:4860::8888 at noon", "2001:4860:4860::8888", "<ip address>"),
         ("from 2606:4700::1111 at noon", "2606:4700::1111", "<ip address>"),
