@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,10 +73,14 @@ ITEMS = [
 ]
 
 
+def known_to_agents(patterns: list[Pattern], items: list[MemoryItem]) -> SimpleNamespace:
+    return SimpleNamespace(patterns={each.id: each for each in patterns}, items={each.id: each for each in items})
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(cli_app, "entry_points", lambda group: ())
-    monkeypatch.setattr(cli_lore, "_read", lambda *where: (PATTERNS, ITEMS))
+    monkeypatch.setattr(cli_lore, "read_lore", lambda *where: known_to_agents(PATTERNS, ITEMS))
     return lambda *arguments: RUNNER.invoke(cli_app.build_app(), list(arguments))
 
 
@@ -124,7 +129,7 @@ def test_a_harmless_pattern_is_marked(run: Any, monkeypatch: pytest.MonkeyPatch)
     tool = pattern("t1", "tool", sessions_ended=100, sessions_failed=50)
     harmless = pattern("c1", "class", template="user not found", sessions_ended=40, sessions_failed=9)
     harmful = pattern("c2", "class", template="disk full", sessions_ended=40, sessions_failed=35)
-    monkeypatch.setattr(cli_lore, "_read", lambda *where: ([tool, harmless, harmful], []))
+    monkeypatch.setattr(cli_lore, "read_lore", lambda *where: known_to_agents([tool, harmless, harmful], []))
     lines = run("patterns").stdout.splitlines()
     assert [line for line in lines if "(harmless)" in line] == [line for line in lines if "user not found" in line]
 
@@ -160,7 +165,7 @@ def test_what_went_wrong_stands_before_how_one_goal_was_reached(run: Any, monkey
         item("err", kind="lesson", support=2, agents=2),
         item("fix", kind="recovery", support=1, agents=1),
     ]
-    monkeypatch.setattr(cli_lore, "_read", lambda *where: ([], known))
+    monkeypatch.setattr(cli_lore, "read_lore", lambda *where: known_to_agents([], known))
     listed = [each["id"] for each in json.loads(run("items", "--json").output)["items"]]
     assert listed[-1] == "how"
 
@@ -216,7 +221,7 @@ def test_a_wrong_argument_is_explained(run: Any, arguments: list[str], said: str
 
 
 def test_nothing_known_yet_is_no_error(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_lore, "_read", lambda *where: ([], []))
+    monkeypatch.setattr(cli_lore, "read_lore", lambda *where: known_to_agents([], []))
     for command in ("health", "patterns", "items"):
         result = run(command)
         assert result.exit_code == 0 and "tenant default" in result.stdout
