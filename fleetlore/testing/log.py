@@ -1,8 +1,8 @@
 """Keep a log in memory with the parts of a Kafka broker that fleetlore relies on.
 
-Topics with partitions, records with headers, offsets that a group commits, end offsets, a limit on the size of a
-record, retention, and compaction, which leaves gaps in the offsets. It raises what aiokafka raises. The suite in
-`tests/contract` holds it to the same behaviour as a real broker.
+Topics with partitions, records with headers, offsets that a group commits and that a former member may not, end
+offsets, a limit on the size of a record, retention, and compaction, which leaves gaps in the offsets. It raises what
+aiokafka raises. The suite in `tests/contract` holds it to the same behaviour as a real broker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
+from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetOutOfRangeError
 
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, partition_for
 
@@ -47,6 +47,7 @@ class InMemoryLog:
         self._most_bytes: dict[str, int] = {}
         self._topics: dict[str, list[_Partition]] = {}
         self._committed: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
+        self._generations: dict[str, int] = defaultdict(int)
         self._next_partition = 0
 
     def create_topic(self, topic: str, partitions: int, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
@@ -149,8 +150,29 @@ class InMemoryLog:
             newest = {record.key: record.offset for record in log.records}
             log.records = [each for each in log.records if newest[each.key] == each.offset and each.value is not None]
 
-    def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Note that `group` has dealt with everything below `offset`."""
+    def join(self, group: str) -> int:
+        """Become the member of a group that has all partitions; return its generation.
+
+        Who was that before may have been asleep and not know it. It can still append, as on any broker.
+        """
+        self._generations[group] += 1
+        return self._generations[group]
+
+    def generation(self, group: str) -> int:
+        """Of the member; 0 where nobody has joined."""
+        return self._generations[group]
+
+    def commit(self, group: str, topic: str, partition: int, offset: int, generation: int = 0) -> None:
+        """Note that `group` has dealt with everything below `offset`.
+
+        Args:
+            generation: which `join` returned; a group that nobody has joined takes a commit without.
+
+        Raises:
+            CommitFailedError: another member has joined since.
+        """
+        if generation != self._generations[group]:
+            raise CommitFailedError(f"{group} is at generation {self._generations[group]}, not {generation}")
         if not 0 <= offset <= self.end_offset(topic, partition):
             raise ValueError(f"offset {offset} is not in 0..{self.end_offset(topic, partition)}")
         self._committed[group][topic, partition] = offset

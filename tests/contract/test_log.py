@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
-from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
+from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetOutOfRangeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +19,12 @@ from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 from streams.embedded.broker import EmbeddedBroker
 
 Headers = Iterable[tuple[str, bytes]]
+
+
+class Member(Protocol):
+    """Who has all partitions of a topic in a group, until another joins."""
+
+    async def commit(self, partition: int, offset: int) -> None: ...
 
 
 class Log(Protocol):
@@ -39,6 +45,7 @@ class Log(Protocol):
     async def delete_before(self, topic: str, partition: int, offset: int) -> None: ...
     async def commit(self, group: str, topic: str, partition: int, offset: int) -> None: ...
     async def committed(self, group: str, topic: str, partition: int) -> int | None: ...
+    async def join(self, group: str, topic: str) -> Member: ...
 
 
 class InMemory:
@@ -67,11 +74,24 @@ class InMemory:
     async def committed(self, group: str, topic: str, partition: int) -> int | None:
         return self.log.committed(group, topic, partition)
 
+    async def join(self, group: str, topic: str) -> Member:
+        return InMemoryMember(self.log, group, topic)
+
+
+class InMemoryMember:
+    def __init__(self, log: InMemoryLog, group: str, topic: str) -> None:
+        self.log, self.group, self.topic = log, group, topic
+        self.generation = log.join(group)
+
+    async def commit(self, partition: int, offset: int) -> None:
+        self.log.commit(self.group, self.topic, partition, offset, self.generation)
+
 
 class Broker:
     def __init__(self, address: str) -> None:
         self.address = address
         self.producer = AIOKafkaProducer(bootstrap_servers=address, acks="all", max_request_size=4 * MAX_MESSAGE_BYTES)
+        self.members: list[BrokerMember] = []
 
     async def create_topic(self, topic: str, partitions: int) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
@@ -129,8 +149,30 @@ class Broker:
             offset: int | None = await consumer.committed(part)
             return offset
 
+    async def join(self, group: str, topic: str) -> Member:
+        """The members before go silent, as a process that is stopped, until their sessions are over."""
+        for member in self.members:
+            await member.consumer._coordinator._stop_heartbeat_task()
+        member = BrokerMember(self.address, group, topic)
+        self.members.append(member)
+        await member.consumer.start()
+        while not member.consumer.assignment():
+            await member.consumer.getmany(timeout_ms=50)
+        return member
+
     def _member(self, group: str | None, part: TopicPartition) -> _Member:
         return _Member(self.address, group, part)
+
+
+class BrokerMember:
+    def __init__(self, address: str, group: str, topic: str) -> None:
+        self.topic = topic
+        self.consumer = AIOKafkaConsumer(
+            topic, bootstrap_servers=address, group_id=group, enable_auto_commit=False, session_timeout_ms=6_000
+        )
+
+    async def commit(self, partition: int, offset: int) -> None:
+        await self.consumer.commit({TopicPartition(self.topic, partition): offset})
 
 
 class _Member:
@@ -159,7 +201,8 @@ async def log(request: pytest.FixtureRequest) -> AsyncIterator[Log]:
     try:
         yield real
     finally:
-        await real.producer.stop()
+        for client in (real.producer, *(member.consumer for member in real.members)):
+            await client.stop()
         await asyncio.sleep(0)
 
 
@@ -229,6 +272,19 @@ async def test_commits_belong_to_a_group_and_a_partition(log: Log, name: str) ->
     assert await log.committed(group, name, 0) == 1
     assert await log.committed(other, name, 0) is None
     assert await log.committed(group, name, 1) is None
+
+
+async def test_who_was_replaced_in_a_group_commits_nothing(log: Log, name: str) -> None:
+    for _ in range(3):
+        await log.append(name, b"v", partition=0)
+    group = f"g{uuid.uuid4().hex}"
+    first = await log.join(group, name)
+    await first.commit(0, 1)
+    second = await log.join(group, name)
+    await second.commit(0, 2)
+    with pytest.raises(CommitFailedError):
+        await first.commit(0, 3)
+    assert await log.committed(group, name, 0) == 2
 
 
 async def test_a_record_too_large_is_refused_and_takes_no_offset(faithful: Log, name: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -22,6 +24,7 @@ from sinks.producer import COMPACTED, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.state_hash import Knowledge, read_knowledge
 from streams.runtime.delivery import Delivery
+from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Outgoing, Record, Stage
 from streams.stage.distrusted import Distrusted
@@ -33,8 +36,8 @@ from streams.stages.s5_opinions.stage import OpinionsStage
 MAX_SENT_BYTES = 16 * 2**20
 BASE_TIME = 1_760_000_000.0  # before the fake clock's start and before any real one
 PARTITIONS = 2
-GROUP = "fleetlore"
 MILVUS_FIELD_BYTES = 65_535
+LEASE_SECONDS = 5.0
 
 Call = tuple[str, Any, str, str | None]  # tool, arguments, result, error
 DeadLetter = tuple[dict[str, str], bytes]
@@ -107,13 +110,24 @@ class Story:
 
 
 class CheckedStore(MemoryStore):
-    """Refuses what Milvus would refuse."""
+    """Refuses what Milvus would refuse.
+
+    Attributes:
+        gates: by collection: what the next write of it waits for before it lands.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: dict[str, asyncio.Event] = {}
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
             for name in ("body", "state"):
                 size = len(row.get(name, "").encode())
                 assert size <= MILVUS_FIELD_BYTES, f"{collection}.{name} of {row['id']} has {size} bytes"
+        if (gate := self.gates.pop(collection, None)) is not None:
+            rows = [dict(row) for row in rows]
+            await gate.wait()
         await super().upsert(collection, rows)
 
 
@@ -179,10 +193,29 @@ class LogPipeline:
         self._model = model
         self.start()
 
+    def another(self) -> LogPipeline:
+        """A worker on the same log and store that takes over all partitions; this one does not know it yet."""
+        other = copy(self)
+        other.stages = ()
+        other.start()
+        other.delivery.begin()
+        return other
+
     def start(self) -> None:
         """A new worker: no stage remembers anything, reading starts at the committed offsets."""
+        self.generation = self.log.join(self.tenant)
+        self.lease = Lease(LEASE_SECONDS, self.clock.monotonic)
         self.ledger = Ledger()
-        self.delivery = Delivery(self.store, self.producer, self.metrics, self.clock, self.ledger, budget_seconds=0)
+        self.delivery = Delivery(
+            self.store,
+            self.producer,
+            self.metrics,
+            self.clock,
+            self.ledger,
+            budget_seconds=0,
+            lease=self.lease,
+            write_seconds=LEASE_SECONDS,
+        )
         for stage in self.stages:
             stage.forget()
         self.erased, self.distrusted = Erased(), Distrusted()
@@ -218,6 +251,15 @@ class LogPipeline:
     ) -> None:
         self.log.append(topic(self.tenant, "events"), value, key=key, headers=headers)
 
+    def heartbeat(self) -> None:
+        """The coordinator answers the member of the group."""
+        if self.log.generation(self.tenant) == self.generation:
+            self.lease.renew(self.lease.now())
+
+    async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
+        self.heartbeat()
+        await self.delivery.run(stage, batch)
+
     async def step(self) -> bool:
         """One batch of the first stage and partition that has anything to read; False where none has."""
         for stage in self.stages:
@@ -225,8 +267,8 @@ class LogPipeline:
                 if await self.batch(stage, partition):
                     return True
         for stage in self.stages:
-            if stage.holds:
-                await self.delivery.run(stage, [])
+            if stage.holds or self.delivery.owes(stage):
+                await self.run(stage, [])
                 return True
         return False
 
@@ -237,14 +279,14 @@ class LogPipeline:
         if not read:
             return False
         batch = [Record(r.topic, r.partition, r.offset, r.key, r.value, dict(r.headers)) for r in read]
-        await self.delivery.run(stage, batch)
+        await self.run(stage, batch)
         self._positions[place] = read[-1].offset + 1
         return True
 
     def commit(self) -> None:
         offsets = self.ledger.take()
         for tp, offset in offsets.items():
-            self.log.commit(GROUP, tp.topic, tp.partition, offset)
+            self.log.commit(self.tenant, tp.topic, tp.partition, offset, self.generation)
         self.ledger.settle(offsets)
 
     async def drain(self) -> None:
@@ -274,7 +316,7 @@ class LogPipeline:
         """By partition: the committed offset and the end."""
         full = topic(self.tenant, name)
         return {
-            partition: (self.log.committed(GROUP, full, partition) or 0, self.log.end_offset(full, partition))
+            partition: (self.log.committed(self.tenant, full, partition) or 0, self.log.end_offset(full, partition))
             for partition in range(PARTITIONS)
         }
 

@@ -316,7 +316,7 @@ async def test_what_waits_is_not_written_over_the_collection_of_a_backfill(
         return f"{collection}_v2"
 
     monkeypatch.setattr(pipeline.store, "resolve", renamed)
-    await pipeline.delivery.run(patterns, [])
+    await pipeline.run(patterns, [])
     assert not await pipeline.bodies("patterns")
     assert not patterns.holds
     pipeline.commit()
