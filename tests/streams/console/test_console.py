@@ -177,6 +177,7 @@ async def decide(shown: Any, axe: Any, action: str, why: str) -> None:
 
 
 async def clean(shown: Any, axe: Any) -> None:
+    await shown.wait_for_load_state()  # without its style sheet a dark page has light links on white
     results = await axe.run(shown)
     assert results.violations_count == 0, results.generate_report()
 
