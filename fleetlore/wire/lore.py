@@ -182,10 +182,10 @@ class MemoryItem:
         """By which items about different things are ranked: what they tell those who meet another task.
 
         First how many agents, and how many goals, back it, whichever is less, without the agents that needed nobody to
-        tell them; contradictions take their share. One goal is no other task, what one agent alone needed may be its
+        tell them; contradictions take their share. One goal is no other task, what one agent alone met may be its
         own fault, a lesson says no more than its error does, and a name of a place is looked up there. Then `standing`.
         """
-        if self.kind in ("lesson", "place") or min(self.delayed, self.goals) <= 1:
+        if self.kind in ("lesson", "place") or min(self.agents, self.goals) <= 1:
             return 0.0, self.standing(), self.id
         kept = max(0, self.support - self.against) / max(1, self.support)
         return min(self.delayed, self.goals) * kept, self.standing(), self.id

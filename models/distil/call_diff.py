@@ -223,6 +223,10 @@ class _Shown:
             last = stop
         return said
 
+    def touches(self, end: int) -> bool:
+        """Whether the token before `end` and the one there are not apart."""
+        return end < len(self._tokens) and self._tokens[end - 1][1] == self._tokens[end][0]
+
     def is_lines(self, start: int, end: int) -> bool:
         """Whether tokens `start`..`end` are whole lines."""
         before = self._text[self._tokens[start - 1][1] if start else 0 : self._tokens[start][0]]
@@ -236,7 +240,8 @@ def _run(old: _Shown, new: _Shown, start: int, end: int, since: int, until: int)
         before = min(start, since, AROUND)
         if not before or new.is_lines(since, until):
             return f"add `{new.quote(since, until)}`"
-        return f"`{old.quote(start - before, start)}` → `{new.quote(since - before, until)}`"
+        after = int(new.touches(until))  # `pi` → `math.pi`
+        return f"`{old.quote(start - before, start + after)}` → `{new.quote(since - before, until + after)}`"
     if since == until:
         place = f" after `{old.quote(max(0, start - AROUND), start)}`" if start else ""
         return f"drop `{old.quote(start, end)}`{place}"

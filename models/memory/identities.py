@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import phonenumbers
@@ -57,6 +57,7 @@ _EMAIL = re.compile(r"(?<![\w@.+-])(?!git@)[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[
 _CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])")
 _IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)")
 _IP = re.compile(r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7})(?![\w.:])", re.I)
+_UNICAST = ip_network("2000::/3")
 _PHONE = re.compile(r"\+\d")
 # National ids that are written so that they are not mistaken for any number.
 _NATIONAL: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
@@ -147,9 +148,11 @@ def _is_card(text: str) -> bool:
 
 def _is_public(text: str) -> bool:
     try:
-        return ip_address(text).is_global
+        address = ip_address(text)
     except ValueError:
         return False
+    # `[::2]` is a slice and a valid address, but of no host.
+    return address.is_global and (address.version == 4 or address in _UNICAST)
 
 
 def replacing(found: Found) -> Callable[[Any], Any]:

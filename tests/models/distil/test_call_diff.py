@@ -21,6 +21,7 @@ def said(failed: str, worked: str, known: str = "", named: str = "") -> str | No
         ("if a == b: print(1)", "if a != b: print(1)", "`if a == b:` → `if a != b:`"),
         ("print(log(3))", "from math import log\nprint(log(3))", "add `from math import log`"),
         ("import os\nprint(log(3))", "import os\nfrom math import log\nprint(log(3))", "add `from math import log`"),
+        ("a = 2 * pi", "a = 2 * math.pi", "`2 * pi` → `2 * math.pi`"),
         ("import os\nprint(pi)", "import os, math\nprint(pi)", "`import os` → `import os, math`"),
         ("SELECT a FROM b LIMIT 1 HAVING c", "SELECT a FROM b LIMIT 1", "drop `HAVING c` after `LIMIT 1`"),
         (

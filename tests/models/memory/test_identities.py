@@ -64,7 +64,7 @@ def test_an_identity_is_found(text: str, value: str, instead: str) -> None:
     [
         "git clone git@github.com failed with exit code 128",
         "order 4111 1111 1111 1112 has no such sum",
-        "torch 2.10.0 at 127.0.0.1:8080 and 10.0.0.7 and ::1",
+        "torch 2.10.0 at 127.0.0.1:8080 and 10.0.0.7 and ::1, list[::2], list[1::2]",
         "Error 1146 (42S02): Table 'shop.users' doesn't exist at 2024-05-20 12:00:01.123456",
         "def f(x: int) -> int:  # see PEP 484, 0x7ffdeadbeef, sha256:9f86d081884c7d659a2feaa0c55ad015",
         'SELECT "name", "title" FROM "users" WHERE "users"."id" = 12345678',
