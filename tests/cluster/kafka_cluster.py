@@ -51,12 +51,17 @@ class KafkaBroker:
         done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=START_SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
 
+    @property
+    def command(self) -> list[str]:
+        """What runs it, once its storage is made."""
+        return [*java_command(), "kafka.Kafka", str(self._file)]
+
     def launch(self) -> None:
         """Start and do not wait."""
         with self._log_file.open("ab") as output:
             # The supervisor ends it with the test run, however that ends.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "streams.embedded.supervisor", *java_command(), "kafka.Kafka", str(self._file)],
+                [sys.executable, "-m", "streams.embedded.supervisor", *self.command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
