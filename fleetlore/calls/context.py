@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.fingerprint.fingerprint import parsed, pattern_id
 
 Ids = npt.NDArray[np.uint32]
 State = Literal["first", "after_success", "after_failure"]
@@ -62,12 +62,7 @@ def hashes_of(tokens: list[str]) -> Ids:
 
 def text_of(arguments: str) -> str:
     """The arguments as a person would write them: of an object its keys and values, without the escapes of JSON."""
-    if arguments[:1] != "{":
-        return arguments
-    try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return arguments
+    value = parsed(arguments) if arguments[:1] == "{" else None
     if not isinstance(value, dict):
         return arguments
     return "\n".join(

@@ -18,7 +18,7 @@ import json
 import re
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -160,6 +160,16 @@ def arguments_text(arguments: object) -> str:
         return json.dumps(redact_value(arguments, _LONGEST), sort_keys=True)
 
 
+def parsed(arguments: str) -> Any:
+    """Arguments as the object or the list of JSON that they are; otherwise the text."""
+    if arguments[:1] in ("{", "["):
+        try:
+            return orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            pass
+    return arguments
+
+
 def argument_shape(arguments: object) -> str:
     """Shape of a call's arguments: sorted keys with a coarse class of each value, never the value itself."""
     text = arguments_text(arguments)
@@ -176,15 +186,10 @@ def is_free_text(shape: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def _shape(text: str) -> str:
-    if text[:1] in ("{", "["):
-        try:
-            value = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return _class_of(text)
-        if isinstance(value, dict):
-            return ",".join(f"{key}:{_class_of(value[key])}" for key in sorted(value))
-        return _class_of(value)
-    return _class_of(text) if text else ""
+    value = parsed(text)
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{_class_of(value[key])}" for key in sorted(value))
+    return _class_of(value) if text else ""
 
 
 def _class_of(value: object) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
-import orjson
+from fleetlore.fingerprint.fingerprint import parsed
 
 # Longer words are no option of a tool.
 MAX_WORD = 32
@@ -90,12 +90,8 @@ def masked_tokens(text: str, known: frozenset[str] = frozenset()) -> list[tuple[
 
 def masked_arguments(arguments: str, known: frozenset[str] = frozenset()) -> Any:
     """The arguments of a call with their literals masked: a JSON value if they are one, else text."""
-    if arguments[:1] in ("{", "["):
-        try:
-            return masked_value("", orjson.loads(arguments), known)
-        except orjson.JSONDecodeError:
-            pass
-    return masked_text(arguments, known)
+    value = parsed(arguments)
+    return masked_text(value, known) if isinstance(value, str) else masked_value("", value, known)
 
 
 def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.fingerprint.literals import is_code, masked_text, masked_tokens, masked_value
 
 MAX_TOKENS = 300
@@ -63,12 +64,7 @@ def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _values(arguments: str) -> dict[str, Any] | None:
-    if not arguments.startswith("{"):
-        return None
-    try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return None
+    value = parsed(arguments)
     return value if isinstance(value, dict) else None
 
 

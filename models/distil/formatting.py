@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
-
-import orjson
 
 from fleetlore.calls.context import text_of
 from fleetlore.calls.failed_call import FailureWords
@@ -91,13 +88,3 @@ def line(text: str, limit: int) -> str:
         return text.strip()  # the fast path of most texts
     whole = " ".join(text[: 4 * limit].split())
     return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
-
-
-def parsed(arguments: str) -> Any:
-    """Arguments as a JSON value if they are one; otherwise the text."""
-    if arguments[:1] in ("{", "["):
-        try:
-            return orjson.loads(arguments)
-        except orjson.JSONDecodeError:
-            pass
-    return arguments

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fleetlore.fingerprint.fingerprint import argument_shape
+from fleetlore.fingerprint.fingerprint import argument_shape, parsed
 from fleetlore.fingerprint.literals import is_code
 from fleetlore.wire.trajectory import Judgment, Step
-from models.distil.formatting import VERSION, Calls, call_text, item_id, line, parsed
+from models.distil.formatting import VERSION, Calls, call_text, item_id, line
 from models.distil.recovery import worked
 from models.memory.candidate import SUCCESS_ABOVE, Candidate, origin
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import orjson
-
 from fleetlore.calls.context import text_of
 from fleetlore.calls.failed_call import words
 from fleetlore.calls.nearest import new_part
-from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.fingerprint import failure_of, parsed
 from fleetlore.fingerprint.literals import is_code, masked_arguments, masked_text
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Judgment, Step
@@ -95,10 +93,7 @@ def _candidate(judgment: Judgment, failed: Step, worked: Step) -> Candidate | No
 
 def _code(arguments: str) -> str | None:
     """The command, query or program of a call; None where its arguments are values, of which any may be one's own."""
-    try:
-        value = orjson.loads(arguments) if arguments[:1] == "{" else arguments
-    except orjson.JSONDecodeError:
-        value = arguments
+    value = parsed(arguments)
     if not isinstance(value, dict):
         return arguments if is_code("", arguments) else None
     texts = [each for key, each in value.items() if isinstance(each, str) and is_code(key, each)]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, failure_of
+from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, failure_of, parsed
 from fleetlore.fingerprint.literals import is_identity, masked_arguments, masked_text, masked_value
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
 from models.distil.call_diff import distance
@@ -261,12 +261,7 @@ def _values(arguments: str) -> dict[str, Any] | None:
     """Arguments that are an object; None for all else."""
     if not arguments:
         return {}
-    if len(arguments) > MAX_TEXT or not arguments.startswith("{"):
-        return None
-    try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return None
+    value = parsed(arguments) if len(arguments) <= MAX_TEXT else None
     return value if isinstance(value, dict) else None
 
 

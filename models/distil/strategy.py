@@ -12,19 +12,9 @@ from zlib import crc32
 
 import orjson
 
-from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.fingerprint.fingerprint import arguments_text, parsed
 from fleetlore.wire.trajectory import Judgment, Step
-from models.distil.formatting import (
-    MAX_GOAL,
-    MAX_STEP,
-    REMEMBERED,
-    VERSION,
-    Calls,
-    error_text,
-    item_id,
-    line,
-    parsed,
-)
+from models.distil.formatting import MAX_GOAL, MAX_STEP, REMEMBERED, VERSION, Calls, error_text, item_id, line
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 from models.memory.consolidation import ENDING_BITS
 from models.memory.quality import ERROR_MET

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import orjson
-
+from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.wire.trajectory import Step, Trajectory
 
 _ASSISTANT = frozenset({"assistant", "model", "agent", "ai"})
@@ -74,10 +73,7 @@ def result_of(step: Step) -> str:
 
 def arguments_of(step: Step) -> dict[str, Any]:
     """Arguments of a call by name; plain text is the argument `TEXT_PARAMETER`."""
-    try:
-        value = orjson.loads(step.arguments) if step.arguments.startswith("{") else None
-    except orjson.JSONDecodeError:
-        value = None
+    value = parsed(step.arguments)
     if isinstance(value, dict):
         return value
     return {TEXT_PARAMETER: step.arguments} if step.arguments else {}

@@ -6,10 +6,9 @@ from functools import lru_cache
 from sys import getsizeof
 from typing import Any
 
-import orjson
 from msgspec.structs import replace
 
-from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure, tool_id
+from fleetlore.fingerprint.fingerprint import Failure, argument_shape, parsed, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
 from fleetlore.watch.safety import PREFIX, dangers, rule_id
 from fleetlore.wire.lore import LOOP
@@ -56,11 +55,7 @@ def subjects_of_warnings(tool: str, arguments: str, advice: tuple[str, ...]) -> 
     shown = [id.removeprefix(PREFIX) for id in advice if id.startswith(PREFIX)]
     if not shown:
         return []
-    try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        value = arguments
-    broken = dangers(tool, value)
+    broken = dangers(tool, parsed(arguments))
     return [Subject(rule_id(name), "safety", "", template=name) for name in broken if name in shown]
 
 
