@@ -11,9 +11,9 @@ weights, so a version with a manifest is complete.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from fleetlore.files import write_whole
 from fleetlore.wire.adapter_manifest import CHANNEL
 
 
@@ -63,10 +63,4 @@ class LocalMirror:
         for folder in reversed((file.parent, *file.parent.parents)):
             if not folder.exists():
                 folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would make those above by the umask
-        draft = file.with_name(f".{file.name}.{os.getpid()}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
-            handle.write(data)
-            handle.flush()
-            # Without it a power cut can leave the new name on an empty file.
-            os.fsync(handle.fileno())
-        draft.replace(file)
+        write_whole(file, data)

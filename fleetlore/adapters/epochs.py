@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
+
+from fleetlore.files import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +39,8 @@ class EpochFile:
     def save(self, records: Mapping[bytes, bytes]) -> None:
         """Keep verified records."""
         held = {key.decode(): base64.b64encode(value).decode() for key, value in records.items()}
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
-                handle.write(orjson.dumps(held, option=orjson.OPT_INDENT_2))
-                os.fsync(handle.fileno())
-            draft.replace(self.path)
+            write_whole(self.path, orjson.dumps(held, option=orjson.OPT_INDENT_2))
         except OSError as error:
             log.warning("%s cannot be written: a restart may be led back to an older version (%r)", self.path, error)

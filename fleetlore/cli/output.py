@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
 import sys
 from collections.abc import Coroutine, Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import typer
 
 from fleetlore.errors import ConfigError
+from fleetlore.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,17 +106,14 @@ def print_json(document: Any) -> None:
 
 
 def write_file(file: Path, data: bytes) -> None:
-    """Whole or not at all: a process that starts meanwhile reads the old file or the new one, never half of it.
+    """Write what a command made, whole or not at all.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    unfinished = file.with_name(f"{file.name}.unfinished")
     try:
-        unfinished.write_bytes(data)
-        os.replace(unfinished, file)
+        write_whole(file, data, 0o666)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise ConfigError(f"{file} cannot be written: {error}") from None
 
 

@@ -8,6 +8,7 @@ import orjson
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
+from fleetlore.files import write_whole
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire import decision
 from fleetlore.wire.topics import tenant_of, topic
@@ -81,7 +82,4 @@ class KeptOrders:
         return changed
 
     def _write(self) -> None:
-        whole = self._path.with_suffix(".new")
-        whole.write_bytes(orjson.dumps(self._known))
-        whole.chmod(0o600)
-        whole.replace(self._path)
+        write_whole(self._path, orjson.dumps(self._known))

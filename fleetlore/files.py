@@ -1,0 +1,30 @@
+"""Write files whole or not at all: a process that starts meanwhile reads the old file or the new one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+OWNER_ALONE = 0o600
+
+
+def write_whole(file: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
+    """Write a file in a folder that exists.
+
+    Args:
+        mode: of the file, before the umask.
+
+    Raises:
+        OSError: it cannot be written; what was there is as it was.
+    """
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            # Without it a power cut can leave the new name on an empty file.
+            os.fsync(handle.fileno())
+        draft.replace(file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
