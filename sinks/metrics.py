@@ -125,6 +125,13 @@ class Metrics(MetricTable):
         "when it grows for an hour: sessions that never end hold the commit back.",
         ("topic", "partition"),
     )
+    expired_records = MetricSpec(
+        "expired_records_total",
+        Counter,
+        "errors",
+        "Records that retention deleted before a worker came to them. Worry at the first: their events are lost.",
+        ("topic",),
+    )
     paused_partitions = MetricSpec(
         "paused_partitions",
         Gauge,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import faust
+from aiokafka.errors import KafkaError
+from faust.exceptions import ConsumerNotStarted
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
@@ -139,9 +142,22 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 async with self._turns[stage.name]:
                     batch = faust_adapter.current(self, events) if self._open else []
                     if batch:
+                        await self._count_expired(batch)
                         await self._run(stage, batch)
 
         self.agent(source, name=stage.name)(run)
+
+    async def _count_expired(self, batch: list[Any]) -> None:
+        with contextlib.suppress(ConsumerNotStarted, KafkaError):  # what they say is told elsewhere
+            for tp, records in (await faust_adapter.expired(self, batch, self._ledger.positions())).items():
+                self._metrics.expired_records(tp.topic).inc(records)
+                log.critical(
+                    "%s[%d]: retention has deleted %d records that no worker had come to. Their events are lost; "
+                    "keep the topic for longer than an outage may last",
+                    tp.topic,
+                    tp.partition,
+                    records,
+                )
 
     async def _run(self, stage: Stage, batch: list[Any]) -> None:
         # A task of its own, so that it can be ended without ending the agent.
@@ -245,6 +261,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _on_assigned(self, app: faust.App, assigned: set[Any], **_: Any) -> None:
         self._metrics.rebalances().inc()
+        for name in {tp.topic for tp in assigned}:
+            self._metrics.expired_records(name)  # a counter that begins with its first increase is not seen to increase
         self._delivery.begin()
         self._open = not self.should_stop
         self._health.ready("partitions")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any
 
 import faust
@@ -117,6 +117,31 @@ async def batches(stream: Any, most_places: int, linger_seconds: float) -> Async
             batch.append(event)
             taken += places(event)
         yield batch
+
+
+async def expired(
+    app: faust.App, batch: Sequence[Record], positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Count the records before those of a batch that retention deleted: the client goes on after them without a word.
+
+    Args:
+        positions: the next offset to process; where it is missing, the commit counts.
+    """
+    consumer = app.consumer
+    firsts: dict[TopicPartition, int] = {}
+    for record in batch:
+        firsts.setdefault(record.tp, record.offset)
+    gaps = {
+        tp: start
+        for tp, first in firsts.items()
+        # Where nothing was committed, what there is is all that there was to read.
+        if (start := positions.get(tp, consumer._committed_offset[tp])) is not None and start < first
+    }
+    if not gaps:
+        return {}
+    # Transactions and compaction leave gaps too, behind the beginning.
+    begins = await consumer.earliest_offsets(*(TP(*tp) for tp in gaps))
+    return {tp: begins[tp] - start for tp, start in gaps.items() if begins[tp] > start}
 
 
 def current(app: faust.App, events: list[Any]) -> list[Record]:

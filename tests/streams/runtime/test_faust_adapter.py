@@ -27,8 +27,9 @@ from mode import Service
 
 from fleetlore.kafka.read import observer
 from streams.embedded.broker import EmbeddedBroker
+from streams.runtime.faust_adapter import expired
 from streams.runtime.faust_consumer import FleetConsumer, FleetConsumerThread
-from streams.stage.base import TopicPartition
+from streams.stage.base import Record, TopicPartition
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
 
 pytestmark = pytest.mark.timeout(300)
@@ -307,6 +308,32 @@ def test_faust_still_has_the_private_parts_that_are_overridden() -> None:
     assert "await self.wait_first(\n" in inspect.getsource(BaseConsumer._drain_messages), "it hands a record over"
     assert issubclass(Transport.Consumer, BaseConsumer)
     assert callable(App._on_rebalance_when_stopped)
+
+
+@pytest.mark.parametrize(
+    ("position", "committed", "begin", "expected"),
+    [
+        (4, None, 7, 3),  # retention went past what it was about to read
+        (None, 5, 7, 2),  # and past the commit, while no worker was there
+        (4, None, 2, 0),  # a transaction left the gap
+        (9, 5, 7, 0),
+        (None, None, 7, 0),  # a group that has read nothing yet
+    ],
+)
+async def test_records_that_retention_deleted_before_they_were_read_are_counted(
+    position: int | None, committed: int | None, begin: int, expected: int
+) -> None:
+    tp = TopicPartition("t", 0)
+
+    async def earliest_offsets(*partitions: Any) -> dict[Any, int]:
+        return dict.fromkeys(partitions, begin)
+
+    app: Any = SimpleNamespace(
+        consumer=SimpleNamespace(_committed_offset={tp: committed}, earliest_offsets=earliest_offsets)
+    )
+    batch = [Record("t", 0, offset, None, b"", {}) for offset in (9, 10)]
+    found = await expired(app, batch, {} if position is None else {tp: position})
+    assert found == ({tp: expected} if expected else {})
 
 
 class HandingOver:

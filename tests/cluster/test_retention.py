@@ -1,0 +1,80 @@
+"""What retention deletes under workers that are away is counted and said, and the rest is worked in."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+
+from fleetlore.config import Settings
+from fleetlore.kafka.client import connected, make_admin
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.topics import ensure_topics
+from streams.embedded.broker import free_port
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import read_knowledge
+from tests.chaos.emitting import in_order
+from tests.chaos.fleet import fleet_events
+from tests.cluster.kafka_cluster import KafkaCluster
+
+DRAIN_SECONDS = 120.0
+SESSIONS = 20
+BURST = 16
+
+
+@pytest.mark.slow
+async def test_records_that_expired_before_a_worker_came_to_them_are_counted(
+    three: KafkaCluster, milvus: str, tenant: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
+) -> None:
+    settings = Settings(
+        broker=three.address,
+        milvus=milvus,
+        group=tenant,
+        tenants=(tenant,),
+        partitions=1,
+        replication=3,
+        session_timeout_seconds=6.0,
+        metrics_port=free_port(),
+    )
+    await ensure_topics(settings)
+    name, events = topic(tenant, "events"), fleet_events(tenant, 1, 2 * SESSIONS)
+    first = [each for each in events if int(each.session[1:]) < SESSIONS]
+    later = [each for each in events if int(each.session[1:]) >= SESSIONS]
+
+    async def emit(part: list[Event]) -> None:
+        async with in_order(three.address, tenant, Random(1)) as send:
+            for start in range(0, len(part), BURST):
+                await send(part[start : start + BURST])
+
+    await emit(first)
+    worker = await asyncio.to_thread(start_worker, settings)
+    await wait_drained(settings, tenant, DRAIN_SECONDS)
+    worker.terminate()
+    await asyncio.to_thread(worker.wait, 40)
+    async with in_order(three.address, tenant, Random(1)) as send:
+        for each in later[:3]:
+            await send([each])  # records of their own
+    async with connected(make_admin(three.address)) as admin:
+        await admin.delete_records({TopicPartition(name, 0): RecordsToDelete(-1)})  # all that there are
+    await emit(fleet_events(tenant, 2, 1))
+    settings = settings.with_(metrics_port=free_port())
+    await asyncio.to_thread(start_worker, settings)
+    await wait_drained(settings, tenant, DRAIN_SECONDS)
+    with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=10) as page:
+        found = re.search(rf'^fleetlore_expired_records_total{{.*"{name}".*}} (\S+)', page.read().decode(), re.M)
+    assert found is not None and float(found[1]) == 3
+    store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
+    judged = {session for session, *_ in (await read_knowledge(store, tenant)).judgments}
+    await store.close()
+    assert {each.session for each in first} <= judged
