@@ -101,6 +101,11 @@ class Settings:
     item_half_life_seconds: float = _setting(
         HALF_LIFE_SECONDS, "event time after which the evidence for a memory item counts for half", "(0, inf)"
     )
+    mask_personal: tuple[str, ...] = _setting(
+        (),
+        "regions of an agent's end users, comma-separated as `US,DE`, or `anywhere`: what names them by its form is "
+        "masked before an event leaves the agent (extra `personal`); empty: secrets alone",
+    )
     replica_mb: float = _setting(
         50.0,
         "memory in MB, estimated, that an agent gives to lore: that of its own tools first, and then the best backed; "

@@ -23,9 +23,11 @@ from benchmarks import page
 from benchmarks.command import command_app
 from benchmarks.security import corpora
 from benchmarks.security.erasing import erased_by_store
+from benchmarks.security.identities import REGIONS, personal
 from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
 from benchmarks.security.times import READERS, survey
 from fleetlore.recall.render import clean
+from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import redact
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.lore import MemoryItem
@@ -85,6 +87,13 @@ def _secrets() -> Iterator[Line]:
     texts = list(corpora.harmless(Random(6), 200))
     changed = sum(redact(text) != text for text in texts)
     yield "secrets", "harmless texts, wrongly masked", f"{len(texts):,}", f"{changed:,}"
+    people = list(personal(Random(5), EACH))
+    masks = PersonalData(REGIONS)
+    what = "by its form, where an agent masks it; rival, secrets alone: all"
+    left = sum(each.secret in masks.masked_text(each.text) for each in people)
+    yield "personal data", what, f"{len(people):,}", f"{left:,} ({left / len(people):.1%})"
+    changed = sum(masks.masked_text(text) != text for text in texts)
+    yield "personal data", "harmless texts, wrongly masked", f"{len(texts):,}", f"{changed:,}"
 
 
 def _fences() -> Iterator[Line]:

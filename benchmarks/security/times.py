@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from benchmarks.security.atoms import ATOMS
+from benchmarks.security.identities import REGIONS
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.failed_call import FailureWords
 from fleetlore.calls.features import Call
@@ -23,6 +24,7 @@ from fleetlore.emit.encode import encode, mask
 from fleetlore.fingerprint import fingerprint, literals, names, template
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.recall import default_hints, provenance, render, ways_out
+from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, redact_value, suspects
 from fleetlore.risk.session_texts import action_text, goal_text, outcome_text
 from fleetlore.stats import text_index
@@ -63,6 +65,8 @@ Run = Callable[[str], object]
 #: passwords takes up to twice as long (docs/results/security.md).
 WORKER_SECONDS = 0.050
 AGENT_SECONDS = 0.015
+# Where that is asked for.
+PERSONAL_SECONDS = 0.030
 #: Of how time grows with the text: 1 is linear.
 MAX_EXPONENT = 1.5
 #: Every atom is tried at the first two sizes, the few slowest at the other two.
@@ -71,6 +75,7 @@ _SLOWEST = 1
 _QUICK_SECONDS = 0.002  # a shorter time says nothing of how it grows
 
 
+_PERSONAL = PersonalData(REGIONS)
 _SHOWN = tuple([PREFIX + name for name in RULES])
 
 
@@ -93,6 +98,11 @@ def _sent(kind: Kind, data: dict[str, Any]) -> object:
 
 def _outcome(text: str) -> object:
     return _sent("outcome", {TOOL: "bash", ARGUMENTS: {"command": text}, RESULT: text, ERROR_MESSAGE: text})
+
+
+def _outcome_of_a_person(text: str) -> object:
+    data = {TOOL: "crm", ARGUMENTS: {"note": text}, RESULT: text, ERROR_MESSAGE: text}
+    return mask([encode(Event("outcome", "default", "agent", "s", 0, 0.0, data))], _PERSONAL)
 
 
 def _message(text: str) -> object:
@@ -181,6 +191,7 @@ def _risk(text: str) -> object:
 
 READERS = (
     Reader("an agent's outcome, encoded and masked", _outcome, AGENT_SECONDS),
+    Reader("an agent's outcome, with personal data masked", _outcome_of_a_person, PERSONAL_SECONDS),
     Reader("an agent's message, encoded and masked", _message, AGENT_SECONDS),
     Reader("an agent's start, encoded and masked", lambda text: _sent("session.started", {GOAL: text}), AGENT_SECONDS),
     Reader("an agent's caution, shell", lambda text: dangers("bash", {"command": text}), AGENT_SECONDS),

@@ -33,6 +33,7 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
+from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
 from fleetlore.recall.advice import Advice
 from fleetlore.recall.replica import LoreReplica
@@ -68,15 +69,16 @@ class Fleet:
             adapter of the risk model and offer `risk_model`; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
         fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower
-            is sooner and costs more requests, which count where many agents share a small broker.
+            is sooner and costs more requests.
+        mask_personal: regions of the end users, or `anywhere`: what names them by its form is masked before an event
+            leaves the process; default: `FLEETLORE_MASK_PERSONAL`. Needs the extra `[personal]`.
         holdout_share: share of recalled items that is withheld at random, so that what an item is worth can be
             measured, 0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
-        ready_seconds: how long entering waits for the lore that exists; 0 does not wait. Advice is empty before it is
-            here.
+        ready_seconds: how long entering waits for the lore that exists, without which advice is empty; 0 does not wait.
 
     Raises:
         ConfigError: a name or setting is malformed, no stack runs on `data`, or `broker` is given as well.
-        ModelUnavailable: on entering, with `adapters=True`, where the extra or the packaged base is missing.
+        ModelUnavailable: an extra or the packaged base is missing; with `adapters=True`, on entering.
     """
 
     # What `session` makes.
@@ -94,6 +96,7 @@ class Fleet:
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
         holdout_share: float | None = None,
+        mask_personal: tuple[str, ...] | None = None,
         ready_seconds: float = 2.0,
         clock: Clock | None = None,
     ) -> None:
@@ -108,17 +111,15 @@ class Fleet:
         self._sessions_used: dict[str, None] = {}
         if not 0 <= ready_seconds < inf:
             raise ConfigError(f"ready_seconds must be 0 or above and finite, not {ready_seconds}")
-        self._ready_seconds = ready_seconds
-        self._warns_of_missing_lore = False
         if data is not None and broker is not None:
             raise ConfigError("give a Fleet data=… or broker=…, not both: a stack's folder names its own broker")
         given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
-        # A misspelt variable is logged: an agent's own work does not end for it.
-        given["unknown_refused"] = False
+        given |= {"mask_personal": mask_personal, "unknown_refused": False}  # logged: the agent's work goes on
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
-        self.emitter = Emitter(self.settings.cluster, self.tenant, max_events=max_buffered_events)
+        personal = self.personal = personal_data_of(self.settings.mask_personal)
+        self.emitter = Emitter(self.settings.cluster, self.tenant, max_events=max_buffered_events, personal=personal)
         self.reviews = Emitter(self.settings.cluster, self.tenant, name="feedback")
-        self.definitions = DefinitionSender(self.settings.cluster, self.tenant, self.clock)
+        self.definitions = DefinitionSender(self.settings.cluster, self.tenant, self.clock, self.personal)
         self.replica = LoreReplica(
             self.settings.cluster,
             self.tenant,
@@ -135,8 +136,8 @@ class Fleet:
         self._follows_adapters = adapters
         self._calls: AdapterSubscriber[CallModelSlot] | None = None
         self._procedural: AdapterSubscriber[RiskModel] | None = None
-        self._open_actions = 0
-        self._feedback = 0
+        self._open_actions = self._feedback = 0
+        self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
     async def start(self) -> None:
         """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time."""
@@ -221,9 +222,9 @@ class Fleet:
                 remembered under this name, 1–256 printable characters.
             user: whom it acts for, by any name that stays the same. Only a hash of it is sent, so that `fleetlore erase
                 --user` finds the session.
-            system, tools: what the model is given besides: its system text, and the definitions of its tools as its API
-                takes them. `fleetlore export` writes them into datasets; the pipeline learns nothing of them. They are
-                sent once a day, and sessions name them by a hash.
+            system, tools: what the model is given besides: its system text and the definitions of its tools, as its API
+                takes them. They are sent once a day, named by a hash, for the datasets of `fleetlore export`; the
+                pipeline learns nothing of them.
             resume: `session_id` may have begun elsewhere or before: this is a further part of it, with an id of its own
                 that begins with `session_id`, and names it as its conversation.
         """

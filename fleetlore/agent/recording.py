@@ -317,8 +317,12 @@ class Recording:
         failure = None
         if action.error is not None:
             error_type, message = action.error
-            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, redact_fenced(message)
-            failure = failure_of(action.tool, call.recorded, error_type, data[names.ERROR_MESSAGE])
+            # As workers will read it, or what the fleet knows of this failure would have another name.
+            recorded, message, personal = call.recorded, redact_fenced(message), self._fleet.personal
+            if personal is not None:
+                recorded, message = personal.masked_text(arguments_text(recorded)), personal.masked_text(message)
+            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, message
+            failure = failure_of(action.tool, recorded, error_type, message)
         elif action.result is not None:
             data[names.RESULT] = redact_fenced(action.result)
         is_new = failure is not None and self._is_new(failure)

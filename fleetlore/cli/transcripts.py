@@ -22,7 +22,7 @@ from fleetlore.tenants import check_tenant
 from fleetlore.transcripts.read import FORMS, files_of, read_files
 
 if TYPE_CHECKING:
-    from fleetlore.cluster import Cluster
+    from fleetlore.config import Settings
     from fleetlore.transcripts.send import Found
 
 # A process of its own takes half a second to start; so much takes as long to import.
@@ -58,9 +58,9 @@ def import_logs(
     _, endings = FORMS[form.value]
     files = files_of(paths, endings)
     started = time.monotonic()
-    address = None if dry_run else connection(broker, data).cluster
+    settings = None if dry_run else connection(broker, data)
     size = sum(file.stat().st_size for file in files)
-    found = _import_in_parts(size, files, partial(_import, form.value, address, tenant, agent, task, timeout))
+    found = _import_in_parts(size, files, partial(_import, form.value, settings, tenant, agent, task, timeout))
     seconds = time.monotonic() - started
     if json:
         counted = {name: getattr(found, name) for name in found.__slots__}
@@ -87,19 +87,19 @@ def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], 
 
 def _import(
     form: str,
-    broker: Cluster | None,
+    settings: Settings | None,
     tenant: str,
     agent: str | None,
     task: str | None,
     timeout: float,
     files: list[Path],
 ) -> Found:
-    return asyncio.run(_send(form, broker, tenant, agent, task, timeout, files))
+    return asyncio.run(_send(form, settings, tenant, agent, task, timeout, files))
 
 
 async def _send(
     form: str,
-    broker: Cluster | None,
+    settings: Settings | None,
     tenant: str,
     agent: str | None,
     task: str | None,
@@ -107,19 +107,22 @@ async def _send(
     files: list[Path],
 ) -> Found:
     from fleetlore.emit.emitter import Emitter
+    from fleetlore.emit.encode import personal_data_of
     from fleetlore.transcripts.send import send
 
     sessions, now = read_files(form, files), time.time()
-    if broker is None:
+    if settings is None:
         return await send(sessions, None, tenant, end_time=now, agent=agent, task=task)
-    emitter = Emitter(broker, tenant)
+    emitter = Emitter(settings.cluster, tenant, personal=personal_data_of(settings.mask_personal))
     await emitter.start()
     try:
         found = await send(sessions, emitter, tenant, end_time=now, agent=agent, task=task)
         taken = await emitter.flush(timeout) and not emitter.dropped
         found.masked = emitter.masked
         if not taken:
-            raise BrokerUnavailable(f"broker {broker} took {emitter.sent} of {found.events} events; import them again")
+            raise BrokerUnavailable(
+                f"broker {settings.broker} took {emitter.sent} of {found.events} events; import them again"
+            )
         return found
     finally:
         await emitter.close(0.0)

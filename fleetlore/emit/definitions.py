@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
@@ -21,6 +21,9 @@ from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_produc
 from fleetlore.redact.redact import redact_value
 from fleetlore.wire.definitions import TOPIC, Definitions, id_of
 from fleetlore.wire.topics import DAY_SECONDS, topic
+
+if TYPE_CHECKING:  # comes with the extra [personal]
+    from fleetlore.redact.personal import PersonalData
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +39,11 @@ class DefinitionSender:
     waits for the next session, and for `close`.
     """
 
-    def __init__(self, bootstrap: Bootstrap, tenant: str, clock: Clock) -> None:
+    def __init__(self, bootstrap: Bootstrap, tenant: str, clock: Clock, personal: PersonalData | None = None) -> None:
         self._bootstrap = bootstrap
         self._topic = topic(tenant, TOPIC)
         self._clock = clock
+        self._personal = personal
         self._lock = threading.Lock()
         # By the hash of what was given, so that it is masked once: the id, and when it was sent or began to wait.
         self._named: dict[bytes, tuple[str, float]] = {}
@@ -62,7 +66,7 @@ class DefinitionSender:
                 id, since = self._named.pop(shape, ("", 0.0))
                 now = self._clock.monotonic()
                 if not id or now - since >= DAY_SECONDS:
-                    value = _definitions(given).to_json()
+                    value = self._definitions(given).to_json()
                     id, since = id_of(value), now
                     self._waiting[id] = value
                     _keep(self._waiting, _WAITING)
@@ -103,6 +107,12 @@ class DefinitionSender:
             self._sending.cancel()
             await asyncio.wait([self._sending], timeout=3 * STOP_SECONDS)
 
+    def _definitions(self, given: bytes) -> Definitions:
+        """What was given, masked."""
+        masked = redact_value(orjson.loads(given))
+        system, tools = masked if self._personal is None else self._personal.masked(masked)
+        return msgspec.convert({"system": system, "tools": tools}, Definitions)
+
     def _begin(self) -> asyncio.Task[None]:
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send(), name="fleetlore-definitions")
@@ -122,12 +132,6 @@ class DefinitionSender:
         with self._lock:
             for id in some:
                 self._waiting.pop(id, None)
-
-
-def _definitions(given: bytes) -> Definitions:
-    """What was given, masked."""
-    system, tools = redact_value(orjson.loads(given))
-    return msgspec.convert({"system": system, "tools": tools}, Definitions)
 
 
 def _keep(kept: dict[Any, Any], most: int) -> None:

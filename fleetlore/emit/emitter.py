@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import accumulate, islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiokafka.errors import MessageSizeTooLargeError
 
@@ -28,6 +28,9 @@ from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_produc
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for, topic
+
+if TYPE_CHECKING:  # comes with the extra [personal]
+    from fleetlore.redact.personal import PersonalData
 
 __all__ = ["Emitter"]
 
@@ -77,10 +80,11 @@ class Emitter:
         max_events, max_bytes: size of the buffer.
         linger_seconds: how long an event may wait for others to share its batch.
         name: of the topic; `feedback` is written by few, so that one connects with the first event.
+        personal: what masks personal data, beside the secrets.
 
     Attributes:
         sent: events that the broker has acknowledged.
-        masked: secrets that were masked in them, by kind.
+        masked: secrets and personal data that were masked in them, by kind.
         dropped: events that were refused because the buffer was full or they could not be encoded, or given up at
             `close`.
     """
@@ -94,6 +98,7 @@ class Emitter:
         max_bytes: int = 64 * 1024 * 1024,
         linger_seconds: float = 0.1,
         name: Literal["events", "feedback"] = "events",
+        personal: PersonalData | None = None,
     ) -> None:
         self.sent = 0
         self.dropped = 0
@@ -104,6 +109,7 @@ class Emitter:
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._linger_seconds = linger_seconds
+        self._personal = personal
         self._accepted = 0  # number of the newest entry, so that flush knows what came before it
         self._waiting = 0
         self._waiting_bytes = 0
@@ -330,7 +336,7 @@ class Emitter:
         batch = producer.create_batch()
         count = 0
         events, sizes = queue.next_batch()
-        masked = mask(events)
+        masked = mask(events, self._personal)
         for number, value in _records(masked):
             if batch.append(timestamp=None, key=None, value=value, headers=_HEADERS) is None:
                 break  # full, because masks are longer than what they hide: the rest comes with the next batch

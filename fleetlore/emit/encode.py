@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -22,7 +22,10 @@ from fleetlore.redact.redact import may_hold_secret, plain_value, redact_value
 from fleetlore.redact.weight import weight
 from fleetlore.wire.events import TYPES, Event, event_id
 
-__all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "record"]
+if TYPE_CHECKING:  # comes with the extra [personal]
+    from fleetlore.redact.personal import PersonalData
+
+__all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_data_of", "record"]
 
 # An event to be sent: most bytes that it takes in a record; its id before its number, and from there to its sequence;
 # its number, type and time; its data in JSON. A plain tuple: one is made and taken apart for every event.
@@ -62,19 +65,39 @@ def encode(event: Event) -> Encoded:
     return beside + len(data), before, between, b"%d" % sequence, _KINDS[kind], time, data
 
 
-def mask(events: Sequence[Encoded]) -> list[Encoded]:
-    """Mask secrets in the events' data."""
+def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> list[Encoded]:
+    """Mask secrets in the events' data, and personal data where that is asked for."""
     masked = list(events)
     for index in may_hold_secret([event[-1] for event in events]):
-        size, before, between, sequence, kind, time, data = masked[index]
-        beside = size - len(data)
-        data = _dump(redact_value(orjson.loads(data)))
-        masked[index] = (beside + len(data), before, between, sequence, kind, time, data)
+        masked[index] = _with_data(masked[index], _dump(redact_value(orjson.loads(masked[index][-1]))))
+    if personal is not None:
+        for index, event in enumerate(masked):
+            masked[index] = _with_data(event, personal.masked_json(event[-1]))
     return masked
 
 
+def personal_data_of(regions: Sequence[str]) -> PersonalData | None:
+    """What masks the personal data of end users there; None where there are no regions.
+
+    Raises:
+        ConfigError: a region is unknown.
+        ModelUnavailable: the extra `[personal]` is not installed.
+    """
+    if not regions:
+        return None
+    from fleetlore.redact.personal import PersonalData
+
+    return PersonalData(regions)
+
+
+def _with_data(event: Encoded, data: bytes) -> Encoded:
+    if data is event[-1]:
+        return event
+    return (event[0] - len(event[-1]) + len(data), *event[1:-1], data)
+
+
 def masks_of(events: Sequence[Encoded], masked: Sequence[Encoded]) -> Counter[str]:
-    """How many secrets were masked, by kind."""
+    """How many secrets, and how much personal data, were masked, by kind."""
     found: Counter[str] = Counter()
     for before, after in zip(events, masked, strict=True):
         if before[-1] is not after[-1]:

@@ -1,0 +1,122 @@
+"""What names an end user by its form is masked before an event leaves the agent, where that is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from benchmarks.security import corpora
+from benchmarks.security.identities import REGIONS, personal
+from fleetlore import Fleet
+from fleetlore.config import Settings
+from fleetlore.emit.encode import encode, mask
+from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.redact.personal import ANYWHERE, PersonalData
+from fleetlore.wire.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker
+
+MASKS = PersonalData(REGIONS)
+
+
+def test_what_has_a_form_is_masked() -> None:
+    planted = list(personal(Random(5), 4))
+    missed = [each for each in planted if each.secret in MASKS.masked_text(each.text)]
+    assert len(missed) <= 0.02 * len(planted), missed[:5]
+    # The first look at an event's bytes opens those that hold one.
+    assert len([each for each in planted if _masked({CONTENT: each.text})[CONTENT] == each.text]) == len(missed)
+
+
+def test_what_only_looks_like_it_stays_whole() -> None:
+    texts = [*corpora.harmless(Random(6), 200), "2024-05-20 12:00:01", "x[::2]", "4111 1111 1111 1112", "415-555-267"]
+    changed = [text for text in texts if MASKS.masked_text(text) != text]
+    assert len(changed) <= 0.001 * len(texts), changed[:5]
+
+
+def test_names_numbers_and_members_are_masked_too() -> None:
+    data = {ARGUMENTS: {"jane@example.com": [4111111111111111, 41, 4.5, None, True]}, RESULT: ["call +49 30 901820"]}
+    assert _masked(data) == {
+        ARGUMENTS: {"[redacted:email]": ["[redacted:card]", 41, 4.5, None, True]},
+        RESULT: ["call [redacted:phone]"],
+    }
+
+
+def test_a_local_number_is_one_of_its_region() -> None:
+    text = "call (415) 555-2671"
+    assert PersonalData(["US"]).masked_text(text) == "call [redacted:phone]"
+    assert PersonalData([ANYWHERE]).masked_text(text) == text
+
+
+def test_a_long_list_of_numbers_is_masked_unchecked() -> None:
+    text = " ".join(f"+49 30 9018{number:02}" for number in range(100))
+    assert "9018" not in MASKS.masked_text(text)
+
+
+async def test_an_agent_sends_no_identity(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLORE_MASK_PERSONAL", "US,DE")
+    await make_topics(broker.address, tenant, "events", "items", "patterns", "definitions", "decisions", partitions=1)
+    said = "no account for jane@example.com"
+    async with Fleet("agent", broker=broker.address, tenant=tenant, ready_seconds=0) as fleet:
+        system = [{"type": "function", "function": {"name": "f", "description": "ask jane@example.com"}}]
+        async with fleet.session("refund jane@example.com", "jane@example.com", tools=system) as session:
+            session.message("user", "I am jane@example.com, (415) 555-2671, card 4111 1111 1111 1111")
+            with session.action("crm", {"email": "jane@example.com"}) as action:
+                action.fail("NotFound", said)
+        # The agent knows its own failure by the name that workers give it.
+        masked = failure_of("crm", {"email": "[redacted:email]"}, "NotFound", "no account for [redacted:email]")
+        assert masked.exact in session._own_failures
+        assert await fleet.flush(30)
+        assert fleet.emitter.masked["email"] == 5  # that of the error was masked where the failure was named
+    text = await _written(broker.address, topic(tenant, "events")) + await _written(
+        broker.address, topic(tenant, "definitions")
+    )
+    for identity in ("jane@example.com", "555-2671", "4111 1111"):
+        assert identity not in text
+    assert text.count("[redacted:email]") == 7
+
+
+def test_a_region_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"regions as US or DE, or 'anywhere', not \['Texas'\]"):
+        Fleet("agent", broker="nowhere:1", mask_personal=("US", "Texas"))
+
+
+def test_without_the_extra_it_says_which_one_is_needed() -> None:
+    code = (
+        "import sys; sys.modules['phonenumbers'] = None\n"
+        "from fleetlore import Fleet\n"
+        "Fleet('agent', broker='nowhere:1')\n"
+        "Fleet('agent', broker='nowhere:1', mask_personal=('anywhere',))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "ModelUnavailable: to find personal data needs: pip install 'fleetlore[personal]'" in done.stderr
+
+
+def test_it_is_off_by_default() -> None:
+    assert Settings().mask_personal == ()
+    event = Event("outcome", "default", "agent", "s", 0, 0.0, {TOOL: "t", RESULT: "jane@example.com"})
+    assert b"jane@example.com" in mask([encode(event)])[0][-1]
+
+
+async def _written(address: str, name: str) -> str:
+    """What is on the topic."""
+    async with AIOKafkaConsumer(name, bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
+        (part,) = consumer.assignment()
+        values: list[bytes] = []
+        while await consumer.position(part) < (await consumer.end_offsets([part]))[part]:
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                values += [record.value for record in records]
+    return b"".join(values).decode()
+
+
+def _masked(data: dict[str, Any]) -> Any:
+    (event,) = mask([encode(Event("outcome", "default", "agent", "s", 0, 0.0, data))], MASKS)
+    return orjson.loads(event[-1])
