@@ -1,15 +1,18 @@
 """Count how often the judges are right, by tools, on logged runs whose reward they do not see.
 
-    python -m benchmarks.judges FOLDER [--critic FILE | --fit-critic] [--llm N [--seed 0]]
+    python -m benchmarks.judges FOLDER [--critic FILE | --fit-critic] [--sessions N] [--llm N [--seed 0]]
 
 Every judge of the chain is asked about every session by itself, whether or not one before it would have decided: the
 rules; the learned critic in a file, or with `--fit-critic` one that is fitted here on half of the model families and
 half of the tasks (of the databases, where the log tells them) and asked about sessions of the others only; and with
 `--llm` the model that FLEETLORE_LLM_URL and its settings name, about N sessions of each source, drawn at random. What
-is true is the environment's reward. Sources whose agents end a session themselves come first.
+is true is the environment's reward. Sources whose agents end a session themselves come first. `--sessions` bounds those
+fitted on and those that a fitted judge is asked about, of each source.
 
 Beside a fitted critic stands a judge of the shape alone (`benchmarks.judge_structure`), fitted on the same sessions,
 and both once more with the last call cut off: where the environment stops who is right, the end tells the verdict.
+`heard` is what counts of a judge by a record that begins with these sessions (`benchmarks.judge_record`), and beside it
+one that calls every session a failure.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from benchmarks.judge_and_distiller import read_trajectories
+from benchmarks.judge_record import always_failed, heard
 from benchmarks.judge_structure import structure, without_last_call
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
@@ -154,6 +158,7 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--critic", type=Path, metavar="FILE")
     which.add_argument("--fit-critic", action="store_true")
+    parser.add_argument("--sessions", type=int, metavar="N")
     parser.add_argument("--llm", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -161,9 +166,7 @@ def main() -> None:
     sources = {name: list(read_trajectories(path)) for name, path in path_of.items()}
     sources = dict(sorted(sources.items(), key=lambda each: not _agents_end(each[1])))
     held = {source: _held(path_of[source], trajectories) for source, trajectories in sources.items()}
-    known = [
-        each for source in sources for each, out in zip(sources[source], held[source], strict=True) if out is False
-    ]
+    known = [each for source in sources for each in _some(sources[source], held[source], False, options.sessions)]
     learned = critic(options.critic, known) if options.critic or options.fit_critic else None
     shape = structure(known) if options.fit_critic else None
     print(
@@ -174,11 +177,14 @@ def main() -> None:
     for source, trajectories in sources.items():
         show(source, "rules", ask(RulesJudge().judge, trajectories))
         if learned is not None:
-            new = [each for each, out in zip(trajectories, held[source], strict=True) if options.critic or out]
+            asked = [True] * len(trajectories) if options.critic else held[source]
+            new = _some(trajectories, asked, True, options.sessions)
             show(source, "critic", ask(learned, new))
             if shape is not None:
                 cut = [without_last_call(each) for each in new]
                 show(source, "shape", ask(shape, new))
+                for name, judge in (("critic", learned), ("shape", shape), ("failed", always_failed)):
+                    show(source, f"{name}, heard", heard(judge, new))
                 show(source, "critic, cut", ask(learned, cut))
                 show(source, "shape, cut", ask(shape, cut))
         if options.llm:
@@ -201,6 +207,14 @@ def _held(folder: Path, trajectories: Sequence[Trajectory]) -> list[bool | None]
         out = {_half(each.agent.partition("/")[0]), _half(place)}
         found.append(out.pop() if len(out) == 1 else None)
     return found
+
+
+def _some(
+    trajectories: Sequence[Trajectory], held: Sequence[bool | None], wanted: bool, most: int | None
+) -> list[Trajectory]:
+    """Those that are held out, or not; drawn by hash where there are more than `most`."""
+    found = [each for each, out in zip(trajectories, held, strict=True) if out is wanted]
+    return sorted(found, key=lambda each: (stable_hash(each.session), each.session))[:most]
 
 
 def _agents_end(trajectories: Sequence[Trajectory]) -> bool:

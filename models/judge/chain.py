@@ -14,13 +14,16 @@ from typing import Final, Protocol
 from fleetlore.stats.hashing import drawn
 from fleetlore.wire.trajectory import Feedback, Source, Trajectory, Verdict
 
-AUDITED_SHARE = 1 / 32
-
 
 class Judge(Protocol):
-    """A pure function of a closed trajectory."""
+    """A pure function of a closed trajectory.
+
+    Attributes:
+        audited: share of the sessions with a verdict of another on which it votes too, so that a reward measures it.
+    """
 
     version: str
+    audited: float
 
     def judge(self, trajectory: Trajectory) -> Verdict | None:
         """The verdict, or None to abstain."""
@@ -34,6 +37,7 @@ class ViolationJudge:
     """
 
     version = "guard-1"
+    audited = 0.0
 
     def judge(self, trajectory: Trajectory) -> Verdict | None:
         return _verdict(0.0, "guard", self) if trajectory.guard else None
@@ -47,6 +51,7 @@ class FeedbackJudge:
     """
 
     version = "feedback-2"
+    audited = 0.0
     PROBABILITY: Final = 0.95
 
     def judge(self, trajectory: Trajectory) -> Verdict | None:
@@ -72,6 +77,7 @@ class RewardJudge:
     """
 
     version = "reward-1"
+    audited = 0.0
 
     def judge(self, trajectory: Trajectory) -> Verdict | None:
         ending, reward = trajectory.ending, trajectory.reward
@@ -103,6 +109,7 @@ class RulesJudge:
     """
 
     version = "rules-1"
+    audited = 1 / 32
     PROBABILITY_OF_SUCCESS: Final = 0.05
 
     def judge(self, trajectory: Trajectory) -> Verdict | None:
@@ -119,8 +126,9 @@ class JudgeChain:
 
     No judge sees a part of a session that was closed early (`ending == "continued"`): its end is not the session's end.
 
-    On a share of the sessions, drawn by hash, the judges after the deciding one vote too. The environment's reward then
-    measures them (`models.judge.record`) at a small part of the cost.
+    On a share of the sessions, drawn by hash, the judges after the deciding one vote too, and the environment's reward
+    measures them (`models.judge.record`). Rules, which hold everywhere, are measured at a small part of the cost, a
+    critic, which is not heard without a record, on every session.
     """
 
     def __init__(self, judges: Sequence[Judge] | None = None) -> None:
@@ -140,11 +148,11 @@ class JudgeChain:
         if trajectory.ending == "continued" or trajectory.guard:
             return ()  # the reward of a violation measures no judge
         for judge in self._judges:
+            if found and not drawn(trajectory.id, judge.audited):
+                continue
             verdict = judge.judge(trajectory)
             if verdict is not None:
                 found.append(verdict)
-                if len(found) == 1 and not drawn(trajectory.id, AUDITED_SHARE):
-                    break
         return tuple(found)
 
     def conclude(self, trajectory: Trajectory, votes: Sequence[Verdict]) -> Verdict:

@@ -188,6 +188,8 @@ class CriticJudge:
     verdict (`FamilyScore.allows`): in customer service most failures look like successes.
     """
 
+    audited = 1.0
+
     def __init__(self, critic: Critic, confidence: float = CONFIDENCE) -> None:
         if not 0.5 <= confidence <= 1:
             raise ValueError(f"a confidence is between 0.5 and 1, not {confidence}")

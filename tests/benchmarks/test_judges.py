@@ -7,10 +7,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from benchmarks.judge_record import always_failed, heard
 from benchmarks.judge_structure import structure, without_last_call
 from benchmarks.judges import Matrix, ask, kappa_all, main
 from fleetlore.testing.sessions import call, trajectory, verdict
-from fleetlore.wire.trajectory import Trajectory
+from fleetlore.wire.trajectory import Trajectory, Verdict
 
 
 def test_a_matrix_counts_what_was_said_against_what_was_true() -> None:
@@ -72,3 +73,19 @@ def test_one_command_prints_it(
     main()
     [_, line] = capsys.readouterr().out.splitlines()
     assert line.split()[1:7] == ["rules", "(all)", "6", "33%", "4", "0"]
+
+
+def test_a_judge_is_heard_once_its_record_bears_it_out_in_both_directions() -> None:
+    def sessions(one_success_in: int) -> list[Trajectory]:
+        endings = ("success" if n % one_success_in == 0 else "failure" for n in range(1200))
+        return [trajectory(call("sql"), session=f"s{n}", ending=each, reward=None) for n, each in enumerate(endings)]
+
+    def knows(whole: Trajectory) -> Verdict:
+        return verdict("failure" if int(whole.session[1:]) % 3 else "success")
+
+    found = heard(knows, sessions(3))
+    said = [(each.ending, told.label) for each, told in found if told is not None]
+    assert 500 < len(found) < 700
+    assert len(said) > 400
+    assert all(truth == label for truth, label in said)
+    assert not any(told for _, told in heard(always_failed, sessions(20)))

@@ -130,8 +130,8 @@ class JudgeRecords:
         """Return the votes that count.
 
         Those of a judge that was contradicted too often are left out. A critic's and a language model's are as sure as
-        their record is at the most, and a critic without a record is not heard at all: what it was fitted on says
-        nothing of a family that it meets here for the first time. The environment's own always count.
+        their record is at the most. A critic is not heard before its record is sound in both directions: what it was
+        fitted on says nothing of a family that it meets here for the first time. The environment's own always count.
         """
         tenant, partition, family = place
         counted = []
@@ -141,8 +141,8 @@ class JudgeRecords:
                 continue
             record = self._records[RecordKey(tenant, partition, vote.version, family)]
             precision = record.precision(vote.label) if vote.source in ("critic", "llm") else None
-            unknown = vote.source == "critic" and precision is None
-            if vote.label in record.silenced or unknown or (precision is not None and precision <= 0.5):
+            unsound = vote.source == "critic" and not record.sound
+            if vote.label in record.silenced or unsound or (precision is not None and precision <= 0.5):
                 self._metrics.judge_silenced(vote.source).inc()
             elif precision is None:
                 counted.append(vote)

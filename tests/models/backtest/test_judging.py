@@ -19,6 +19,7 @@ class ByCall:
     """Says what the last call says; silent where it says nothing."""
 
     version = "by-call-1"
+    audited = 0.0
 
     def judge(self, trajectory: Trajectory) -> Verdict | None:
         said = trajectory.calls[-1].arguments

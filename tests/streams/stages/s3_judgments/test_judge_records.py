@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from fleetlore.cli.main import main
 from fleetlore.risk.encoder import StaticEncoder
@@ -65,7 +66,7 @@ async def test_a_judge_that_is_contradicted_too_often_abstains_also_after_a_rest
 
 
 async def test_a_judge_that_is_right_is_heard(log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.judge.chain.AUDITED_SHARE", 0.5)
+    monkeypatch.setattr("models.judge.chain.RulesJudge.audited", 0.5)
     pipeline = log_pipeline()
     for n in range(2 * MANY):
         await pipeline.send(pipeline.story.session(f"s{n}", RIGHT, WRONG, outcome="failure"))
@@ -94,6 +95,10 @@ async def test_a_critic_is_heard_as_far_as_its_record_bears_it_out(right: int, w
     vote = Verdict(label="failure", probability=0.1, source="critic", version="critic-2-x")
     place = "acme", 0, "bash"
     await records.load("judgments", [(RecordKey("acme", 0, vote.version, "bash"), "critic")])
+    said_success = replace(vote, label="success", probability=0.9)
+    for n in range(2 * FEWEST_CASES):  # a record keeps a sample
+        feedback = Feedback(session=f"good{n}", label="success", time=5.0, by="b")
+        records.note(place, trajectory(call("bash"), session=f"good{n}", feedback=feedback), [said_success], ())
     for n in range(right + wrong):
         feedback = Feedback(session=f"s{n}", label="failure" if n < right else "success", time=5.0, by="b")
         session = trajectory(call("bash"), session=f"s{n}", feedback=feedback)
@@ -104,11 +109,27 @@ async def test_a_critic_is_heard_as_far_as_its_record_bears_it_out(right: int, w
     assert heard is None or 1 - counted[0].probability == pytest.approx(heard, abs=0.01)
 
 
+@pytest.mark.parametrize(("good", "called_good", "heard"), [(0, 0, False), (8, 8, True), (8, 6, True), (8, 5, False)])
+async def test_a_critic_that_is_right_of_failures_alone_is_not_heard(good: int, called_good: int, heard: bool) -> None:
+    records, vote = (
+        JudgeRecords(MemoryStore(), Metrics("test")),
+        Verdict(label="failure", probability=0.1, source="critic", version="c"),
+    )
+    place = "acme", 0, "bash"
+    await records.load("judgments", [(RecordKey("acme", 0, vote.version, "bash"), "critic")])
+    for n in range(99 + good):
+        truth = Feedback(session=f"s{n}", label="success" if n < called_good else "failure", time=5.0, by="b")
+        said = replace(vote, label="success" if n < good else "failure")
+        records.note(place, trajectory(call("bash"), session=f"s{n}", feedback=truth), [said], ())
+    assert bool(records.counted(place, [vote])) == heard
+
+
 async def test_a_critic_says_nothing_of_tools_that_it_was_never_measured_on(
     log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Sure:
         version = "critic-2-x"
+        audited = 1.0
 
         def judge(self, trajectory: Trajectory) -> Verdict | None:
             return Verdict(label="failure", probability=0.02, source="critic", version=self.version)
