@@ -83,7 +83,7 @@ async def lags(app: faust.App, positions: Mapping[TopicPartition, int]) -> dict[
         positions: the next offset to process; where it is missing, the commit counts.
 
     The end of a partition comes with every fetch. A paused partition is not fetched, so the broker is asked for its
-    end.
+    end. Markers of transactions and records of aborted ones do not count.
     """
     consumer = app.consumer
     found: dict[TopicPartition, int] = {}
@@ -94,7 +94,11 @@ async def lags(app: faust.App, positions: Mapping[TopicPartition, int]) -> dict[
         asked = await consumer.highwaters(*stale) if stale else {}
         for tp in assigned:
             end = max(consumer.highwater(tp) or 0, asked.get(tp, 0))
-            found[TopicPartition(*tp)] = max(0, end - positions.get(tp, consumer._committed_offset[tp] or 0))
+            done, handed = positions.get(tp, consumer._committed_offset[tp] or 0), consumer._read_offset[tp]
+            if done < end and (handed is None or handed < done):
+                # All that was handed over is processed. What the client passed over behind it was no record.
+                done = max(done, await consumer.position(tp) or 0)
+            found[TopicPartition(*tp)] = max(0, end - done)
     return found
 
 

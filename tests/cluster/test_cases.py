@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,7 @@ AWAY_SECONDS = 8.0
 DRAIN_SECONDS = 150.0
 STORM = 6
 ABORTED = 4
+LAG_SECONDS = 30.0
 
 Start = Callable[[Settings], subprocess.Popen[bytes]]
 
@@ -172,6 +175,12 @@ async def aborted_transactions(scene: Scene) -> int:
     return 0
 
 
+def lag(settings: Settings) -> float:
+    """What the worker says that it has not processed yet."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=10) as page:
+        return sum(map(float, re.findall(r"^fleetlore_consumer_lag_records{.*} (\S+)", page.read().decode(), re.M)))
+
+
 CASES = {
     "nothing": nothing,
     "each broker killed in turn": each_broker_killed,
@@ -222,6 +231,10 @@ async def test_nothing_is_lost_or_doubled(
             await asyncio.sleep(0.1)
     kills = await happening
     await wait_drained(settings, tenant, DRAIN_SECONDS)
+    if worker.poll() is None:
+        async with asyncio.timeout(LAG_SECONDS):
+            while await asyncio.to_thread(lag, settings):
+                await asyncio.sleep(0.5)
     store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
     expected = (await reference(tenant, events)).state_hash
     seconds = time.monotonic() - began
