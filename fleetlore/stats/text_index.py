@@ -89,6 +89,16 @@ class TextIndex:
                     found.append((id, cosine))
         return sorted(found, key=lambda each: (-each[1], each[0]))[:most]
 
+    def shares(self, query: str) -> dict[str, float]:
+        """By text, how much of what the query's words weigh it holds, 0..1; those that hold none are left out."""
+        weights = {word: self._weight(word) for word in set(words(query))}
+        held: dict[str, float] = defaultdict(float)
+        for word, weight in weights.items():
+            for id in self._holding.get(word, ()):
+                held[id] += weight
+        total = sum(weights.values())
+        return {id: weight / total for id, weight in held.items()}
+
     def _weight(self, word: str) -> float:
         """Squared idf, smoothed so that a word in every text still counts a little."""
         idf = math.log(1 + len(self._words) / (1 + len(self._holding.get(word, ()))))

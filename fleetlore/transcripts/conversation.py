@@ -15,6 +15,7 @@ from fleetlore.wire import events as ev
 __all__ = ["Conversation", "says_failure", "seconds_of", "text_of_content"]
 
 _MAX_GOAL = 2_000
+_MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
 _FAILED = re.compile(
     r"\s*(?:Traceback \(most recent call last\)|Error\b|ERROR\b|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
     r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
@@ -41,7 +42,8 @@ class Conversation:
 
     def call(self, id: str, tool: str, arguments: object) -> None:
         """A call is made; arguments in JSON text are parsed."""
-        if isinstance(arguments, str):
+        # Code and commands are texts of their own; an exception for each would be a twentieth of an import.
+        if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
             with suppress(orjson.JSONDecodeError):
                 arguments = orjson.loads(arguments)
         self._open[id] = tool, arguments

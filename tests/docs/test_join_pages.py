@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/guide/join").glob("*.md"))
 BLOCK = re.compile(r'^```python hl_lines="([\d ]+)"\n(.*?)^```', re.DOTALL | re.MULTILINE)
 MOST_LINES = 5
+FIGURES = (ROOT / "docs/results/joining.md").read_text()
+TESTS = re.compile(r"`python -m pytest (\S+?)(?: -k (\w+))?`")
 
 
 class ChatModel(GenericFakeChatModel):
@@ -65,3 +67,13 @@ def test_an_agent_adds_few_lines_and_is_whole_without_them(page: Path) -> None:
         indent = line[: len(line) - len(line.lstrip())]
         lines[at - 1] = f"{indent}if True:" if line.endswith(":") else ""
     compile("\n".join(lines), page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_the_page_of_figures_counts_the_same_lines_and_names_tests_that_exist() -> None:
+    lines = {page.stem: len(example(page)[0]) for page in PAGES if BLOCK.search(page.read_text())}
+    assert lines.pop("otel") == 4 and set(lines.values()) == {5}
+    assert "LangChain, OpenAI Agents, pydantic-ai, Claude: 5; OpenTelemetry: 4" in FIGURES
+    named = TESTS.findall(FIGURES)
+    assert len(named) >= 5
+    for path, word in named:
+        assert re.search(rf"def test_\w*{word}", (ROOT / path).read_text()), f"{path} -k {word}"

@@ -83,3 +83,13 @@ def test_a_rare_word_outweighs_common_ones() -> None:
     for id, text in enumerate(("error error error in sql", "error in the orchestra table", "error in python")):
         index.put(str(id), text)
     assert index.like("orchestra error", 0.001, 9)[0][0] == "1"
+
+
+def test_a_text_holds_its_share_of_what_the_query_s_words_weigh() -> None:
+    index = TextIndex()
+    index.put("cars", "no such table cars")
+    index.put("user", "no such user")
+    shares = index.shares("table cars")
+    assert shares == {"cars": pytest.approx(1.0)}
+    assert 0 < index.shares("no bananas")["user"] < 0.5, "a word that no text holds weighs most"
+    assert index.shares("") == {}

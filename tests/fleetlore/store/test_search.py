@@ -97,6 +97,18 @@ async def test_items_are_found_by_words_and_by_meaning(store: MilvusStore, tenan
     assert found[0][1].content == "ask for the names of the tables"
 
 
+async def test_what_shares_common_words_alone_is_no_match(store: MilvusStore, tenant: str, search: LoreSearch) -> None:
+    await put(
+        store,
+        tenant,
+        item("sql", "No such table on the server: cars_data", "ask for the names of the tables in the database"),
+        item("net", "Connection refused by the server on port 80", "start the server"),
+        item("disk", "No space left on the device", "delete the old files in the folder first"),
+    )
+    assert await search.items("bananas on the moon") == []
+    assert ids(await search.items("the table cars_data on the moon"))[0] == "sql"
+
+
 async def test_no_row_of_another_tenant_is_ever_found(store: MilvusStore, tenant: str, milvus: str) -> None:
     other = f"{tenant}-2"
     await put(store, tenant, item("mine", "No such table: cars"))

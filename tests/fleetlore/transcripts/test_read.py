@@ -15,7 +15,7 @@ import zstandard
 
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.transcripts.conversation import says_failure
+from fleetlore.transcripts.conversation import Conversation, says_failure
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
 from fleetlore.transcripts.session import LoggedSession, timed_events
 from fleetlore.wire import events as ev
@@ -246,3 +246,27 @@ def test_the_project_s_own_form_is_read_whole_and_compressed(tmp_path: Path) -> 
 
 def _write_packed(path: Path, line: bytes) -> None:
     path.write_bytes(gzip.compress(line))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        (" [1]", [1]),
+        ('"ls"', "ls"),
+        ("-3", -3),
+        (" null ", None),
+        ("true", True),
+        ("nullify()", "nullify()"),
+        ("[x for x in y]", "[x for x in y]"),
+        ("print(1)", "print(1)"),
+        ("", ""),
+    ],
+)
+def test_arguments_in_json_are_read_and_other_texts_stay(text: str, arguments: object) -> None:
+    session = LoggedSession("s", "a", "", "g")
+    talk = Conversation(session)
+    talk.call("1", "tool", text)
+    talk.result("1", "done")
+    [(_, data)] = session.events
+    assert data[ev.ARGUMENTS] == arguments
