@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECTS := pyproject.toml deploy/server/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-failed test-slow security cluster cluster-short chaos chaos-short lint format types check wheels bench docs site upgrade clean
+.PHONY: help install demo test test-all test-failed test-slow security cluster cluster-short chaos chaos-short lint format types check wheels bench docs site lock sbom audit upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -110,6 +110,17 @@ docs: $(STAMP)  ## Write the pages and tables that are made from the code, and t
 
 site: $(STAMP)  ## Build the documentation's site in build/site; a dead link or a warning fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+lock: $(STAMP)  ## Write deploy/requirements.txt: what the image installs, each file by its hash
+	$(BIN)/python deploy/lock.py
+
+sbom: $(STAMP)  ## Write build/sbom.json: what the image installs beside PyTorch, as CycloneDX has it
+	mkdir -p build
+	$(BIN)/cyclonedx-py requirements deploy/requirements.txt --pyproject deploy/server/pyproject.toml \
+		--output-reproducible --output-file build/sbom.json
+
+audit: $(STAMP)  ## Ask PyPI for known vulnerabilities of what the image installs
+	$(BIN)/python -m pip_audit --disable-pip --require-hashes --strict --requirement deploy/requirements.txt
 
 upgrade:  ## Take the newest versions that pyproject.toml allows into constraints.txt
 	$(PYTHON) deploy/upgrade.py

@@ -7,11 +7,12 @@ CPU's or a CUDA build is the choice of each machine, together with the packages 
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from lock import UNPINNED
 
 ROOT = Path(__file__).parents[1]
 HEAD = """\
@@ -20,7 +21,6 @@ HEAD = """\
 # first.
 torch>=2.9,<2.14
 """
-UNPINNED = re.compile(r"(torch|triton|nvidia-|cuda-|fleetlore)", re.IGNORECASE)
 
 
 def main() -> None:

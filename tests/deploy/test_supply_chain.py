@@ -1,0 +1,99 @@
+"""The image installs files by their hashes, of the versions that the tests ran with; a bill of materials lists them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from deploy.lock import LOCK, UNPINNED, requirements
+
+ROOT = Path(__file__).parents[2]
+# What builds our own packages is no version that the tests ran with.
+_BUILDS = {"setuptools", "wheel"}
+_PACKAGE = re.compile(
+    r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?: ; [^\\]*)? \\\n(?: {4}--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+",
+    re.MULTILINE,
+)
+
+
+@pytest.fixture(scope="module")
+def locked() -> dict[str, str]:
+    return {canonicalize_name(match["name"]): match["version"] for match in _PACKAGE.finditer(LOCK.read_text())}
+
+
+def test_each_package_of_the_lock_has_hashes_and_no_index(locked: dict[str, str]) -> None:
+    text = "".join(line for line in LOCK.read_text().splitlines(keepends=True) if not line.startswith("#"))
+    assert _PACKAGE.sub("", text) == ""
+    assert len(locked) > 50
+    assert "://" not in text and "--index" not in text
+
+
+def test_the_lock_holds_what_is_required_in_the_versions_of_the_constraints(locked: dict[str, str]) -> None:
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    constraints = {canonicalize_name(name): version for name, version in pins.items()}
+    assert {name: constraints.get(name) for name in locked.keys() - _BUILDS} == {
+        name: version for name, version in locked.items() if name not in _BUILDS
+    }
+    for each in map(Requirement, requirements()):
+        if not UNPINNED.match(each.name):
+            assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
+
+
+def test_the_image_takes_nothing_without_a_hash_but_pytorch() -> None:
+    installs = re.findall(r"^RUN pip install (.*)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    assert [("--require-hashes" in each, "--no-deps" in each) for each in installs] == [
+        (True, False), (False, True), (False, True)
+    ]  # fmt: skip
+    assert "torch>=" in installs[1] and "--no-build-isolation" in installs[2]
+
+
+def test_every_image_of_compose_is_of_one_version() -> None:
+    images = re.findall(r"^\s+image: (\S+)$", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
+    others = {each for each in images if not each.startswith("fleetlore:")}
+    assert len(others) >= 5
+    for each in others:
+        assert re.fullmatch(r"[\w./-]+:[\w.-]*\d[\w.-]*(?:@sha256:[0-9a-f]{64})?", each), each
+
+
+def test_the_bill_of_materials_lists_the_lock(locked: dict[str, str], tmp_path: Path) -> None:
+    target = _target("sbom", tmp_path)
+    bill: Any = orjson.loads(target.read_bytes())
+    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "fleetlore-server")
+    assert {canonicalize_name(each["name"]): each["version"] for each in bill["components"]} == locked
+    for each in bill["components"]:
+        hashes = [found for reference in each["externalReferences"] for found in reference.get("hashes", ())]
+        assert {found["alg"] for found in hashes} == {"SHA-256"}, each["name"]
+
+
+def test_nothing_that_the_image_installs_is_known_to_be_vulnerable(tmp_path: Path) -> None:
+    target = tmp_path / "audit.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--timeout", "5",
+         "--requirement", LOCK, "--format", "json", "--output", target],
+        capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    if not target.exists():
+        pytest.skip(f"no advisories: {done.stderr.strip().splitlines()[-1:]}")
+    found = orjson.loads(target.read_bytes())["dependencies"]
+    audited = [each for each in found if "skip_reason" not in each]
+    if not audited:
+        pytest.skip(f"no advisories: {found[0]['skip_reason']}")
+    assert {each["name"]: each["vulns"] for each in audited if each["vulns"]} == {}
+
+
+def _target(name: str, folder: Path) -> Path:
+    """What the commands of a target of the Makefile write, with this interpreter and into a folder."""
+    lines = (ROOT / "Makefile").read_text().split(f"\n{name}:", 1)[1].split("\n\n", 1)[0].replace("\\\n", " ")
+    (command,) = [line.strip() for line in lines.splitlines() if line.strip().startswith("$(BIN)")]
+    written = folder / "sbom.json"
+    command = command.replace("$(BIN)", str(Path(sys.executable).parent)).replace("build/sbom.json", str(written))
+    subprocess.run(command.split(), cwd=ROOT, check=True, timeout=120)
+    return written
