@@ -1,0 +1,89 @@
+"""A session larger than a record of the broker may be is worked in, and the others with it."""
+
+from __future__ import annotations
+
+import asyncio
+import string
+import subprocess
+import zlib
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from fleetlore.config import Settings
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import encode_record
+from fleetlore.wire.topics import MAX_MESSAGE_BYTES
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.topics import ensure_topics
+from streams.embedded.broker import free_port
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import read_knowledge
+from streams.runtime.dead_letters import count_dead_letters
+from tests.chaos.emitting import in_order
+from tests.chaos.fleet import BASE_TIME, fleet_events
+from tests.cluster.kafka_cluster import KafkaCluster
+
+DRAIN_SECONDS = 120.0
+STEPS = 510  # a part of a session
+STEP_CHARACTERS = 2_000  # that are kept, of arguments and of the result each
+BURST = 16
+ALPHABETS = {
+    "base62": string.ascii_letters + string.digits,
+    "Chinese": "".join(map(chr, range(0x4E00, 0x4E00 + 3_000))),
+}
+
+
+def large_session(tenant: str, name: str, alphabet: str) -> list[Event]:
+    """Texts that no compression makes small."""
+    rng = Random(name)
+
+    def text() -> str:
+        return "".join(rng.choices(alphabet, k=STEP_CHARACTERS))
+
+    data: list[tuple[ev.Kind, dict[str, Any]]] = [("session.started", {ev.GOAL: "decode", ev.TASK: name})]
+    data += [("outcome", {ev.TOOL: "decode", ev.ARGUMENTS: text(), ev.RESULT: text()}) for _ in range(STEPS)]
+    data.append(("session.ended", {ev.OUTCOME: "success"}))
+    return [Event(kind, tenant, "a", name, n, BASE_TIME + n, each) for n, (kind, each) in enumerate(data)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+async def test_a_session_larger_than_a_record_may_be_stops_nobody(
+    alphabet: str,
+    three: KafkaCluster,
+    milvus: str,
+    tenant: str,
+    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+) -> None:
+    settings = Settings(
+        broker=three.address,
+        milvus=milvus,
+        group=tenant,
+        tenants=(tenant,),
+        partitions=1,
+        replication=3,
+        session_timeout_seconds=6.0,
+        metrics_port=free_port(),
+    )
+    await ensure_topics(settings)
+    large, others = large_session(tenant, "large", ALPHABETS[alphabet]), fleet_events(tenant, 1, 5)
+    assert len(zlib.compress(encode_record(large))) > MAX_MESSAGE_BYTES
+    worker = await asyncio.to_thread(start_worker, settings)
+    async with in_order(three.address, tenant, Random(1)) as send:
+        for events in (large, others):
+            for start in range(0, len(events), BURST):
+                await send(events[start : start + BURST])
+    await wait_drained(settings, tenant, DRAIN_SECONDS)
+    assert worker.poll() is None
+    store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
+    judged = {session: count for session, _, count in (await read_knowledge(store, tenant)).judgments}
+    await store.close()
+    assert judged.keys() == {each.session for each in (*large, *others)}
+    assert judged["large"] == len(large)
+    assert await count_dead_letters(settings, tenant) == 0
