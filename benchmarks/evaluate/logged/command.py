@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ import typer
 
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import NONE, Results, report
-from benchmarks.evaluate.logged.fleet import Fleet, Told
+from benchmarks.evaluate.logged.fleet import Fleet, Placebo, Told
 from benchmarks.evaluate.logged.holdouts import Stage, stages_by_group, stages_by_task
 from benchmarks.evaluate.logged.logs import WORLDS, some_tasks
 from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect, RawEpisodes, Regression
@@ -34,7 +35,7 @@ from fleetlore.cli.output import print_json, print_table
 from fleetlore.errors import ConfigError
 from fleetlore.risk.encoder import shared_encoder
 
-OWN = ("weights", "warnings", "text", "both")
+OWN = ("weights", "warnings", "text", "both", "placebo")
 RIVALS = ("log", "look-up", "counts", "LR", "raw-episodes", "reasoning-bank", "reasoning-bank-steps")
 ARMS = (NONE, *RIVALS, *OWN, "perfect")
 
@@ -113,8 +114,10 @@ def _memories(arms: Sequence[str]) -> dict[str, Memory]:
         "perfect": Perfect,
     }
     own = [arm for arm in arms if arm in OWN]
-    fleet = Fleet(lore=bool({"text", "both"} & set(own)))
-    return {arm: Told(fleet, arm, learns=arm == own[0]) if arm in OWN else makers[arm]() for arm in arms}
+    fleet = Fleet(lore=bool({"text", "both", "placebo"} & set(own)))
+    for arm in own:
+        makers[arm] = partial(Placebo if arm == "placebo" else partial(Told, hears=arm), fleet, learns=arm == own[0])
+    return {arm: makers[arm]() for arm in arms}
 
 
 def _chosen(arms: str) -> tuple[str, ...]:

@@ -7,11 +7,13 @@ One past serves all of its arms, which differ in what of an `Advice` an agent ta
 * `warnings`: the line before a call alone, where the model's threshold says so: what a language model reads of it;
 * `text`: all that is said by lore alone, with no call model: at the start, before each call, after each failure;
 * `both`: everything.
+
+`placebo` is the rival of `text`: as many characters at the same places, told at a task of another database.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -76,24 +78,46 @@ class Told(Memory):
         risks = [each.risk for each in advice] if self._hears in ("weights", "both") else []
         if self._hears == "weights":
             return Recall(risks=risks)
-        notes = [Note(each.text, place) for place, each in enumerate(advice) if each.text]
+        notes = [Note(self.said(task, each.text), place) for place, each in enumerate(advice) if each.text]
         if self._hears == "warnings":
             return Recall(notes)
-        start = session.advise(unseen=False).text
+        start = self.said(task, session.advise(unseen=False).text)
         return Recall([*([Note(start)] if start else []), *notes], risks)
 
     def attend(self, task: LoggedTask, recall: Recall, id: str) -> Attended:
         if not self.in_session:
             return Attended(recall)
-        return _Listening(recall, self._fleet.session(task, id, model=self._hears == "both"))
+        session = self._fleet.session(task, id, model=self._hears == "both")
+        return _Listening(recall, session, lambda text: self.said(task, text))
+
+    def said(self, task: LoggedTask, text: str) -> str:
+        """What an agent at a task gets to read where this text was made for it."""
+        return text
+
+
+class Placebo(Told):
+    """Tells what was last told at a task of another place, cut or repeated to as many characters."""
+
+    def __init__(self, fleet: Fleet, *, learns: bool) -> None:
+        super().__init__(fleet, "text", learns=learns)
+        self._last: dict[str, str] = {}
+
+    def said(self, task: LoggedTask, text: str) -> str:
+        place = task.place or task.id
+        other = next((told for at, told in reversed(self._last.items()) if at != place), "")
+        if text:
+            self._last.pop(place, None)
+            self._last[place] = text
+        return (other * (len(text) // len(other) + 1))[: len(text)] if other else ""
 
 
 class _Listening(Attended):
     """Is told how others got past a failure, when it has met one."""
 
-    def __init__(self, recall: Recall, session: Session) -> None:
+    def __init__(self, recall: Recall, session: Session, said: Callable[[str], str]) -> None:
         super().__init__(recall)
         self._session = session
+        self._said = said
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
@@ -110,7 +134,7 @@ class _Listening(Attended):
                 action.result = reply.call.said
                 return False
             action.fail("", reply.call.said)
-        told = self._session.advise().text
+        told = self._said(self._session.advise().text)
         if not told:
             return False
         self.recall = Recall([*self.recall.notes, Note(told)], self.recall.risks)

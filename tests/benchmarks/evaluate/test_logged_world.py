@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from math import log
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from benchmarks.evaluate.logged.command import app
 from benchmarks.evaluate.logged.figures import interval
+from benchmarks.evaluate.logged.fleet import Fleet, Placebo
 from benchmarks.evaluate.logged.holdouts import Measured, stages_by_group, stages_by_task
 from benchmarks.evaluate.logged.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
 from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect
@@ -232,6 +234,16 @@ def test_one_command_measures_all_arms(folder: Path) -> None:
     assert len(found["reading_rule"]) == 64
     assert found["sessions"]["new_tasks"]["tasks"] <= DATABASES * TASKS
     assert RUNS > 1
+
+
+def test_a_placebo_is_as_long_and_was_told_at_another_place(world: LoggedWorld) -> None:
+    placebo = Placebo(Fleet(lore=False), learns=False)
+    one, same, other = (replace(next(iter(world.tasks.values())), place=place) for place in ("a", "a", "b"))
+    assert placebo.said(one, "first of a") == ""
+    assert placebo.said(same, "second of a") == ""
+    assert placebo.said(other, "b" * 25) == "second of asecond of asec"
+    assert placebo.said(one, "third") == "bbbbb"
+    assert placebo.said(other, "") == ""
 
 
 @pytest.mark.parametrize("arms", ["none,magic", "weights"])
