@@ -56,6 +56,7 @@ def evaluate(
         _immunity(seeds, quick, as_json)
         return
     from benchmarks.evaluate.arms.weights import BUSY_SECONDS, EASY_SECONDS
+    from benchmarks.evaluate.figures import BUDGETS
     from benchmarks.evaluate.report import lines, report
     from benchmarks.evaluate.runner import Plan
     from benchmarks.evaluate.runner import evaluate as run
@@ -84,9 +85,10 @@ def evaluate(
         return
     names = (
         "arm",
+        "steps / shortest",
+        *(f"within {budget:g} x" for budget in BUDGETS),
         "success",
         "recovery",
-        "steps / shortest",
         "forgetting pp",
         "gain pp",
         "guard violations / session",

@@ -3,6 +3,7 @@
 step       one call to the environment.
 error      a call that is answered with an error which stays: a broken rule or an injected restart, not the network's
 weather.
+success_1.5x, …  share of sessions that succeed within so many times the shortest way.
 success    share of sessions whose goal is reached within the budget, as the world's program checks it.
 recovery   share of the sessions with at least one error that succeed all the same.
 repair     share of errors after which the same tool works within the next `REPAIRED_WITHIN` steps.
@@ -23,6 +24,8 @@ from benchmarks.evaluate.worlds.recorded import Recorded
 
 STEP_SECONDS = 1.0
 REPAIRED_WITHIN = 3
+# Multiples of the shortest way; the whole budget is `success`.
+BUDGETS = (1.25, 1.5, 2.0, 2.5)
 
 
 def figures(sessions: Sequence[Recorded]) -> dict[str, float]:
@@ -31,7 +34,11 @@ def figures(sessions: Sequence[Recorded]) -> dict[str, float]:
         raise ValueError("no sessions")
     erring = [session for session in sessions if session.errors]
     steps = sum(len(session.steps) for session in sessions)
-    return {
+    within = {
+        f"success_{budget:g}x": _mean([each.succeeded and steps_taken(each) <= budget for each in sessions])
+        for budget in BUDGETS
+    }
+    return within | {
         "success": _mean([session.succeeded for session in sessions]),
         "recovery": _mean([session.succeeded for session in erring]),
         "repair": _mean([repaired for session in sessions for repaired in repairs(session)]),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.evaluate.figures import BUDGETS
 from benchmarks.evaluate.forgetting import Forgetting
 from benchmarks.evaluate.runner import Plan, Results
 from benchmarks.evaluate.statistics import Cells, interval, paired_difference
@@ -13,11 +14,12 @@ from benchmarks.evaluate.statistics import Cells, interval, paired_difference
 OURS = "both"
 BASELINE = "raw-episodes"
 ROWS = (
+    "steps",
+    *(f"success_{budget:g}x" for budget in BUDGETS),
     "success",
     "transfer_success",
     "recovery",
     "repair",
-    "steps",
     "errors",
     "guard_sessions",
     "guard_calls",
@@ -129,9 +131,10 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
         rows.append(
             (
                 name,
+                _range(arm["steps"], 1, "x"),
+                *(_share(arm[f"success_{budget:g}x"]) for budget in BUDGETS),
                 _range(arm["success"], 100, "%"),
                 _range(arm["recovery"], 100, "%"),
-                _range(arm["steps"], 1, "x"),
                 _plain(arm["forgetting_pp"]),
                 _plain(arm["gain_pp"]),
                 _plain(arm["guard_calls"] and arm["guard_calls"]["mean"]),
@@ -139,8 +142,9 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
             )
         )
     for name, reference in found["references"].items():
+        shares = (_share(reference[f"success_{budget:g}x"]) for budget in BUDGETS)
         figures = (_range(reference["success"], 100, "%"), _range(reference["recovery"], 100, "%"))
-        rows.append((f"{name} (reference)", *figures, _range(reference["steps"], 1, "x"), "-", "-", "-", "-"))
+        rows.append((f"{name} (reference)", _range(reference["steps"], 1, "x"), *shares, *figures, "-", "-", "-", "-"))
     return rows
 
 
@@ -150,6 +154,10 @@ def _range(figure: Mapping[str, float] | None, factor: float, unit: str) -> str:
     digits = 0 if factor == 100 else 2
     mean, low, high, gap = (factor * figure[name] for name in ("mean", "low", "high", "gap"))
     return f"{mean:.{digits}f} {unit} ({low:.{digits}f}-{high:.{digits}f}; gap {gap:.{digits}f})"
+
+
+def _share(figure: Mapping[str, float] | None) -> str:
+    return "-" if figure is None else f"{figure['mean']:.0%}"
 
 
 def _plain(value: float | None) -> str:

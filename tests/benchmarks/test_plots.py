@@ -11,12 +11,12 @@ from typer.testing import CliRunner, Result
 from benchmarks.command import command_app
 from benchmarks.evaluate.forgetting import Forgetting
 from benchmarks.evaluate.plots import trailing
-from benchmarks.evaluate.report import report
+from benchmarks.evaluate.report import ROWS, report
 from benchmarks.evaluate.runner import Plan, Results
 from benchmarks.plots import plots
 
 RUN = {"transfer_success": 0.5, "recovery": 0.4, "repair": 0.3, "steps": 2.0, "errors": 3.0, "overhead_percent": 0.2}
-RUN |= {"guard_sessions": 0.0, "guard_calls": 0.0}
+RUN |= {"guard_sessions": 0.0, "guard_calls": 0.0, **{row: 0.1 for row in ROWS if row.endswith("x")}}
 CURVE = {
     "sessions": [10, 20],
     "failure_auroc": {"logs": {"AT": {"critic": {"k1": [None, 0.8]}, "tfidf": {"k1": [0.5, 0.7]}}}},

@@ -19,7 +19,7 @@ from benchmarks.evaluate.arms.reading import stories
 from benchmarks.evaluate.fleet_arm import FleetBoth, FleetText
 from benchmarks.evaluate.forgetting import Forgetting
 from benchmarks.evaluate.immunity import Immunity, immunity, work
-from benchmarks.evaluate.report import bars, lines, report
+from benchmarks.evaluate.report import ROWS, bars, lines, report
 from benchmarks.evaluate.runner import Plan, Results
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from fleetlore.wire.events import Event
@@ -183,6 +183,7 @@ def results(success: dict[str, float]) -> Results:
     def run(arm: str, seed: int) -> dict[str, float]:
         value = success[arm] + 0.01 * seed
         return {
+            **{row: value / 2 for row in ROWS if row.endswith("x")},
             "success": value,
             "transfer_success": value,
             "recovery": value,

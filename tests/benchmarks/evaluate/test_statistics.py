@@ -69,6 +69,12 @@ def test_a_failed_session_counts_with_its_whole_budget() -> None:
     assert steps_taken(recorded(OK, OK, OK, succeeded=False)) == 4.0
 
 
+def test_success_is_counted_within_multiples_of_the_shortest_way() -> None:
+    found = figures([recorded(OK, OK, OK), recorded(OK, OK), recorded(OK, OK, succeeded=False), recorded(*[OK] * 5)])
+    assert [found[f"success_{each}x"] for each in ("1.25", "1.5", "2", "2.5")] == [0.25, 0.5, 0.5, 0.75]
+    assert found["success"] == 0.75
+
+
 def test_recovery_is_of_the_sessions_that_met_an_error() -> None:
     sessions = [recorded(OK, OK), recorded(ERROR, OK), recorded(ERROR, ERROR, succeeded=False), recorded(STORM, OK)]
     found = figures(sessions)
@@ -76,6 +82,7 @@ def test_recovery_is_of_the_sessions_that_met_an_error() -> None:
     assert found["recovery"] == 0.5
     assert found["errors"] == 0.75
     assert found["repair"] == pytest.approx(1 / 3)
+    assert [found[f"success_{each}x"] for each in ("1.25", "1.5", "2")] == [0.75, 0.75, 0.75]
     assert math.isnan(figures(sessions[:1])["recovery"])
     with pytest.raises(ValueError, match="no sessions"):
         figures([])
