@@ -1,13 +1,17 @@
 """Distil the names that worked after an error had rejected another name, where results had shown them.
 
 What a model brings by itself after an error (`import math`) it needs not be told. A table, a column or an option that
-the session first had to look up is news to the next one. Each session states what it looked up and used with success;
+the session first had to look up is news to the next one. Each session states what it looked up and used with success,
+of these the names that are spelled like the rejected one where there are such;
 what sessions of several goals share becomes the item (`models.memory.contrast.shared`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import chain
 
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, WORD, text_of, words_of
 from fleetlore.fingerprint.fingerprint import failure_of
@@ -31,7 +35,7 @@ def looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Cand
     for place in last.values():
         failed = calls[place]
         rejected = _rejected(failed)
-        if rejected and (names := _names_after(judgment, calls, place)):
+        if rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
             if not _QUALIFIED.search(said(failed)):
                 names += [f"{BESIDE}{name}" for name in _beside(judgment, calls, place) if name not in rejected]
             found.append(_candidate(judgment, failed, names))
@@ -57,6 +61,12 @@ def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
             names.update(dict.fromkeys(name for name in _names(call) if name in shown and name not in tried))
         shown |= _shown(call)
     return list(names)[:MAX_NAMES]
+
+
+def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
+    """Names spelled like a rejected one, the likest first; all where none is: the others are about the task."""
+    close = [get_close_matches(name, names, n=MAX_NAMES) for name in rejected]
+    return list(dict.fromkeys(chain.from_iterable(close))) or names
 
 
 def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:

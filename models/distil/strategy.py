@@ -24,6 +24,8 @@ MAX_OUTLINE = 24
 MAX_ERRORS = 3
 THOUGHT = "thought"
 
+# Of arguments that are cut, or spelled as Python does: they cannot be parsed.
+_THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
 _TOKEN = re.compile(r"[-+]?\w[\w.]*")
 
 
@@ -71,7 +73,7 @@ def _is_thought(call: Step) -> bool:
     server `sequentialthinking`): nobody else is to repeat that.
     """
     value = parsed(call.arguments)
-    return isinstance(value, dict) and THOUGHT in value
+    return THOUGHT in value if isinstance(value, dict) else _THOUGHT.match(call.arguments) is not None
 
 
 def _way(last: Step) -> int:

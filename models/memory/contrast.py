@@ -56,15 +56,18 @@ def without_literals(candidate: Candidate, known: frozenset[str]) -> Candidate:
 
 
 def shared(examples: Sequence[Candidate]) -> list[tuple[str, int]]:
-    """What sessions of several goals hold in `calls`, with how many of the sessions do; the most common first."""
+    """What sessions of several goals hold in `calls`, with how many of the sessions do; the most common first, of
+    equally common ones that which the sessions put first.
+    """
     goals: dict[str, set[int]] = defaultdict(set)
-    counts: Counter[str] = Counter()
+    counts, before = Counter[str](), Counter[str]()
     for each in examples:
-        for fact in dict.fromkeys(each.calls):
+        for place, fact in enumerate(dict.fromkeys(each.calls)):
             goals[fact].add(each.goal)
             counts[fact] += 1
+            before[fact] += place
     found = [(fact, counts[fact]) for fact, held in goals.items() if len(held) >= SEVERAL_GOALS]
-    return sorted(found, key=lambda each: (-each[1], each[0]))
+    return sorted(found, key=lambda each: (-each[1], before[each[0]], each[0]))
 
 
 def shared_by(examples: Sequence[Candidate]) -> Candidate | None:
@@ -80,19 +83,20 @@ def _with_names(best: Candidate, examples: Sequence[Candidate], found: list[tupl
     """None where another name helped each of them, or they have nothing in common beside an error that says nothing of
     where it was met.
     """
-    names = [(name, times) for name, times in found if not name.startswith(BESIDE)][:MAX_SHARED]
-    most = [f"`{name}`" for name, times in names if 2 * times > len(examples)]
+    # What fewer sessions used is about their tasks.
+    often = [(name, times) for name, times in found if 2 * times > len(examples) and not name.startswith(BESIDE)]
+    names = often[:MAX_SHARED]
     beside = [
         f"`{name.removeprefix(BESIDE)}`" for name, times in found if name.startswith(BESIDE) and times == len(examples)
     ]
     is_bound = any(name.startswith(BESIDE) for each in examples for name in each.calls)
-    if not most or (is_bound and not beside):
+    if not names or (is_bound and not beside):
         return None
     where = f" beside {', '.join(beside[:2])}" if beside else ""
     counted = ", ".join(f"`{name}` ({times} of {len(examples)} sessions)" for name, times in names)
     return replace(
         best,
-        title=f"{best.title}{INSTEAD_OF}{where}: {', '.join(most)}",
+        title=f"{best.title}{INSTEAD_OF}{where}: {', '.join(f'`{name}`' for name, _ in names)}",
         content=f"{best.content}\n{INSTEAD.rstrip(': ')}{where}: {counted}",
     )
 

@@ -222,8 +222,16 @@ def test_a_strategy_needs_a_failure_and_a_success_in_either_order() -> None:
     assert "- sql(SELECT count(*) FROM cars)" in item.content
 
 
-def test_what_an_agent_says_to_itself_is_no_step() -> None:
-    thought = call("think", '{"thought": "I will now count the cars"}', "")
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"thought": "I will now count the cars"}',
+        """{'thought': "Next is name='count' kwargs={'of': 'cars'}"}""",
+        '{"thought": "I will now count the ca',
+    ],
+)
+def test_what_an_agent_says_to_itself_is_no_step(said: str) -> None:
+    thought = call("think", said, "")
     made = call("bash", "mkdir cars", "")
     (way,) = distil(judgment(thought, made, GOOD, label="success", task="t"))
     assert [step.partition("(")[0] for step in way.calls] == ["bash", "sql"]

@@ -48,6 +48,21 @@ def test_names_that_several_goals_looked_up_are_said_instead_of_the_rejected_one
     assert all(looked_up(*order) == [item] for order in permutations(judged))
 
 
+def test_names_like_the_rejected_one_are_said_without_those_of_the_tasks() -> None:
+    shown = call("sql", "DESC has_pet", "age, has_pet, student, stuid")
+
+    def session(number: int, columns: str, table: str = "student") -> Judgment:
+        failed = call("sql", f"SELECT x{number} FROM students", error="Table 'pets.students' doesn't exist")
+        worked = call("sql", f"SELECT {columns} FROM {table} JOIN has_pet WHERE y{number} = 1", "[(1,)]")
+        return of_session(number, failed, shown, worked)
+
+    (item,) = looked_up(*(session(number, "age") for number in range(3)))
+    assert item.title.endswith("— instead: `student`")
+    # Where none is like it, those that most sessions used.
+    (item,) = looked_up(*(session(number, "max(1)" if number > 1 else "age", "has_pet") for number in range(4)))
+    assert item.content.endswith("Worked instead: `has_pet` (4 of 4 sessions)")
+
+
 def test_an_error_that_is_said_everywhere_is_told_with_what_stood_beside() -> None:
     def session(number: int, table: str) -> Judgment:
         error = "Unknown column 'type' in 'field list'"
