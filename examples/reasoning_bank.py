@@ -4,8 +4,9 @@ the stream distils.
     fleetlore up --data ./lore        # in another terminal
     python examples/reasoning_bank.py ./lore
 
-Run it twice: the first time the agent runs into the error and finds its way; by the second time the fleet has distilled
-that, and the agent is told before it acts. `think` stands in for a model: give yours the same text.
+Run it twice: the first time the agent runs into the error in both of its sessions and finds its way; by the second time
+the fleet has distilled that, and the agent is told before it acts. What one session alone did may be its own luck: of
+queries nothing is told before a second one backs it. `think` stands in for a model: give yours the same text.
 """
 
 from __future__ import annotations
@@ -17,40 +18,45 @@ import sys
 
 from fleetlore import Advice, Fleet
 
-GOAL = "How many cars were made in 1970?"
+# Years, and how many cars were made in them.
+ANSWERS = {1970: 2, 1969: 1}
 
 
-def think(memory: str, error: str) -> tuple[str, str]:
+def think(year: int, memory: str, error: str) -> tuple[str, str]:
     """What the model says, and the query it wants. It cites an item as the text asks it to."""
     known = re.search(r"\[#(\w+)\][^\[]*cars_data", memory)
     if known:
-        return f"As [#{known[1]}] says, the table is cars_data.", "SELECT count(*) FROM cars_data WHERE year = 1970"
+        return f"As [#{known[1]}] says, the table is cars_data.", f"SELECT count(*) FROM cars_data WHERE year = {year}"
     if error:
-        return "The error says that the name is wrong.", "SELECT count(*) FROM cars_data WHERE year = 1970"
-    return "I guess the name of the table.", "SELECT count(*) FROM cars WHERE year = 1970"
+        return "The error says that the name is wrong.", f"SELECT count(*) FROM cars_data WHERE year = {year}"
+    return "I guess the name of the table.", f"SELECT count(*) FROM cars WHERE year = {year}"
 
 
 async def main() -> None:
     async with Fleet("analyst", data=sys.argv[1] if len(sys.argv) > 1 else None) as fleet:
-        async with fleet.session(GOAL, task="cars") as session:
-            advice: Advice = session.advise()  # 1. retrieve: of the task, before the first action
-            query, error = "SELECT count(*) FROM cars WHERE year = 1970", ""
-            for _ in range(3):
-                advice_on_call = session.advise("sql", {"query": query})  # and of the call that is planned
-                said, query = think(advice.text + advice_on_call.text, error)  # 2. inject, as data
-                print(said)
-                session.message("assistant", said)  # 3. what it cites is credited with what comes of it
-                async with session.action("sql", {"query": query}) as action:  # 4. act
-                    try:
-                        action.result = answer = database().execute(query).fetchone()[0]
-                        session.succeed(
-                            reward=float(answer == 2)
-                        )  # 5. judged by the environment; the stream distils the rest
-                        break
-                    except sqlite3.Error as failure:
-                        error = str(failure)
-                        action.fail(type(failure).__name__, error)
-        print(f"{session.outcome} after {session.calls} calls, {session.errors} failed")
+        for year, answer in ANSWERS.items():
+            await solve(fleet, year, answer)
+
+
+async def solve(fleet: Fleet, year: int, answer: int) -> None:
+    async with fleet.session(f"How many cars were made in {year}?", task="cars") as session:
+        advice: Advice = session.advise()  # 1. retrieve: of the task, before the first action
+        query, error = f"SELECT count(*) FROM cars WHERE year = {year}", ""
+        for _ in range(3):
+            advice_on_call = session.advise("sql", {"query": query})  # and of the call that is planned
+            said, query = think(year, advice.text + advice_on_call.text, error)  # 2. inject, as data
+            print(said)
+            session.message("assistant", said)  # 3. what it cites is credited with what comes of it
+            async with session.action("sql", {"query": query}) as action:  # 4. act
+                try:
+                    action.result = found = database().execute(query).fetchone()[0]
+                    # 5. judged by the environment; the stream distils the rest
+                    session.succeed(reward=float(found == answer))
+                    break
+                except sqlite3.Error as failure:
+                    error = str(failure)
+                    action.fail(type(failure).__name__, error)
+    print(f"{session.outcome} after {session.calls} calls, {session.errors} failed")
 
 
 def database() -> sqlite3.Connection:
