@@ -187,9 +187,10 @@ class Document(msgspec.Struct, frozen=True):
         return document
 
 
-def quantised(weights: Weights) -> Table:
-    """Float32 (n,) as int8, n a multiple of 256."""
-    blocks = weights.reshape(-1, _BLOCK)
+def quantised(weights: Weights, share: float = 1.0) -> Table:
+    """Float32 (n,) as int8, n a multiple of 256; of the greatest this share, zeros in place of the others."""
+    least = np.quantile(np.abs(weights), 1.0 - share) if share < 1.0 else 0.0
+    blocks = np.where(np.abs(weights) >= least, weights, np.float32(0)).reshape(-1, _BLOCK)
     scales = (np.abs(blocks).max(axis=1) / 127).astype("<f2")
     divisors = np.where(scales > 0, scales, np.float16(1)).astype(np.float32)
     rounded = np.clip(np.rint(blocks / divisors[:, None]), -127, 127).astype(np.int8)

@@ -35,6 +35,8 @@ FORESEEN = 4_000
 # Names of places in a version; a failure with the names in it takes five times as much room as a name of a place.
 MOST_NAMES = 8_192
 NAMES_A_FAILURE = 5
+# Of the weights, the greatest, that a version keeps at least: names say more than the small ones.
+LEAST_SHARE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +152,15 @@ class CallTraining:
         )
 
     def _document(self) -> bytes:
-        """As many names of places and failures as fit; if none do, what sessions lack of fewer tools."""
-        kinds, most = self._kinds, MOST_NAMES
+        """All weights and names where they fit; else first the small weights go, then names of places and failures,
+        last what sessions lack of some tools.
+        """
+        kinds, most, share = self._kinds, MOST_NAMES, 1.0
         lacked, look_ups = self._lacked.said(), self.look_ups.said()
         while True:
             document = Document(
-                calls=quantised(self._weights.weights),
-                kinds=quantised(kinds.weights),
+                calls=quantised(self._weights.weights, share),
+                kinds=quantised(kinds.weights, share),
                 bias=self._weights.bias,
                 tools=dict(sorted(self._tools.items())),
                 kind_texts=tuple(Kind(*kind) for kind in kinds.kinds),
@@ -172,7 +176,10 @@ class CallTraining:
             encoded = document.to_bytes()
             if len(encoded) <= MAX_BYTES or not (most or lacked):
                 return encoded
-            most, lacked = (most // 2, lacked) if most else (0, lacked[:-1])
+            if share > LEAST_SHARE:
+                share *= 0.75
+            else:
+                most, lacked = (most // 2, lacked) if most else (0, lacked[:-1])
 
     def _try(self, step: Step, state: State) -> None:
         warning = warning_id(step.tool, state)

@@ -38,6 +38,13 @@ def test_int8_keeps_weights_to_a_part_of_their_block() -> None:
     assert (np.abs(again - weights) <= blocks / 127 * 0.51 + 1e-6).all()
 
 
+def test_of_the_greatest_weights_a_share_is_kept() -> None:
+    weights = np.random.default_rng(0).normal(size=2**CALL_BITS).astype(np.float32)
+    again = restored(quantised(weights, 0.25), CALL_BITS)
+    assert abs(np.mean(again != 0) - 0.25) < 0.01
+    assert np.abs(weights[again == 0]).max() <= np.abs(weights[again != 0]).min() + 0.05
+
+
 def test_the_same_document_gives_the_same_bytes() -> None:
     encoded = document(**KINDS).to_bytes()
     assert encoded == document(**KINDS).to_bytes()

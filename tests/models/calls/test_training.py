@@ -12,7 +12,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.gate import judge_candidate
-from models.calls.training import CallTraining, train
+from models.calls.training import MOST_NAMES, CallTraining, train
 
 TABLES = ("cars", "makers", "models", "countries")
 WRONG = ("car", "maker", "model", "country")
@@ -114,17 +114,38 @@ def test_sessions_without_a_place_teach_no_place() -> None:
     assert Document.from_bytes(train(sessions(10)).weights).places == {}
 
 
-def test_a_version_fits_whatever_it_has_learned() -> None:
+def other_tool(sessions: int, errors: tuple[str, ...] = ()) -> list[Trajectory]:
+    """Sessions of calls with many names, no name twice, of which every other one fails where there are errors."""
     random = Random(0)
-    many = [
+    return [
         trajectory(
-            *(call("t", " ".join(f"name_{random.randrange(10**7)}" for _ in range(60))) for _ in range(5)),
+            *(
+                call(
+                    "t",
+                    " ".join(f"name_{random.randrange(10**7)}" for _ in range(60)),
+                    error=random.choice(errors) if errors and n % 2 else None,
+                )
+                for n in range(5)
+            ),
             session=str(number),
             place=f"place {number % 50}",
         )
-        for number in range(200)
+        for number in range(sessions)
     ]
-    assert len(train(many).weights) <= MAX_BYTES
+
+
+def test_a_version_fits_whatever_it_has_learned() -> None:
+    assert len(train(other_tool(200)).weights) <= MAX_BYTES
+
+
+def test_small_weights_go_before_names_where_a_tool_fills_the_weights() -> None:
+    errors = tuple(
+        f"no {what} came back" for what in ("answer", "row", "page", "file", "token", "reply", "list", "key")
+    )
+    learned = train([*sessions(60), *other_tool(300, errors)]).weights
+    document = Document.from_bytes(learned)
+    assert sum(len(place.names) for place in document.places.values()) == MOST_NAMES
+    assert len(document.named) == len(WRONG) and len(learned) <= MAX_BYTES
 
 
 @settings(deadline=None, max_examples=20)
