@@ -52,8 +52,6 @@ holds against it, says [security](../explain/security.md).
 MISSES = """
 Why some get through:
 
-- `detect-secrets`' own forms: its patterns for Discord and Telegram are wider than what these give out. A token
-  of any letters has no substring to look for, and to look for all of them would cost every event more than the bar.
 - Without a form, a name or a digit nothing tells a secret from a word.
 - An agent's denial of what helped lowers its chance, and where that was near the bar nothing is said any more.
 - An agent is to lose at most 5 ms with one text, however adversarial; it loses up to 6.1 ms: missed.

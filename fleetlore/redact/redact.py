@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import islice, product
 from typing import Any
 
-from fleetlore.redact.detectors import FORMS
+from fleetlore.redact.detectors import BY_SHAPE, FORMS
 from fleetlore.redact.named_values import (
     BETWEEN,
     FOLDER,
@@ -51,6 +51,10 @@ _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = tuple
     (group.contains, re.compile(group.shape) if group.shape else None, tuple(form_rule(*form) for form in group.forms))
     for group in FORMS
 )
+
+_BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in BY_SHAPE)
+# One after the other: a search for what may begin with either of two characters takes three times as long.
+_SHAPES = tuple(re.compile(shape.encode()) for *_, shape in BY_SHAPE)
 
 # Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do
 # not. No word beside a name begins as a sign does, so none is tried twice. The second pattern is for a text with `--`:
@@ -132,13 +136,14 @@ _SCANNED_CHARS = (
 )
 
 #: Every kind that a mask can name.
-KINDS: frozenset[str] = frozenset(rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *NAMED))
+KINDS: frozenset[str] = frozenset(
+    rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _BY_SHAPE), *NAMED)
+)
 
 
 def suspects(texts: Sequence[str]) -> list[int]:
     """Indices, ascending, of the texts that `redact` might change: one in 300, mostly; found at 2 ns a byte."""
-    found = _NEEDLES.find([text.encode("utf-8", "surrogatepass") for text in texts])
-    return [index for index, needles in found.items() if _is_open(texts[index], needles)]
+    return _open([text.encode("utf-8", "surrogatepass") for text in texts])
 
 
 def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
@@ -147,7 +152,19 @@ def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
     They have to be as `orjson` writes them, where all that need not be escaped stands for itself: no needle and no gate
     looks for a character that JSON escapes, so what opens it for a part opens it for the whole.
     """
-    return [index for index, needles in _NEEDLES.find(jsons).items() if _is_open(jsons[index].decode(), needles)]
+    return _open(jsons)
+
+
+def _open(texts: Sequence[bytes]) -> list[int]:
+    found = _NEEDLES.find(texts)
+    opened = [
+        index for index, needles in found.items() if _is_open(texts[index].decode("utf-8", "surrogatepass"), needles)
+    ]
+    joined = b"\n".join(texts)
+    for shape in _SHAPES:
+        if shape.search(joined):
+            opened += (index for index, text in enumerate(texts) if index not in opened and shape.search(text))
+    return sorted(opened)
 
 
 def _is_open(text: str, needles: set[bytes]) -> bool:
@@ -169,10 +186,9 @@ def _redact(text: str) -> str:
     words: Iterable[str] = _CALLED
     if len(text) >= _SCANNED_CHARS:
         found = _NEEDLES.find((text.encode("utf-8", "surrogatepass"),))
-        if not found:
-            return text
-        within = {needle.decode() for needle in found[0] if needle in _LOOKS}
-        words = {_WORDS[needle] for needle in found[0] if needle in _WORDS}
+        needles = found.get(0, set())
+        within = {needle.decode() for needle in needles if needle in _LOOKS}
+        words = {_WORDS[needle] for needle in needles if needle in _WORDS}
     for character, shape, rules in _FORMS:
         # Of a single form the pattern is the shape.
         if character in text and (shape is None or len(rules) == 1 or shape.search(text)):
@@ -181,6 +197,9 @@ def _redact(text: str) -> str:
                     if needle in within:
                         text = rule.pattern.sub(rule.replace, text)
                         break
+    for by_shape, rule in _BY_SHAPE:
+        if by_shape.search(text):
+            text = rule.pattern.sub(rule.replace, text)
     folded = _fold(text) if words else ""
     called = _called(folded, words)
     if called:

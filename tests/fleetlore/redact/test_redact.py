@@ -40,6 +40,8 @@ SECRETS: list[tuple[str, str, str]] = [
     ("slack_token", "xoxb-" + "123456789012-1234567890123-" + A[:24], A[:24]),
     ("slack_token", "xapp-1-" + "A01234-" + A[:24], A[:24]),
     ("slack_webhook", "POST https://hooks.slack.com/" + "services/T000/B000/" + A[:24], A[:24]),
+    ("discord_token", "login('M" + A[:23] + "." + A[:6] + "." + A[:27] + "')", A[:23]),
+    ("telegram_token", "bot 123456789:" + A[:35] + " up", A[:35]),
     ("discord_webhook", "https://discord.com/api/webhooks/123456789012345678/" + A + A, A),
     ("stripe_key", "sk_live_" + A[:24], A[:24]),
     ("stripe_key", "rk_test_" + A[:24], A[:24]),
@@ -283,7 +285,8 @@ said = st.lists(
 @example("x" * 600 + "key\u2003= hunter22")
 def test_no_gate_keeps_a_rule_from_what_it_would_mask(text: str) -> None:
     masked = text
-    for rule in (*(rule for *_, rules in redaction._FORMS for rule in rules), *named_values.NAMED):
+    forms = [rule for *_, rules in redaction._FORMS for rule in rules]
+    for rule in (*forms, *(rule for _, rule in redaction._BY_SHAPE), *named_values.NAMED):
         masked = rule.pattern.sub(rule.replace, masked)
     assert redact(text) == masked
     assert masked == text or suspects(["plain", text]) == [1]
