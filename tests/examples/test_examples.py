@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fleetlore.wire import events
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
+from streams.offline.memory_pipeline import MemoryPipeline
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
@@ -79,16 +81,26 @@ def test_attempts_one_after_another(address: str) -> None:
 
 
 async def test_retrieve_act_cite(address: str) -> None:
-    assert "success after 2 calls, 1 failed" in run("reasoning_bank.py", address)
-    item = MemoryItem(
-        id="0a1b2c3d4e5f", tenant="default", kind="strategy", title="How to: count cars", description="", support=3,
-        content="What worked: sql(SELECT count(*) FROM cars_data)", when="the task is cars", task="cars",
-    )  # fmt: skip
+    known = len(await sent(address))
+    assert run("reasoning_bank.py", address).count("success after 2 calls, 1 failed") == 2
+    (item,) = await learn((await sent(address))[known:], address)
+    said = run("reasoning_bank.py", address)
+    assert f"As [#{item.id[-8:]}] says" in said and said.count("success after 1 calls, 0 failed") == 2
+    outcomes = [event["data"] for event in await sent(address) if ".outcome." in event["type"]]
+    assert [data[events.CITED] for data in outcomes if events.CITED in data] == [[item.id]] * 2
+
+
+async def learn(seen: list[dict[str, Any]], address: str) -> list[MemoryItem]:
+    """Publish what the stages make of events; return the items."""
+    fleet = MemoryPipeline(time.time())
+    await fleet.run(events.parse_event(event, "default", fleet.clock.now()) for event in seen)
+    await fleet.settle()
+    found = {name: fleet.store.bodies(name) for name in ("patterns", "items")}
     producer = AIOKafkaProducer(bootstrap_servers=address)
     await producer.start()
-    await producer.send_and_wait(topic("default", "items"), item.to_json(), key=item.id.encode())
+    for name, bodies in found.items():
+        for body in bodies:
+            key = orjson.loads(body)["id"].encode()
+            await producer.send_and_wait(topic("default", name), body, key=key)
     await producer.stop()
-    said = run("reasoning_bank.py", address)
-    assert "As [#2c3d4e5f] says" in said and "success after 1 calls, 0 failed" in said
-    last = [event["data"] for event in await sent(address) if ".outcome." in event["type"]][-1]
-    assert last[events.ADVICE] == last[events.CITED] == [item.id]
+    return [MemoryItem.from_json(body) for body in found["items"]]
