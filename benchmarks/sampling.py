@@ -25,6 +25,7 @@ STEPS = {
     "streams/stages/s1_sessions/sanitize": "redact",
     "fleetlore/fingerprint/": "pattern",
     "streams/stages/s1_sessions/": "session",
+    "fleetlore/stats/": "observations",
     "models/memory/bottom_k": "observations",
     "models/judge/": "judge",
     "models/distil/": "distil",
