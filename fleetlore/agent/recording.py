@@ -353,7 +353,8 @@ class Recording:
             self._own_failures.add(failure.exact)
             seen = self._context.seen | self._context.worked
             said = error[1] or error[0] if error else ""
-            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause_of(failure, call.recorded))
+            cause = cause_of(failure, call.recorded)
+            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause, call.text)
         elif self._failed is not None and self._failed.failure.tool == tool:
             self._failed = None
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleetlore.agent.recording import Recording, asked
+from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.model import CallModel
 from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
 from fleetlore.recall.hints import hint_text
@@ -29,6 +30,8 @@ class Session(Recording):
     """One attempt at a goal: an async context manager, made by `Fleet.session`. See `Recording` for what is sent."""
 
     _recognised: tuple[CallModel, int, str | None] | None = None
+    # The failure whose way out was told.
+    _led_out: FailedCall | None = None
 
     def advise(
         self,
@@ -167,6 +170,7 @@ class Session(Recording):
                 session=self.id,
                 own_failures=self._own_failures,
                 failed=self._failed,
+                led_out=unseen and self._failed is self._led_out,
                 loop=self._watchdog.loop,
                 preconditions=self._preconditions,
                 model=model,
@@ -190,6 +194,8 @@ class Session(Recording):
             lines += shown_lines(advice.way_out.text, "")
         ledger.show(asked, advice.ids, advice.withheld, lines)
         ledger.told.update(told_by(advice))
+        if advice.way_out is not None:
+            self._led_out = self._failed
         for hear in self._fleet.on_advice:
             hear(self.id, advice)
         return advice

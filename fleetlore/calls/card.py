@@ -16,6 +16,7 @@ from fleetlore.calls.places import PlaceNames
 MOST = 12
 # Of these, words that work at every place (`show tables`): by them a session finds what the card does not name.
 MOST_EVERYWHERE = 4
+MOST_LIKE = 6
 # Of the parts of a name: that the goal has too, and that the call that failed has.
 _IN_GOAL, _IN_CALL = 0.75, 0.5
 # Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
@@ -47,6 +48,22 @@ def card(known: PlaceNames, goal: str, call: str, seen: Collection[str] = ()) ->
     general = [name for name in ranks.best if name in known.everywhere and name not in seen][:MOST_EVERYWHERE]
     ranked = sorted(names.difference(general), key=lambda name: (-worth(name), name))
     return ranked[: MOST - len(general)] + general
+
+
+def like(known: PlaceNames, rejected: Iterable[str], seen: Collection[str] = ()) -> list[str]:
+    """At most 6 names that work at a place and share a part with a rejected one: those that share most come first.
+
+    Args:
+        seen: names that the session knows already.
+    """
+    ranks, stems = _ranks(known), _stems(rejected)
+    found = {name for stem in stems for name in ranks.of_stem.get(stem, ()) if name not in seen}
+
+    def worth(name: str) -> tuple[float, int, str]:
+        of_name = ranks.stems[name]
+        return -len(of_name & stems) / len(of_name | stems), -known.ended(name).worked, name
+
+    return sorted(found, key=worth)[:MOST_LIKE]
 
 
 class _Ranks(NamedTuple):

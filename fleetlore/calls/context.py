@@ -42,6 +42,9 @@ KEPT_NAMES = 4_096
 KEPT_CALLS = 64
 _MAX_HASHES = 200_000
 
+# A name in quotes with what it belongs to before it: `Table 'shop.cars' doesn't exist`.
+_QUALIFIED = re.compile(r"(?<=['\"`])([A-Za-z_][\w-]*)\.([A-Za-z_]\w*)(?=['\"`])")
+
 _hashes: dict[str, int] = {}
 
 
@@ -86,6 +89,7 @@ class CallContext:
         last_words: hashes of the words of the last result or error.
         tried: whether a call failed, by the call.
         run: failures in a row.
+        place: that an error named (`place_in`), the newest; None before one did.
     """
 
     __slots__ = (
@@ -96,6 +100,7 @@ class CallContext:
         "goal_words",
         "last",
         "last_words",
+        "place",
         "run",
         "seen",
         "tried",
@@ -115,6 +120,7 @@ class CallContext:
         self.calls = 0
         self.failures = 0
         self.run = 0
+        self.place: str | None = None
 
     @property
     def state(self) -> State:
@@ -132,6 +138,7 @@ class CallContext:
         names = words_of(text, CALL_CHARACTERS)
         if error_class is not None:
             self.failed |= names & words_of(result, ERROR_CHARACTERS)
+            self.place = place_in(result, text) or self.place
             self.last = f"E{error_class}"
             self.failures += 1
             self.run += 1
@@ -160,6 +167,17 @@ def warning_id(tool: str, state: State) -> str:
 def normal(tool: str, text: str) -> tuple[str, str]:
     """By which two calls are the same: white space and case do not count."""
     return tool, " ".join(text[:CALL_CHARACTERS].split()).rstrip(";").lower()
+
+
+def place_in(error: str, text: str) -> str | None:
+    """The place that an error tells: what it puts before a name that the call itself held without it.
+
+    After `SELECT * FROM cars` the error `Table 'shop.cars' doesn't exist` tells `shop`. That is no guess: the
+    environment says where it looked.
+    """
+    found = _QUALIFIED.findall(error[:ERROR_CHARACTERS])
+    held = {token.lower() for token in TOKEN.findall(text[:CALL_CHARACTERS])} if found else ()
+    return next((place for place, name in found if name.lower() in held and place.lower() not in held), None)
 
 
 def _add(kept: set[str], names: set[str]) -> None:

@@ -128,6 +128,22 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
     agents: int
 
 
+class ArgumentForms(msgspec.Struct, frozen=True, array_like=True):
+    """In which forms an argument of a tool is written in calls that work (`fleetlore.fingerprint.value_form`).
+
+    Attributes:
+        forms: the most frequent first; `shown`: the same, with what the values of each share.
+        sessions, agents: that wrote it so, of each agent a few sessions.
+    """
+
+    tool: str
+    argument: str
+    forms: tuple[str, ...]
+    shown: tuple[str, ...]
+    sessions: int
+    agents: int
+
+
 class Resent(msgspec.Struct, frozen=True, array_like=True):
     """Sessions that sent a call again unchanged right after it failed so, and those in which it worked then."""
 
@@ -147,6 +163,7 @@ class Document(msgspec.Struct, frozen=True):
         tools: calls learned of each; of any other the model knows nothing.
         resent: by failure, at the level of its class, where it is decided whether it passes by itself.
         lacked: names, by tool; look_ups: the most used of each kind of failure.
+        forms: of arguments.
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 
@@ -162,6 +179,7 @@ class Document(msgspec.Struct, frozen=True):
     lacked: tuple[Lacked, ...] = ()
     resent: dict[str, Resent] = {}
     look_ups: tuple[LookUp, ...] = ()
+    forms: tuple[ArgumentForms, ...] = ()
     until: float = 0.0
     features: int = FEATURES
     schema: int = SCHEMA

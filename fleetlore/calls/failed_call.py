@@ -110,6 +110,7 @@ class FailedCall:
         session: its id; what it alone has taught the fleet is left out.
         seen: lower-case names in its results and in its calls so far.
         cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
+        arguments: as they were sent.
     """
 
     text: str
@@ -119,6 +120,7 @@ class FailedCall:
     session: str = ""
     seen: Collection[str] = ()
     cause: str = ""
+    arguments: str = ""
 
     @property
     def words(self) -> FailureWords:

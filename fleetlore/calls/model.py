@@ -90,6 +90,7 @@ class CallModel:
         self.lacked = {each.tool: LackedNames(each) for each in document.lacked}
         self.resent = document.resent
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
+        self.forms = {(each.tool, each.argument): each for each in document.forms}
         self.places = Places(
             {
                 place: PlaceNames(known.sessions, {n: Ended(*ended) for n, ended in known.names.items()}, known.words)

@@ -86,10 +86,14 @@ class Places(dict[str, PlaceNames]):
                 names.everywhere = common
 
     def recognise(self, context: CallContext) -> str | None:
-        """The place that a session is at, by the words of its goal and of its calls that worked; None if not sure.
+        """The place that a session is at: that an error told, or else by the words of its goal and of its calls that
+        worked; None if not sure.
 
-        For reading only: what a session teaches is kept under the place that it states.
+        What is recognised by words is for reading only: what a session teaches is kept under the place that it states
+        or that an error told.
         """
+        if context.place is not None:
+            return context.place
         if not self:
             return None
         said: defaultdict[str, float] = defaultdict(float)

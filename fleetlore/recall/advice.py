@@ -148,6 +148,7 @@ class Situation:
         session: id of the session; what it alone has taught the fleet is left out.
         own_failures: ids of the exact patterns that the session itself met.
         failed: the call that failed last, if the session has not got past it.
+        led_out: whether it was told a way out of that: one is enough until the next failure.
         loop: the loop that the session is in, if it is in one.
         preconditions: what the session met and prepared so far; without it, remedies that are counted over names are
             left out.
@@ -155,7 +156,7 @@ class Situation:
         context: what the session has shown, for the model.
         place: where the session is; None where that is not known.
         own: failures of the session, with their names.
-        told: ids of what the session was told before, which is not told again.
+        told: what the session was told before (`told_by`), which is not told again.
     """
 
     tool: str | None = None
@@ -167,6 +168,7 @@ class Situation:
     session: str = ""
     own_failures: Collection[str] = ()
     failed: FailedCall | None = None
+    led_out: bool = False
     loop: Loop | None = None
     preconditions: PreconditionTracker | None = None
     model: CallModel | None = None
@@ -199,7 +201,7 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
         out = [item for item in index.recoveries(at.loop.pattern.exact) if item.agents >= LEAST_AGENTS]
         remedies += out[:1]
     found = None
-    if failed is not None:
+    if failed is not None and not at.led_out:
         found = way_out(index, failed, at.model, at.place, at.told)
     if at.tool is None:
         transient = [each for tool in at.tools for each in index.transient_of_tool(tool)]
@@ -249,6 +251,8 @@ def told_by(advice: Advice) -> Iterator[str]:
     for each in advice.shown:
         if isinstance(each, CallWarning):
             yield _warned_of(each)
+        elif isinstance(each, WayOut):
+            yield from each.told
         else:
             yield each.key if isinstance(each, Caution) else each.id
 

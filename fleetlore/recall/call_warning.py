@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from fleetlore.calls.card import like
 from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
@@ -29,7 +30,6 @@ WARN_RATE = 0.2
 NAMED = "<name>"
 MAX_LIKE = 2
 _ELSE = "…"
-_STEM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ def _line(call: Call, expected: Expected, fails: float, known: PlaceNames | None
     if not expected.held:
         return _fit(head)
     of = f" ({expected.failed} of {count(expected.held, 'session')} with it)"
-    like = _like(expected.names[0], known) if known is not None and expected.names else ()
-    known_here = f"; known here: {', '.join(like)}" if like else ""
+    found = like(known, expected.names)[:MAX_LIKE] if known is not None else ()
+    known_here = f"; known here: {', '.join(found)}" if found else ""
     return _fit(head, of + known_here) if len(head + of + known_here) <= MAX_LINE else _fit(head, of)
 
 
@@ -149,12 +149,3 @@ def _filled(expected: Expected, call: Call) -> str:
     missing = [name for name in names if f"`{name}`" not in text]
     text = re.sub(rf"{NAMED}|<\*>", _ELSE, text)
     return f"{', '.join(f'`{name}`' for name in missing)}: {text}" if missing else text
-
-
-def _like(name: str, known: PlaceNames) -> tuple[str, ...]:
-    """Names that work at the place and have a stem in common with this one, the most used first."""
-    stem = name[: max(_STEM, len(name) - 2)]
-    like = [
-        (-ended.worked, each) for each, ended in known.names.items() if ended.worked and each != name and stem in each
-    ]
-    return tuple([each for _, each in sorted(like)[:MAX_LIKE]])

@@ -5,18 +5,18 @@ that sessions got past, the names that this session lacks are said where they ar
 (`fleetlore.calls.lacked`), and else nothing. Of any other tool what was changed in the calls of others is ranked
 (`fleetlore.calls.ranker`). Where a name of the call is at fault, names are needed: at a known place (a database, a
 repository) those that work there are said, elsewhere the call by which other sessions looked them up, the same for all
-of them.
+of them. Where an argument is written otherwise than in all calls that work, that is said.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from fleetlore.calls.card import card
+from fleetlore.calls.card import card, like
 from fleetlore.calls.context import CALL_CHARACTERS, words_of
-from fleetlore.calls.document import LookUp, Resent
+from fleetlore.calls.document import ArgumentForms, LookUp, Resent
 from fleetlore.calls.failed_call import FailedCall, words
 from fleetlore.calls.lacked import LackedNames
 from fleetlore.calls.model import CallModel
@@ -25,6 +25,7 @@ from fleetlore.calls.places import PlaceNames
 from fleetlore.calls.ranker import LEAST, chances, figures
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
+from fleetlore.fingerprint.value_form import value_form, values_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
@@ -32,9 +33,12 @@ MAX_TEXT = 300
 CANDIDATES = 20
 # A place of which less is known has no card.
 PLACE_SESSIONS = 5
+# Forms of an argument.
+MOST_SHOWN = 2
 # What cannot be ranked rests on its evidence.
 LEAST_AGENTS = 2
 PLACE_ID = "place:names"
+_NAME_TOLD = f"{PLACE_ID}\x1f"
 
 # What may stand for one task or one person only: quoted texts, numbers, and words with a digit in them.
 _LITERAL = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|(?<!\w)\w*\d[\w.]*")
@@ -53,6 +57,7 @@ class WayOut(NamedTuple):
         names: what it brings that the session has not seen, lower-case.
         chance: that it brings all that the session lacks, 0..1; 0 where it was not ranked.
         item: that it is of; None of names and of a look-up.
+        beside: id of what is said with it and not tried by itself; empty for nothing.
     """
 
     text: str
@@ -60,6 +65,15 @@ class WayOut(NamedTuple):
     names: tuple[str, ...]
     chance: float = 0.0
     item: MemoryItem | None = None
+    beside: str = ""
+
+    @property
+    def told(self) -> Iterator[str]:
+        """What a session that was told this need not be told again: ids, and of a place each name."""
+        ids = self.id, self.beside
+        yield from (id for id in ids if id and id != PLACE_ID)
+        if PLACE_ID in ids:
+            yield from (f"{_NAME_TOLD}{name}" for name in self.names)
 
 
 def way_out(
@@ -74,7 +88,7 @@ def way_out(
     Args:
         model: holds names that sessions lack, names of places, and look-ups; None before the first version.
         place: that the session is at; None where that is not known.
-        told: ids of ways out that the session was told before; they are passed over.
+        told: what the session was told before (`WayOut.told`); it is passed over.
     """
     failure = failed.failure
     resent = model.resent.get(failure.class_) if model is not None else None
@@ -84,22 +98,53 @@ def way_out(
     if resent is None and failure.transient:
         return None
     kind = failure_kind(failure.error_class, failure.template, failed.error, failed.text)
-    known = model.places.get(place) if model is not None and place is not None else None
-    if known is not None and known.sessions >= PLACE_SESSIONS and PLACE_ID not in told and _is_unknown(kind, known):
-        names = card(known, failed.goal, failed.text, failed.seen)
-        if names:
-            return WayOut(_card_text(names), PLACE_ID, tuple(names))
-    # Names of a known place are known without a look-up.
-    look_up = _look_up(model, failed, kind) if model is not None and not (known is not None and kind.names) else None
-    new = look_up if look_up is not None and look_up.id not in told else None
+    look_up = _look_up(model, failed, kind) if model is not None else None
+    untold = look_up if look_up is not None and look_up.id not in told else None
+    # Names of a known place are known without a look-up; that comes after them, where they did not help.
+    here = _of_place(model, failed, kind, place, told) if model is not None and place is not None else None
     if (instead := _instead(index, failed, told)) is not None:
-        return instead if new is None else _both(instead, new)
+        beside = here or untold
+        return instead if beside is None else _both(instead, beside)
+    if here is None and untold is None and model is not None:
+        here = _form(model, failed, told)
+    if here is not None:
+        return here
     lacked = model.lacked.get(failure.tool) if model is not None else None
     found = _names(lacked, failed, told) if lacked is not None else _of_item(index, failed, told)
     # Names that hold the look-up's own say less clearly what it says whole.
     if found is not None and look_up is not None and set(look_up.names) <= set(found.names):
         found = None
-    return found if new is None or (found is not None and found.chance > new.chance) else new
+    return found if untold is None or (found is not None and found.chance > untold.chance) else untold
+
+
+def _of_place(
+    model: CallModel, failed: FailedCall, kind: FailureKind, place: str, told: Collection[str]
+) -> WayOut | None:
+    """Names that work at a known place, where a name of the call does not: a card of them, then those alone that are
+    like the name that failed.
+    """
+    known = model.places.get(place)
+    if known is None or known.sessions < PLACE_SESSIONS or not _is_unknown(kind, known):
+        return None
+    names_told = {key.removeprefix(_NAME_TOLD) for key in told if key.startswith(_NAME_TOLD)}
+    if not names_told:
+        names = card(known, failed.goal, failed.text, failed.seen)
+        return WayOut(_names_text("Known here", names), PLACE_ID, tuple(names)) if names else None
+    names = like(known, kind.names, names_told.union(failed.seen))
+    head = f"Known here, like {', '.join(f'`{name}`' for name in kind.names)}"
+    return WayOut(_names_text(head, names), PLACE_ID, tuple(names)) if names else None
+
+
+def _form(model: CallModel, failed: FailedCall, told: Collection[str]) -> WayOut | None:
+    """How an argument is written in calls that work, where this call wrote it otherwise: the best backed one."""
+    found: list[tuple[int, WayOut]] = []
+    for name, value in values_of(failed.arguments).items():
+        known, form = model.forms.get((failed.failure.tool, name)), value_form(value)
+        if known is not None and form is not None and form not in known.forms:
+            id = pattern_id("form", known.tool, known.argument)
+            found.append((known.sessions, WayOut(_form_text(known, form), id, ())))
+    untold = [each for each in found if each[1].id not in told]
+    return max(untold, key=lambda each: each[0])[1] if untold else None
 
 
 def _instead(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> WayOut | None:
@@ -117,10 +162,10 @@ def _instead(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> Way
     return None
 
 
-def _both(instead: WayOut, look_up: WayOut) -> WayOut:
-    """Names that worked elsewhere, and how to find those that work here."""
-    text = f"{instead.text}. {look_up.text}"
-    return instead._replace(text=text[:MAX_TEXT], names=(*instead.names, *look_up.names))
+def _both(instead: WayOut, new: WayOut) -> WayOut:
+    """Names that worked after this very error, and those that work here or how to find them."""
+    text = f"{instead.text}. {new.text}"
+    return instead._replace(text=text[:MAX_TEXT], names=(*instead.names, *new.names), beside=new.id)
 
 
 def _names(lacked: LackedNames, failed: FailedCall, told: Collection[str]) -> WayOut | None:
@@ -129,7 +174,7 @@ def _names(lacked: LackedNames, failed: FailedCall, told: Collection[str]) -> Wa
     if lacked.least > 1.0 or id in told:
         return None
     names, chance = lacked.most_likely(failed)
-    return WayOut(_names_text(names, lacked), id, names, chance) if chance >= lacked.least else None
+    return WayOut(_lacked_text(names, lacked), id, names, chance) if chance >= lacked.least else None
 
 
 def _of_item(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> WayOut | None:
@@ -217,20 +262,26 @@ def _look_up_text(of: LookUp) -> str:
     return f"After any such failure, what works can be looked up: `{call}` ({of.used} of {of.met} sessions did so)"
 
 
+def _form_text(of: ArgumentForms, here: str) -> str:
+    worked = " or ".join(f"`{form}`" for form in of.shown[:MOST_SHOWN])
+    often = f"{of.agents} agents, {of.sessions} sessions; a: letters, 9: a digit"
+    return f"In calls that worked `{of.argument}` was {worked} ({often}), here `{here}`"
+
+
 def _resent_text(of: Resent) -> str:
     return f"Sent again unchanged, such a call worked in {of.passed} of {of.sent} sessions"
 
 
-def _names_text(names: tuple[str, ...], of: LackedNames) -> str:
+def _lacked_text(names: tuple[str, ...], of: LackedNames) -> str:
     often = f"all that was missing in {of.right} of {of.said} cases"
     return f"Names that others brought in after failures like this: {', '.join(names)} ({often})"
 
 
-def _card_text(names: list[str]) -> str:
-    said = f"Known here: {', '.join(names)}"
+def _names_text(head: str, names: list[str]) -> str:
+    said = f"{head}: {', '.join(names)}"
     while len(said) > MAX_TEXT:
         names.pop()
-        said = f"Known here: {', '.join(names)}"
+        said = f"{head}: {', '.join(names)}"
     return said
 
 

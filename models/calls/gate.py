@@ -93,7 +93,7 @@ def _on_new(judged: Iterable[Foreseen], published: bytes, since: Iterable[Trajec
         for position, step in enumerate(session.calls):
             call = Call.of(step.tool, text_of(step.arguments))
             known = foreseen.get((session.id, position))
-            outlook = model.outlook(call, context, session.place or None)
+            outlook = model.outlook(call, context, session.place or context.place)
             if known is not None and outlook is not None:
                 new.append((known, outlook.fails))
             context.record(step.tool, call.text, said_by(step), step.family)

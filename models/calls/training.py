@@ -19,6 +19,7 @@ from fleetlore.calls.features import Call, Features, features
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step, Trajectory
+from models.calls.forms import FormRecords
 from models.calls.lacked import LackedTraining
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
@@ -90,6 +91,7 @@ class CallTraining:
         self._lacked = LackedTraining()
         self._resent = ResentCalls()
         self.look_ups = LookUps()
+        self._forms = FormRecords()
         self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
@@ -104,7 +106,6 @@ class CallTraining:
         """Take in a session that ended after those before."""
         self._resent.learn(session)
         session = self._resent.corrected(session)
-        known = self._places.names(session.place) if session.place else None
         context = CallContext(session.goal)
         examples: list[_Example] = []
         named: list[tuple[str, frozenset[str], Key | None]] = []
@@ -114,6 +115,8 @@ class CallTraining:
             kind = kind_of(step, call) if step.failed else None
             kinds.append(kind[1:] if kind is not None else None)
             if not step.transient:  # what passes by itself says nothing of the call
+                place = session.place or context.place
+                known = self._places.names(place) if place else None
                 found = features(call, context, known)
                 example = _Example(found, step.failed, step.tool, context.state)
                 self._foresee(example, session.id, position, len(examples))
@@ -129,10 +132,11 @@ class CallTraining:
         self._named.learn(session.agent, named)
         self._lacked.learn(session)
         self.look_ups.learn(failures_met(session, kinds))
-        if session.place:
+        self._forms.learn(session)
+        if place := session.place or context.place:
             told = list(names_of_place(session.calls))
             worked, failed = ({name for name, step in told if step.failed == ended} for ended in (False, True))
-            self._places.learn(session.place, session.agent, worked, failed, context.goal_words)
+            self._places.learn(place, session.agent, worked, failed, context.goal_words)
         self._sessions += 1
         self._until = max(self._until, session.ended)
         self._calls += len(examples)
@@ -156,7 +160,7 @@ class CallTraining:
         last what sessions lack of some tools.
         """
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
-        lacked, look_ups = self._lacked.said(), self.look_ups.said()
+        lacked, look_ups, forms = self._lacked.said(), self.look_ups.said(), self._forms.said()
         while True:
             document = Document(
                 calls=quantised(self._weights.weights, share),
@@ -171,6 +175,7 @@ class CallTraining:
                 lacked=lacked,
                 resent=self._resent.said(),
                 look_ups=look_ups,
+                forms=forms,
                 until=self._until,
             )
             encoded = document.to_bytes()

@@ -181,6 +181,25 @@ async def test_a_call_that_the_model_holds_likely_to_fail_is_warned_of_in_one_li
     assert outcome[events.ADVICE] == [advice.warning.id]
 
 
+async def test_a_failure_has_one_way_out_and_the_place_that_its_error_tells(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fleet, "call_model", CallModel.from_bytes(version_of_tables()))
+    async with fleet.session("name the makers") as session:
+
+        async def fails() -> None:
+            async with session.action("sql", "SELECT id FROM maker") as action:
+                action.fail("OperationalError", "no such table: 'garage.maker'")
+
+        await fails()
+        first = session.advise().way_out
+        assert first is not None and first.text == "Known here: makers, name, id, cars"
+        assert session.advise("sql", "SELECT id FROM lorries").way_out is None
+        assert session.advise(unseen=False).way_out == first
+        await fails()
+        assert session.advise().way_out is None  # all names are told
+
+
 def version_of_tables() -> bytes:
     """A call model of sessions in which tables are asked for, of which the singular does not exist."""
     draw = Random(0)

@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.context import KEPT_CALLS, KEPT_NAMES, CallContext, normal, text_of
+from fleetlore.calls.context import ERROR_CHARACTERS, KEPT_CALLS, KEPT_NAMES, CallContext, normal, place_in, text_of
 
 
 def test_an_object_is_read_as_a_person_would_write_it() -> None:
@@ -22,6 +23,36 @@ def test_a_session_goes_from_its_first_call_through_failures_to_successes() -> N
     assert (context.state, context.run, context.calls, context.failures) == ("after_success", 0, 2, 1)
     assert "cars" in context.worked
     assert "car_maker" in context.seen
+
+
+def test_an_error_tells_the_place_where_it_looked_for_a_name_of_the_call() -> None:
+    context = CallContext("count the cars")
+    context.record("sql", "SELECT * FROM Cars", "Table 'shop.cars' doesn't exist", "E")
+    assert context.place == "shop"
+    context.record("sql", "SELECT id FROM makers", "Unknown column 'id'", "E")
+    assert context.place == "shop"
+    context.record("sql", "SELECT id FROM lions", "Table 'zoo.lions' doesn't exist", "E")
+    assert context.place == "zoo"
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("SELECT * FROM shop.cars", "Table 'shop.cars' doesn't exist"),  # the call named it itself
+        ("SELECT * FROM cars", "Table 'shop.trucks' doesn't exist"),  # not about this call
+        ("cat data.csv", "'data.csv': no such file"),
+        ("cat csv", "no such file: data.csv"),  # in no quotes
+        ("SELECT 1", "x" * ERROR_CHARACTERS + "'shop.select'"),
+    ],
+)
+def test_other_errors_tell_no_place(call: str, error: str) -> None:
+    assert place_in(error, call) is None
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_a_place_is_a_word_of_the_error(error: str, call: str) -> None:
+    place = place_in(f"'{error}'", call)
+    assert place is None or place in error
 
 
 def test_a_name_that_works_after_all_is_no_bad_name() -> None:

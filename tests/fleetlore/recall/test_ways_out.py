@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Lacked, LookUp, Place, Resent, quantised
+from fleetlore.calls.document import (
+    CALL_BITS,
+    KIND_BITS,
+    ArgumentForms,
+    Document,
+    Lacked,
+    LookUp,
+    Place,
+    Resent,
+    quantised,
+)
 from fleetlore.calls.failed_call import FailedCall, FailureWords
 from fleetlore.calls.lacked import failure_features
 from fleetlore.calls.model import CallModel
@@ -123,6 +133,22 @@ def test_in_a_known_place_it_says_the_names_there() -> None:
     assert way_out(LoreIndex(), works, at, "shop") is None
 
 
+def test_after_the_names_of_a_place_those_like_the_failed_one_are_said_and_then_the_look_up() -> None:
+    names = {f"table_{letter}": (9, 0) for letter in "abcdefghijkl"} | {"car_makers": (2, 0), "cars": (0, 8)}
+    at = model(places={"shop": Place(9, names)}, look_ups=(SHOW,))
+    told: list[str] = []
+    said = []
+    for _ in range(4):
+        found = way_out(LoreIndex(), no_table("makers", goal="tables"), at, "shop", told)
+        if found is not None:
+            told += found.told
+            said.append((found.id, found.text))
+    card, like, look_up = said
+    assert card[0] == like[0] == PLACE_ID
+    assert "car_makers" not in card[1] and like[1] == "Known here, like `makers`: car_makers"
+    assert look_up[0] == look_up_id(SHOW)
+
+
 def test_at_an_unknown_place_it_says_where_others_looked_the_names_up() -> None:
     learned = model(look_ups=(SHOW,))
     found = way_out(LoreIndex(), no_table("cars"), learned)
@@ -134,6 +160,24 @@ def test_at_an_unknown_place_it_says_where_others_looked_the_names_up() -> None:
     assert way_out(LoreIndex(), no_table("cars", seen={"show", "tables"}), learned) is None  # it was made already
     locked = failed("select 1 from cars", "database is locked", "sql")
     assert way_out(LoreIndex(), locked, learned) is None
+
+
+def test_an_argument_that_is_written_otherwise_than_in_calls_that_work_is_said() -> None:
+    forms = (
+        ArgumentForms("sql", "order", ("#a9999999",), ("#W9999999",), 20, 5),
+        ArgumentForms("sql", "items", ("[9999]",), ("[9999]",), 9, 2),
+    )
+    asked = failed('{"order": "#9502127", "items": []}', "Error: order not found", "sql")
+    asked = replace(asked, arguments=asked.text)
+    found = way_out(LoreIndex(), asked, model(forms=forms))
+    assert found is not None
+    assert found.text == (
+        "In calls that worked `order` was `#W9999999` (5 agents, 20 sessions; a: letters, 9: a digit), here `#9999999`"
+    )
+    second = way_out(LoreIndex(), asked, model(forms=forms), told=tuple(found.told))
+    assert second is not None and "`items` was `[9999]`" in second.text and "here `[]`" in second.text
+    right = failed('{"order": "#W9502127", "items": ["1234"]}', "Error: order not found", "sql")
+    assert way_out(LoreIndex(), replace(right, arguments=right.text), model(forms=forms)) is None
 
 
 def test_a_look_up_by_another_tool_names_it() -> None:

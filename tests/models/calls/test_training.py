@@ -94,6 +94,16 @@ def test_names_of_a_place_are_those_that_its_sessions_showed() -> None:
     assert all(names[name][1] > 0 == names[name][0] for name in WRONG)
 
 
+def test_a_session_is_at_the_place_that_an_error_told() -> None:
+    steps = [
+        call("sql", "SELECT 1 FROM car", error="Table 'garage.car' doesn't exist"),
+        call("sql", "SELECT 1 FROM cars", "1"),
+    ]
+    stated = [trajectory(*steps, session=f"s{number}", agent=f"a{number}", place="garage") for number in range(9)]
+    told = [replace(each, place="") for each in stated]
+    assert Document.from_bytes(train(told).weights).places == Document.from_bytes(train(stated).weights).places != {}
+
+
 def test_what_is_known_of_places_does_not_hide_what_fails_at_any() -> None:
     class PlacesAlone(CallTraining):
         def _rehearse_anywhere(self) -> None:
