@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sqlite3
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -214,7 +216,11 @@ async def _on_stack(plan: Plan) -> Run:
 
 async def _journal(plan: Plan) -> Run:
     with tempfile.TemporaryDirectory(prefix="immunity-") as folder:
-        return await _run(replace(plan, where=str(Path(folder) / "journal.db")))
+        where = Path(folder) / "journal.db"
+        # Once, by one process: while another has the file open, the change is refused at once.
+        with closing(sqlite3.connect(where)) as file:
+            file.execute("PRAGMA journal_mode=WAL")
+        return await _run(replace(plan, where=str(where)))
 
 
 async def _run(plan: Plan) -> Run:

@@ -32,6 +32,7 @@ from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.fingerprint.fingerprint import call_id
 
 JOURNAL_LINGER_SECONDS = 0.025
+FETCH_WAIT_MS = 50
 GOAL = "keep the builds of this branch green and say what is wrong with those that are not"
 FLUSH_SECONDS = 60.0
 
@@ -49,7 +50,8 @@ class FleetMemory:
     """fleetlore: `where` is the broker."""
 
     def __init__(self, where: str, run: int) -> None:
-        self._host = Fleet("host", broker=where, max_buffered_events=200_000)
+        # As an agent has it that finds the embedded stack by its folder.
+        self._host = Fleet("host", broker=where, max_buffered_events=200_000, fetch_wait_ms=FETCH_WAIT_MS)
         self._run = run
         self._members: dict[str, Fleet] = {}
 
@@ -91,7 +93,7 @@ class FleetWorker:
 
 
 class JournalMemory:
-    """A shared SQLite file: `where` is its path."""
+    """A shared SQLite file with a write-ahead log: `where` is its path."""
 
     def __init__(self, where: Path, poll_seconds: float) -> None:
         self.failures: dict[str, set[str]] = {}  # by kind of call
@@ -103,7 +105,6 @@ class JournalMemory:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=NORMAL")
         self._file.execute(
             "CREATE TABLE IF NOT EXISTS journal "
