@@ -20,7 +20,7 @@ from fleetlore.calls.document import ArgumentForms, LookUp, Resent
 from fleetlore.calls.failed_call import FailedCall, words
 from fleetlore.calls.lacked import LackedNames
 from fleetlore.calls.model import CallModel
-from fleetlore.calls.nearest import Example, new_part
+from fleetlore.calls.nearest import Example, examples, new_part
 from fleetlore.calls.places import PlaceNames
 from fleetlore.calls.ranker import LEAST, chances, figures
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
@@ -37,6 +37,8 @@ PLACE_SESSIONS = 5
 MOST_SHOWN = 2
 # What cannot be ranked rests on its evidence.
 LEAST_AGENTS = 2
+# Agents and goals, from which a change is no longer one task's. At fewer it was mostly of no use to others.
+PROVEN = 3
 PLACE_ID = "place:names"
 _NAME_TOLD = f"{PLACE_ID}\x1f"
 
@@ -105,8 +107,9 @@ def way_out(
     if (instead := _instead(index, failed, told)) is not None:
         beside = here or untold
         return instead if beside is None else _both(instead, beside)
-    if here is None and untold is None and model is not None:
-        here = _form(model, failed, told)
+    if here is None and untold is None:
+        form = _form(model, failed, told) if model is not None else None
+        here = form or _proven(index, failed, kind, told)
     if here is not None:
         return here
     lacked = model.lacked.get(failure.tool) if model is not None else None
@@ -166,6 +169,19 @@ def _both(instead: WayOut, new: WayOut) -> WayOut:
     """Names that worked after this very error, and those that work here or how to find them."""
     text = f"{instead.text}. {new.text}"
     return instead._replace(text=text[:MAX_TEXT], names=(*instead.names, *new.names), beside=new.id)
+
+
+def _proven(index: LoreIndex, failed: FailedCall, kind: FailureKind, told: Collection[str]) -> WayOut | None:
+    """A change that got several agents at several goals past this very failure for a name of the call."""
+    for item in index.recoveries(failed.failure.class_) if kind.names else ():
+        if min(item.agents, item.goals) < PROVEN or item.id in told or is_own(item, failed.session):
+            continue
+        for example in examples(item):
+            new = new_part(example.change)
+            made = " ".join(failed.text.split())
+            if not all(part in made for part in _QUOTED_NAME.findall(new)):
+                return WayOut(_text(masked(example.change, failed), item), item.id, tuple(words(new)), item=item)
+    return None
 
 
 def _names(lacked: LackedNames, failed: FailedCall, told: Collection[str]) -> WayOut | None:

@@ -257,6 +257,20 @@ def test_what_is_said_to_pass_and_was_measured_not_to_has_a_way_out() -> None:
     assert way_out(LoreIndex(), asked, model(lacked=(lacking(asked, 0.5),), resent=lasting)) is not None
 
 
+def test_what_got_several_agents_at_several_goals_past_this_very_failure_is_said() -> None:
+    asked = failed("print(sqrt(16))\nprint(sum([1]))")
+    proven = replace(FIX, pattern=asked.failure.class_, goals=3)
+    learned = model(lacked=(lacking(asked, least=2.0),))  # the names are never likely enough
+    found = way_out(lore(proven), asked, learned)
+    assert found is not None and found.id == FIX.id
+    assert found.text == "Past a failure like this (3 agents): add `from math import sqrt`"
+    assert way_out(lore(proven), asked, learned, told=tuple(found.told)) is None
+    assert way_out(lore(replace(proven, goals=2)), asked, learned) is None
+    assert way_out(lore(replace(proven, agents=2)), asked, learned) is None
+    made = failed("from math import sqrt\nprint(sqrt(16))")
+    assert way_out(lore(replace(proven, pattern=made.failure.class_)), made, learned) is None
+
+
 def test_where_these_names_are_not_likely_enough_nothing_else_is_said() -> None:
     prepares = item("itemprep", "", failed(), pattern=failed().failure.class_, near=())
     index = lore(FIX, OTHER, *REST, prepares)
