@@ -1,14 +1,25 @@
-"""Read what calls tell of the place where they were made: the names that work there, and those that are rejected."""
+"""Read what calls tell of the place where they were made: the names that work there, and those that are rejected.
+
+What somebody looked for there is no name of the place: values of arguments that name a person or a thing, quoted texts,
+and what looks like an id.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+
+import orjson
 
 from fleetlore.calls.context import RESULT_CHARACTERS, WORD, text_of
 from fleetlore.calls.features import Call
 from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step
+
+_PLACEHOLDER = re.compile(r"<[\w ]+>")
+_ID = re.compile(r"\d{3}")
 
 
 def names_of_place(calls: Iterable[Step]) -> Iterator[tuple[str, Step]]:
@@ -19,9 +30,18 @@ def names_of_place(calls: Iterable[Step]) -> Iterator[tuple[str, Step]]:
     """
     for step in calls:
         if not step.transient:
-            call = Call.of(step.tool, text_of(step.arguments))
-            names = failed_names(step, call) if step.failed else (*call.names, *sorted(shown_names(step.result)))
+            if step.failed:
+                names = failed_names(step, Call.of(step.tool, text_of(step.arguments)))
+            else:
+                names = (*_own_names(step), *sorted(shown_names(step.result)))
             yield from ((name, step) for name in names)
+
+
+def _own_names(step: Step) -> list[str]:
+    """Names in the call without its literals."""
+    masked = masked_arguments(step.arguments)
+    text = masked if isinstance(masked, str) else text_of(orjson.dumps(masked).decode())
+    return Call.of(step.tool, _PLACEHOLDER.sub(" ", text)).names
 
 
 def failed_names(step: Step, call: Call) -> tuple[str, ...]:
@@ -31,6 +51,6 @@ def failed_names(step: Step, call: Call) -> tuple[str, ...]:
 
 
 def shown_names(result: str) -> set[str]:
-    """Names in a result that look like those of things: with an underscore or a digit in them."""
-    words = WORD.findall(result[:RESULT_CHARACTERS])
+    """Names in a result that look like those of things: with an underscore or a digit in them, and not those of ids."""
+    words = (word for word in WORD.findall(result[:RESULT_CHARACTERS]) if not _ID.search(word))
     return {word.lower() for word in words if "_" in word.strip("_") or any(letter.isdigit() for letter in word)}

@@ -132,7 +132,7 @@ def other_tool(sessions: int, errors: tuple[str, ...] = ()) -> list[Trajectory]:
             *(
                 call(
                     "t",
-                    " ".join(f"name_{random.randrange(10**7)}" for _ in range(60)),
+                    " ".join(f"name_{''.join(random.choices('abcdefgh', k=8))}" for _ in range(60)),
                     error=random.choice(errors) if errors and n % 2 else None,
                 )
                 for n in range(5)
