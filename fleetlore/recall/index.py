@@ -19,7 +19,7 @@ from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.recall.hints import worth_telling
 from fleetlore.stats.text_index import TextIndex
-from fleetlore.wire.lore import NOT_DONE, MemoryItem, Pattern
+from fleetlore.wire.lore import HOW_TO, NOT_DONE, MemoryItem, Pattern
 
 __all__ = ["LoreIndex"]
 
@@ -117,7 +117,7 @@ def _words(item: MemoryItem) -> tuple[str, ...]:
 
 def _goal_text(goal: str) -> str:
     """As a strategy's title has it."""
-    return f"How to: {goal}"
+    return f"{HOW_TO}{goal}"
 
 
 def _of_other_task(item: MemoryItem, known: frozenset[str]) -> MemoryItem:

@@ -9,7 +9,7 @@ from unicodedata import normalize
 
 from fleetlore.recall.hints import count, hint_text
 from fleetlore.recall.provenance import fenced, handle
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.lore import GOAL, HOW_TO, MemoryItem, Pattern
 
 if TYPE_CHECKING:
     from fleetlore.recall.advice import Advice, Caution
@@ -91,9 +91,10 @@ def _entry(each: CallWarning | WayOut | MemoryItem | Caution) -> str:
 
 
 def _said(item: MemoryItem) -> str:
-    """Its content; of a recovery, whose title says what was changed, only the call that worked."""
+    """Its content without what its title says: of a recovery only the call that worked, of a way the goal is known."""
     if item.kind != "recovery":
-        return item.content
+        goal = f"{GOAL}{item.title.removeprefix(HOW_TO)}"
+        return "\n".join(line for line in item.content.splitlines() if line != goal)
     worked = [line for line in item.content.splitlines() if line.startswith(_WORKED)]
     return "\n".join(worked) or item.content
 

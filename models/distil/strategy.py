@@ -13,6 +13,7 @@ from zlib import crc32
 import orjson
 
 from fleetlore.fingerprint.fingerprint import arguments_text, parsed
+from fleetlore.wire.lore import GOAL, HOW_TO
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.formatting import MAX_GOAL, MAX_STEP, REMEMBERED, VERSION, Calls, error_text, item_id, line
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
@@ -41,7 +42,7 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
     number = len(calls)
     goal = line(trajectory.goal, MAX_GOAL) or task
     if succeeded:
-        content, description = f"Goal: {goal}", f"Solved in {_count(number, 'call')}."
+        content, description = f"{GOAL}{goal}", f"Solved in {_count(number, 'call')}."
         rank: tuple[int, ...] = (number,)
     else:
         errors = list(dict.fromkeys([error_text(calls[place]) for place in telling]))
@@ -56,7 +57,7 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
             kind="strategy",
             side="success" if succeeded else "failure",
             rank=rank,
-            title=f"How to: {line(goal, 120)}",
+            title=f"{HOW_TO}{line(goal, 120)}",
             description=description,
             content=content,
             when=f"the task is {task}",

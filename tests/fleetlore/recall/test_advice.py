@@ -243,6 +243,16 @@ def test_the_values_of_a_like_task_are_masked_and_the_numbers_of_its_steps_are_n
     assert item.content == content.replace("4711", "<number>")
 
 
+def test_the_goal_of_a_way_is_said_once() -> None:
+    index = LoreIndex()
+    way = "What worked:\n1. refund(order)"
+    put(index, "short", "strategy", task="a", title="How to: refund an order", content=f"Goal: refund an order\n{way}")
+    put(index, "cut", "strategy", task="b", title="How to: refund…", content=f"Goal: refund an order\n{way}")
+    for task, times in (("a", 0), ("b", 1)):
+        text = advise(index, Situation(now=NOW, task=task)).text
+        assert text.count("Goal: ") == times and "1. refund(order)" in text
+
+
 def test_what_surely_helps_comes_first_and_what_surely_harms_never() -> None:
     def ways_out() -> list[str]:
         return [item.id for item in index.recoveries(FAILURE.class_)]
