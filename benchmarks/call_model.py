@@ -21,12 +21,13 @@ import numpy as np
 import typer
 from msgspec.structs import replace
 
-from fleetlore.calls.context import CallContext, State, text_of
+from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.cli.output import print_json
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
 from models.backtest.advice.heard import CallLog
 from models.backtest.advice.places import Task, places_of, slices_by_place, split_by_place

@@ -2,8 +2,7 @@
 
 Every call is foreseen before its session is learned (prequential evaluation, Dawid 1984), in one order for all
 variants, and the second half of the stream counts. The linear model and the network with LoRA stand side by side; then
-a last layer of two weights a tool, learned online as well, takes both logits (wide and deep, Cheng et al. 2016) and
-what it gains over the linear logit alone is what the network adds. Intervals are of the mean over sessions.
+comes what an agent hears of both (`benchmarks.evaluate.logged.heard`). Intervals are of the mean over sessions.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import log, sqrt
+from math import log
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import interval
+from benchmarks.evaluate.logged.heard import heard
 from fleetlore.calls.model import sigmoid
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
@@ -41,7 +41,6 @@ from streams.offline.memory_pipeline import run_logs
 
 # Updates between two versions; the published one is the teacher of rehearsed sessions.
 PUBLISHED = 3
-RATE = 0.05
 
 # Session and position of a call.
 Key = tuple[str, int]
@@ -92,11 +91,12 @@ NETWORK: dict[str, tuple[TrainerConfig, bool]] = {
 def main(
     data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Logged sessions, of several sources.")],
     sessions: Annotated[int, typer.Option(min=64, help="Of each source, drawn by hash.")] = 800,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw and of the order.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Print what each part of learning is worth on logged sessions."""
     torch.set_num_threads(1)
-    found = {name: of_source(stream) for name, stream in streams(data, sessions).items()}
+    found = {name: of_source(stream) for name, stream in streams(data, sessions, seed).items()}
     if as_json:
         print_json(found)
         return
@@ -108,20 +108,31 @@ def main(
                 [part, *(f">{name}" for name in names)],
                 [(name, *(_shown(row.get(each)) for each in names)) for name, row in figures[part].items()],
             )
-        for tool, gain in figures["network_adds"].items():
-            typer.echo(f"  the network adds {_shown(gain)} nats a call to the linear model ({tool})")
+        _print_heard(figures["heard"])
         typer.echo(f"  signature: {figures['signature']}")
 
 
-def streams(data: Path, most: int) -> dict[str, list[Trajectory]]:
+def _print_heard(found: Mapping[str, Any]) -> None:
+    names = ("auroc", "log_loss", "likely", "right", "recall")
+    print_table(
+        ["heard", *(f">{name}" for name in names)],
+        [(name, *(_shown(row[each]) for each in names)) for name, row in found["rivals"].items()],
+    )
+    typer.echo(f"  {found['versions']} versions; the network speaks from session {found['speaks'] or 'none'} on")
+    for place, gain in found["gain"].items():
+        typer.echo(f"  both save {_shown(gain)} nats a call ({place})")
+
+
+def streams(data: Path, most: int, seed: int = 0) -> dict[str, list[Trajectory]]:
     """Sessions by source, in one order, at their places."""
     by: defaultdict[str, list[Any]] = defaultdict(list)
     for each in at_places(read_sessions(data)):
         by[each.source].append(each)
     found = {}
     for source, some in sorted(by.items()):
-        drawn = sorted(some, key=lambda each: (stable_hash(each.session), each.session))[:most]
-        run = asyncio.run(run_logs(drawn, seed=0, learn=False))
+        salt = f"{seed}/" if seed else ""
+        drawn = sorted(some, key=lambda each: (stable_hash(salt + each.session), each.session))[:most]
+        run = asyncio.run(run_logs(drawn, seed=seed, learn=False))
         found[source] = sorted((each for each in run.trajectories if each.calls), key=lambda each: each.ended)
     return {source: some for source, some in found.items() if any(step.failed for each in some for step in each.calls)}
 
@@ -141,7 +152,7 @@ def of_source(stream: Sequence[Trajectory]) -> dict[str, Any]:
         "failed": sum(said.failed for said in counted) / max(1, len(counted)),
         "linear": _table(linear, len(stream)),
         "network": _table(network, len(stream)),
-        "network_adds": adds(linear["all"], network["all"], len(stream)),
+        "heard": heard(judgments, _base(trained=True), encoder),
         "signature": signature,
     }
 
@@ -232,46 +243,6 @@ def _signatures(
             found[example.tools[place]].append(signature[place])
             classes[example.tools[place]].append(example.contrast[place])
     return found, classes
-
-
-def adds(linear: Mapping[Key, Said], network: Mapping[Key, Said], sessions: int) -> dict[str, dict[str, float]]:
-    """By tool, log-loss in nats that the last layer saves with the network's logit: positive where it adds."""
-    one, both = _Layer(1), _Layer(2)
-    clusters: defaultdict[str, list[str]] = defaultdict(list)
-    gains: defaultdict[str, list[float]] = defaultdict(list)
-    for key in sorted(linear.keys() & network.keys(), key=lambda key: (linear[key].number, key[1])):
-        said, odds = linear[key], (linear[key].odds, network[key].odds)
-        gain = both_loss(one, said, odds[:1]) - both_loss(both, said, odds)
-        if said.number >= sessions // 2:
-            for name in ("all", said.tool):
-                clusters[name].append(said.session)
-                gains[name].append(gain)
-    shown = sorted(gains, key=lambda name: (-len(gains[name]), name))[:4]
-    return {name: interval(clusters[name], gains[name]) for name in shown}
-
-
-class _Layer:
-    """Logistic regression of a few weights by tool, learned by Adagrad; it begins with the first logit as it is."""
-
-    def __init__(self, inputs: int) -> None:
-        self._weights: defaultdict[str, list[float]] = defaultdict(lambda: [1.0, *[0.0] * inputs])
-        self._squares: defaultdict[str, list[float]] = defaultdict(lambda: [1.0] * (inputs + 1))
-
-    def learn(self, tool: str, odds: Sequence[float], failed: bool) -> float:
-        """P(fails) as it was before this call was learned."""
-        weights, squares, values = self._weights[tool], self._squares[tool], (*odds, 1.0)
-        fails = sigmoid(sum(weight * value for weight, value in zip(weights, values, strict=True)))
-        for place, value in enumerate(values):
-            slope = (fails - failed) * value
-            squares[place] += slope * slope
-            weights[place] -= RATE * slope / sqrt(squares[place])
-        return fails
-
-
-def both_loss(layer: _Layer, said: Said, odds: Sequence[float]) -> float:
-    """Log-loss of a layer on a call, which it then learns."""
-    fails = layer.learn(said.tool, odds, said.failed)
-    return -log(max(1e-6, fails if said.failed else 1.0 - fails))
 
 
 def _table(variants: Mapping[str, Mapping[Key, Said]], sessions: int) -> dict[str, dict[str, Any]]:

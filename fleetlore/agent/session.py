@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fleetlore.agent.recording import Recording, asked
+from fleetlore.calls.context import text_of
 from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
+from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
 from fleetlore.recall.hints import hint_text
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.provenance import new_nonce
 from fleetlore.recall.render import fitting, shown_lines
 from fleetlore.recall.ways_out import is_own
+from fleetlore.risk.outlook import Outlook
 from fleetlore.store.search import SEARCH_SECONDS
 from fleetlore.wire.lore import MemoryItem
 
 if TYPE_CHECKING:  # torch comes with the extra [adapters]
-    from fleetlore.risk.model import Outlook, Risk
+    from fleetlore.risk.model import Risk
 
 __all__ = ["Session"]
 
@@ -103,26 +107,28 @@ class Session(Recording):
         return shown
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
-        """What the adapter in use foresees of calls (tool, arguments) that may come next. No network; some 2 ms for
-        eight.
+        """What is foreseen of calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
 
-        None for a call that it cannot tell anything of, and for all where the fleet was opened without `adapters=True`.
+        It is the call model's word; with `adapters=True` the network's as well, at the tools where it was shown to add
+        to that, or that the call model does not know. None for a call that nothing can be told of.
         """
         risk_model = self._fleet.risk_model
-        if risk_model is None:
-            return [None] * len(calls)
         with self._lock:
-            return risk_model.outlook(list(self._made), self.goal, calls)
+            line = [self._line(*call) for call in calls]
+            if risk_model is None:
+                return [None if chance is None else Outlook(chance) for chance in line]
+            return risk_model.outlook(list(self._made), self.goal, calls, line)
 
     def risk(self, tool: str, arguments: object = None) -> Risk | None:
-        """A warning where the adapter in use holds that a call will rather fail, with the failure that it looks like
-        and what the fleet says about that; None where it does not, or cannot tell.
+        """A warning of a call that will rather fail by `outlook`, with the failure that it looks like to the adapter in
+        use and what the fleet says about that; None of others, and where that adapter cannot tell.
         """
         risk_model = self._fleet.risk_model
         if risk_model is None:
             return None
         with self._lock:
-            return risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint)
+            line = self._line(tool, arguments)
+            return risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint, line)
 
     def cautions(self) -> tuple[Caution, ...]:
         """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of
@@ -177,6 +183,7 @@ class Session(Recording):
                 context=self._context,
                 place=self._place(model),
                 own=self._own_expected,
+                beside=self._beside(tool, arguments),
                 told=ledger.told if unseen else (),
             ),
             holdout_share=self._fleet.settings.holdout_share,
@@ -199,6 +206,27 @@ class Session(Recording):
         for hear in self._fleet.on_advice:
             hear(self.id, advice)
         return advice
+
+    def _beside(self, tool: str | None, arguments: object) -> Callable[[float], float] | None:
+        """What the network makes of the call model's chance, where it adds to it; else None."""
+        risk_model = self._fleet.risk_model
+        if risk_model is None or tool is None or not risk_model.adds_to(tool, self._context.state):
+            return None
+
+        def both(line: float) -> float:
+            (seen,) = risk_model.outlook(list(self._made), self.goal, [(tool, arguments)], [line])
+            return line if seen is None else seen.fails
+
+        return both
+
+    def _line(self, tool: str, arguments: object) -> float | None:
+        """P(the call fails) by the call model; None where it does not know the tool, or there is none."""
+        model = self._fleet.call_model
+        if model is None or not model.knows(tool):
+            return None
+        call = Call.of(tool, text_of(arguments_text(arguments)))
+        outlook = model.outlook(call, self._context, self._place(model))
+        return None if outlook is None else outlook.fails
 
     def _place(self, model: CallModel | None) -> str | None:
         """Where the session is: as it said, or as its words tell where that is sure."""

@@ -7,7 +7,6 @@ bounded, and recording a call takes time linear in texts that are cut first.
 from __future__ import annotations
 
 import re
-from typing import Literal
 from zlib import crc32
 
 import numpy as np
@@ -15,9 +14,9 @@ import numpy.typing as npt
 import orjson
 
 from fleetlore.fingerprint.fingerprint import parsed, pattern_id
+from fleetlore.wire.adapter_manifest import State
 
 Ids = npt.NDArray[np.uint32]
-State = Literal["first", "after_success", "after_failure"]
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]+")
 TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|\d+|[^\sA-Za-z_0-9]")

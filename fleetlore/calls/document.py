@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.calls.context import State
 from fleetlore.calls.features import FEATURES
 from fleetlore.stats.intervals import wilson
+from fleetlore.wire.adapter_manifest import State
 
 Weights = npt.NDArray[np.float32]
 

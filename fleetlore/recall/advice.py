@@ -14,7 +14,7 @@ nothing, not with the next best.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
@@ -156,6 +156,7 @@ class Situation:
         context: what the session has shown, for the model.
         place: where the session is; None where that is not known.
         own: failures of the session, with their names.
+        beside: what the network makes of the model's chance, where it adds to it.
         told: what the session was told before (`told_by`), which is not told again.
     """
 
@@ -176,6 +177,7 @@ class Situation:
     place: str | None = None
     tools: tuple[str, ...] = ()
     own: Collection[Expected] = ()
+    beside: Callable[[float], float] | None = None
     told: Collection[str] = ()
 
 
@@ -271,6 +273,8 @@ def _warning(
     if at.model is not None and at.context is not None:
         outlook = at.model.outlook(asked, at.context, at.place)
         if outlook is not None:
+            if at.beside is not None:
+                outlook = outlook._replace(fails=at.beside(outlook.fails))
             risk, since = outlook.fails, at.model.until
             if outlook.warned and (warning := by_model(at.model, risk, asked, at.context, at.place, at.own)):
                 return warning, risk

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -34,8 +34,9 @@ from fleetlore.risk.network import (
     probe_inputs,
     read_adapter,
 )
+from fleetlore.risk.outlook import Outlook, blended
 from fleetlore.risk.session_texts import StepLike, action_text, session_texts
-from fleetlore.wire.adapter_manifest import Probe, ProceduralManifest
+from fleetlore.wire.adapter_manifest import Blend, Probe, ProceduralManifest, State
 
 PROBE_TOLERANCE = 1e-3
 NO_CHANGE = 1e-6
@@ -82,6 +83,7 @@ class LoadedAdapter:
 
     signatures: float32 (n, 64), of the manifest's signatures.
     prototypes: float32 (m, 256), of the goals it has learned from.
+    blends: by tool and state.
     """
 
     manifest: ProceduralManifest
@@ -89,19 +91,7 @@ class LoadedAdapter:
     signatures: Vectors
     prototypes: Vectors
     sessions: PrefixCache
-
-
-class Outlook(NamedTuple):
-    """What is foreseen of a call.
-
-    Attributes:
-        fails: P(the call fails).
-        ineffective: P(the call fails, or works and does not help past the error that blocks the session); None where
-            the version has not shown that it can tell this of that tool.
-    """
-
-    fails: float
-    ineffective: float | None
+    blends: Mapping[tuple[str, State], Blend]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +145,36 @@ class RiskModel:
         """P(fails) of each candidate (tool, arguments) as the next step after `steps`.
 
         None where the risk model abstains: the version in use has not learned that tool (on the bare base: any tool),
-        or no goal of this kind. Never blocks on a network; ~1 ms for 8 candidates.
+        or no goal of this kind. Never blocks on I/O; ~1 ms for 8 candidates.
         """
         return [None if found is None else found.fails for found in self.outlook(steps, goal, candidates)]
 
     def outlook(
-        self, steps: Sequence[StepLike], goal: str, candidates: Sequence[tuple[str, Any]]
+        self,
+        steps: Sequence[StepLike],
+        goal: str,
+        candidates: Sequence[tuple[str, Any]],
+        line: Sequence[float | None] | None = None,
     ) -> list[Outlook | None]:
-        """As `failure_probabilities`, with P(ineffective). Choose best by ln(1 - fails) + ln(1 - ineffective)."""
-        return [None if found is None else found[0] for found in self._read(self._current, steps, goal, candidates)]
+        """As `failure_probabilities`, with P(ineffective). Choose best by ln(1 - fails) + ln(1 - ineffective).
+
+        Args:
+            line: P(fails) of each candidate by the call model, None where it does not know the tool. Where it does,
+                the version in use changes that only where it was shown to add to it.
+        """
+        current = self._current
+        found = self._read(current, steps, goal, candidates)
+        asked = zip(candidates, found, line or [None] * len(candidates), strict=True)
+        state = state_after(steps)
+        return [
+            _beside(current, (tool, state), None if seen is None else seen[0], chance)
+            for (tool, _), seen, chance in asked
+        ]
+
+    def adds_to(self, tool: str, state: State) -> bool:
+        """Whether the version in use was shown to add to the call model at such calls."""
+        current = self._current
+        return current is not None and (tool, state) in current.blends
 
     def risk(
         self,
@@ -172,16 +183,19 @@ class RiskModel:
         tool: str,
         arguments: Any,
         hint: Callable[[str], str | None] = no_hint,
+        line: float | None = None,
     ) -> Risk | None:
         """Warn if this call is more likely to fail than not; None where it is not, or where the risk model abstains.
 
         hint: what to say about a failure pattern, by its id.
+        line: as in `outlook`.
         """
         current = self._current
         (found,) = self._read(current, steps, goal, [(tool, arguments)])
-        if current is None or found is None or found[0].fails <= 0.5:
+        seen = _beside(current, (tool, state_after(steps)), None if found is None else found[0], line)
+        if current is None or found is None or seen is None or seen.fails <= 0.5:
             return None
-        fails = found[0].fails
+        fails = seen.fails
         mine = [place for place, known in enumerate(current.manifest.signatures) if known.tool == tool]
         if not mine:
             return Risk(fails)
@@ -238,7 +252,9 @@ class RiskModel:
             prototypes = unpacked(manifest.familiar.centres, TEXT_DIMENSIONS)
         except ValueError as error:
             raise AdapterRefused("structure", f"signatures or goals: {error}") from error
-        return LoadedAdapter(manifest, self._merged(weights, manifest), signatures, prototypes, PrefixCache())
+        blends = {each.where: each for each in manifest.blends}
+        engine = self._merged(weights, manifest)
+        return LoadedAdapter(manifest, engine, signatures, prototypes, PrefixCache(), blends)
 
     def apply(self, loaded: LoadedAdapter) -> None:
         """Put a prepared version into use: one assignment."""
@@ -281,6 +297,24 @@ class RiskModel:
         # An adapter without effect is the sign of a lost key prefix or of a path that skips it.
         if bool((np.abs(answers - _unadapted(self.base, probe.seed)) <= NO_CHANGE).all()):
             raise AdapterRefused("probe", "the adapter changes nothing")
+
+
+def state_after(steps: Sequence[StepLike]) -> State:
+    """What came right before the next call."""
+    if not steps:
+        return "first"
+    return "after_success" if steps[-1].error_type is None and steps[-1].error_message is None else "after_failure"
+
+
+def _beside(
+    current: LoadedAdapter | None, where: tuple[str, State], network: Outlook | None, line: float | None
+) -> Outlook | None:
+    """What agents hear of a call: what both say where the network adds to the call model, else that one's word."""
+    if line is None:
+        return network
+    if current is None or network is None or where not in current.blends:
+        return Outlook(line, None if network is None else network.ineffective)
+    return network._replace(fails=blended(current.blends[where], line, network.fails))
 
 
 def _engine_of(network: RiskNetwork) -> InferenceEngine:

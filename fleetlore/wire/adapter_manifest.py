@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,8 @@ LANGUAGE_MODEL = "llm"
 CHANNEL = "stable"
 CANARY = "canary"
 REVOKED = "revoked/"
+# What came right before a call.
+State = Literal["first", "after_success", "after_failure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,29 @@ class GoalPrototypes:
 
     centres: tuple[str, ...] = ()
     least: float = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """How the log odds that a call of a tool fails are made of those of the call model and of the network.
+
+    They are `line` times the call model's, and `network` times the network's, and `bias`.
+
+    state: of the session before the call.
+    log_evidence: that this foresees better than the call model alone.
+    """
+
+    tool: str
+    state: State
+    line: float
+    network: float
+    bias: float
+    log_evidence: float
+
+    @property
+    def where(self) -> tuple[str, State]:
+        """At which calls."""
+        return self.tool, self.state
 
 
 class PrivateSteps(NamedTuple):
@@ -165,7 +190,9 @@ class ProceduralManifest(AdapterManifest, frozen=True, kw_only=True, tag=PROCEDU
         signatures: the failure patterns it knows best, for the nearest one to a call that is likely to fail.
         familiar: what goals it may judge; elsewhere the risk model abstains.
         judges: how many of the sessions were judged by what, `source/version`.
-        privacy: what was spent where it was learned with differential privacy; it then has no signatures and goals.
+        privacy: what was spent where it was learned with differential privacy; it then has no signatures, goals and
+            blends.
+        blends: where it was shown to add to the call model; elsewhere agents hear that alone, if it knows the tool.
     """
 
     name: ClassVar[str] = PROCEDURAL
@@ -185,6 +212,7 @@ class ProceduralManifest(AdapterManifest, frozen=True, kw_only=True, tag=PROCEDU
     familiar: GoalPrototypes = GoalPrototypes()
     privacy: PrivacyLedger | None = None
     vain_tools: tuple[str, ...] = ()
+    blends: tuple[Blend, ...] = ()
 
     @property
     def scale(self) -> float:

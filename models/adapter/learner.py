@@ -13,21 +13,23 @@ from dataclasses import dataclass, field, replace
 from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.risk.network import Base, RiskNetwork
-from fleetlore.wire.adapter_manifest import DataRange, Place, ProceduralManifest
+from fleetlore.wire.adapter_manifest import Blend, DataRange, Place, ProceduralManifest
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.admission import Admission, Cadence
+from models.adapter.beside import Beside, Line
 from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig
 from models.adapter.private import PRIVATE_UPDATES, PrivacyConfig, PrivateTrainer
 from models.adapter.reproduce import PROBE_SEED, Provenance
-from models.data.dataset import NOWHERE, Example
+from models.data.dataset import NOWHERE, UNLABELLED, Example
 from models.data.replay_buffer import ReplayBuffer
 from models.promotion.drift import ChangeDetector, Residual
-from models.promotion.gate import GateConfig, GateReport, PromotionGate
+from models.promotion.gate import GateConfig, GateReport, PromotionGate, Where
 from models.promotion.metrics import Predictions, predict
 from models.promotion.prequential import Prequential
 
 # Fewer held-out steps of a tool give no baseline error.
 BASELINE_STEPS = 12
+NO_LINE: Line = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,13 @@ class CandidateVersion:
 
     Attributes:
         dropped: learning went back to the running version; only the replay buffer keeps what the candidate learned.
+        blends: where it adds to the call model, of the tools that it may judge.
     """
 
     weights: bytes
     report: GateReport
     dropped: bool
+    blends: tuple[Blend, ...]
 
 
 @dataclass(slots=True)
@@ -102,6 +106,7 @@ class Learner:
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
         self._unseen: deque[Example] = deque(maxlen=4 * self.config.new_sessions)  # held out, not yet observed
         self._drift = ChangeDetector()
+        self._beside = self._new_beside()
         self._updates = 0
         self._running_network: RiskNetwork | None = None
         self.course = self._new_course()
@@ -113,6 +118,9 @@ class Learner:
 
     def _new_course(self, stale: frozenset[str] = frozenset()) -> Course:
         return Course(Prequential(self._gate.config.session_gain), stale)
+
+    def _new_beside(self) -> Beside:
+        return Beside(self._gate.config.session_gain, self._gate.needed)
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -138,6 +146,7 @@ class Learner:
         self.running = (weights, manifest)
         self._running_network = self._trainer.network_of(weights)
         self.course = self._new_course()
+        self._beside.go_on(manifest.blends)
         self._measure_baseline()
 
     def restart(self) -> None:
@@ -145,6 +154,7 @@ class Learner:
         self._trainer = self._new_trainer()
         self.running = self._running_network = None
         self.course = self._new_course()
+        self._beside = self._new_beside()
 
     def begin_again(self) -> None:
         """Begin again from the base, and forget every session."""
@@ -203,15 +213,20 @@ class Learner:
         self._unseen.clear()
         excess = self._admission.take_excess()
         if self._running_network is None:
+            if self.course.provenance.batches:
+                self._beside.foresee(met, predict(self._trainer.network_of(self._trainer.weights()), met))
             return
         # Only agents that were trusted before count as evidence: a session must not decide whether it counts itself.
         trusted = [example for example in met if self._trusts(example)]
         examples = [*trusted, *(example for example in met if not self._trusts(example)), *excess]
         running = predict(self._running_network, examples)
+        learner = running.first(sum(int((example.failed != UNLABELLED).sum()) for example in trusted))
         if self.course.provenance.batches and trusted:  # before the first update the learner is the running version
             learner = predict(self._trainer.network_of(self._trainer.weights()), trusted)
             self.course.evidence.observe(trusted, learner, running.first(len(learner.failed)))
+        self._beside.foresee(trusted, learner)
         changed = self._drift.observe(_residuals(examples, running))
+        self._beside.forget(changed)
         self.course.stale |= changed
         self.outliers = self._drift.outliers
         for buffer in (self.replay, self._held_out):
@@ -247,18 +262,35 @@ class Learner:
             return True
         return self._admission.is_quiet(now) or course.updates >= self.cadence.updates_per_candidate
 
-    def candidate(self) -> CandidateVersion:
+    def candidate(self, line: Line = NO_LINE) -> CandidateVersion:
         """Let the gate decide on the adapter as it is.
 
         One that is merely not better goes on learning, a few times in a row; an unsound one is dropped at once.
+
+        Args:
+            line: what the call model foresaw of calls, for the tools where the adapter adds to it.
         """
         course, weights = self.course, self._trainer.weights()
+        self._beside.learn(line)
         held_out = [example for example in self._held_out.all() if self._trusts(example)]
-        running, tools, ineffective_tools = None, set[str](), set[str]()
+        running, tools, ineffective_tools, spoke = None, set[str](), set[str](), set[Where]()
+        # With privacy the two would be weighed by single sessions, which no noise has covered.
+        blends = self._beside.blends() if self._privacy is None else ()
         if self.running is not None:
             running, manifest = self.running
             tools, ineffective_tools = set(manifest.tools) - course.stale, set(manifest.vain_tools) - course.stale
-        report = self._gate.decide(weights, running, held_out, PROBE_SEED, course.evidence, tools, ineffective_tools)
+            spoke = {each.where for each in manifest.blends}
+        report = self._gate.decide(
+            weights,
+            running,
+            held_out,
+            PROBE_SEED,
+            course.evidence,
+            tools,
+            ineffective_tools,
+            speaks={each.where for each in blends},
+            spoke=spoke,
+        )
         course.updates = 0
         if report.reason != "too_few":
             fruitless = report.reason == "no_gain" or (report.reason == "auroc" and running is None)
@@ -272,7 +304,8 @@ class Learner:
         )
         if dropped:
             self._drop()
-        return CandidateVersion(weights, report, dropped)
+        heard = tuple(each for each in blends if each.tool in report.tools)
+        return CandidateVersion(weights, report, dropped, heard)
 
     def _drop(self) -> None:
         """Go back to the running version. The replay buffer keeps the sessions, so what they teach is not lost."""
@@ -292,6 +325,7 @@ class Learner:
             self._trainer,
             self._encoder,
             [*self.replay.all(), *self._held_out.all()],
+            candidate.blends,
             tenant=self.tenant,
             ordinal=ordinal,
             parent=self.running[1].version if self.running else None,

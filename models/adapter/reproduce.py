@@ -12,6 +12,7 @@ from fleetlore.errors import AdapterRefused
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.risk.network import LORA_TARGETS, Base, adapter_shapes, probe_answers
 from fleetlore.wire.adapter_manifest import (
+    Blend,
     DataRange,
     GoalPrototypes,
     Place,
@@ -66,6 +67,7 @@ class Provenance:
         trainer: ContrastiveTrainer,
         encoder: StaticEncoder,
         known: Sequence[Example],
+        blends: tuple[Blend, ...],
         *,
         tenant: str,
         ordinal: int,
@@ -77,6 +79,7 @@ class Provenance:
 
         Args:
             known: the examples that its signatures and familiar goals come from.
+            blends: where it adds to the call model.
         """
         network = trainer.network_of(weights)
         ledger = trainer.ledger if isinstance(trainer, PrivateTrainer) else None
@@ -105,6 +108,7 @@ class Provenance:
             training=asdict(trainer.config),
             torch=str(torch.__version__),
             judges=dict(self.judges),
+            blends=blends,
             # Both are made of single sessions, which no noise has covered.
             signatures=() if ledger else signatures_of(network, known),
             familiar=GoalPrototypes() if ledger else goal_prototypes(known),

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fleetlore.calls.context import State
 from fleetlore.calls.document import Threshold
 from fleetlore.stats.intervals import newcombe, wilson
+from fleetlore.wire.adapter_manifest import State
 
 # Of the calls of a tool in one state, at most.
 WARNED = 0.2
@@ -38,6 +38,10 @@ class Foreseen(NamedTuple):
     state: State
     fails: float
     failed: bool
+
+
+# By tenant, of the newest calls, as the newest version that was learned holds them.
+CallsForeseen = dict[str, tuple[Foreseen, ...]]
 
 
 @dataclass(slots=True)

@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleetlore.calls.context import CallContext, State, text_of, warning_id
+from fleetlore.calls.context import CallContext, text_of, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document, Kind, quantised
 from fleetlore.calls.features import Call, Features, features
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
+from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.forms import FormRecords
 from models.calls.lacked import LackedTraining

@@ -61,6 +61,11 @@ class Example:
         return self.key[:32]
 
     @property
+    def start(self) -> int:
+        """Number of its first step in the session."""
+        return int(self.key[32:], 16)
+
+    @property
     def held_out(self) -> bool:
         return int(self.key[:8], 16) % HELD_OUT_ONE_IN == 0
 
@@ -82,7 +87,7 @@ def examples_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
     if not steps:
         return []
     vectors = encoder.encode(session_texts(trajectory.goal, steps)).astype(np.float16)
-    key = blake2b(f"{trajectory.tenant}\x1f{trajectory.id}".encode(), digest_size=16).hexdigest()
+    key = session_key(trajectory.tenant, trajectory.id)
     word = _WORD.search(trajectory.task)
     examples: list[Example] = []
     ineffective = np.array(ineffective_labels(steps), dtype=np.int8)
@@ -111,6 +116,11 @@ def examples_of(judgment: Judgment, encoder: StaticEncoder, place: Place = NOWHE
             )
         )
     return examples
+
+
+def session_key(tenant: str, session: str) -> str:
+    """The part of the key that all windows of a session share."""
+    return blake2b(f"{tenant}\x1f{session}".encode(), digest_size=16).hexdigest()
 
 
 def _label(step: Step) -> int:

@@ -18,10 +18,14 @@ STAKES = np.linspace(0.05, 0.95, 19)
 
 
 class Wealth:
-    """Wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0", in any order."""
+    """Wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0", in any order.
 
-    def __init__(self) -> None:
-        self._logs = np.zeros(len(STAKES))
+    Args:
+        log: of the wealth to begin with.
+    """
+
+    def __init__(self, log: float = 0.0) -> None:
+        self._logs = np.full(len(STAKES), log)
 
     def bet(self, gains: Sequence[float]) -> None:
         """Bet a share of the wealth on each."""

@@ -28,10 +28,14 @@ from fleetlore.risk.network import (
     probe_answers,
     read_adapter,
 )
+from fleetlore.wire.adapter_manifest import State
 from models.data.dataset import Example
 from models.promotion.e_process import log_wealth
 from models.promotion.metrics import Foresight, Predictions
 from models.promotion.prequential import Prequential
+
+# Tool, and state of the session before the call.
+Where = tuple[str, State]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,9 @@ class PromotionGate:
         evidence: Prequential | None = None,
         judged: Collection[str] = (),
         judged_ineffective: Collection[str] = (),
+        *,
+        speaks: Collection[Where] = (),
+        spoke: Collection[Where] = (),
     ) -> GateReport:
         """Measure `candidate` against `running` (None: the bare base) on sessions that neither has learned.
 
@@ -133,6 +140,8 @@ class PromotionGate:
             judged: tools that the running version may judge and whose rules are unchanged: the candidate may too,
                 unless its steps show otherwise.
             judged_ineffective: the same for ineffective calls.
+            speaks, spoke: calls at which it adds to the call model, and at which the running version says so. Where
+                these differ it need not be better than that one, only harmless.
         """
         try:
             tensors = read_adapter(candidate, self._rank)
@@ -159,10 +168,11 @@ class PromotionGate:
         figures |= _quality(now) | _quality(rival, "running_") | self._gain(evidence)
         figures |= {"slices": float(len(slices)), "slices_harmed": float(sum(map(self._is_harmed, slices)))}
         figures = {name: round(value, 6) for name, value in figures.items()}
+        tools = self._judged_tools(now, judged)
         return GateReport(
-            self._verdict(figures, running is not None),
+            self._verdict(figures, running is not None, {each for each in speaks if each[0] in tools} != set(spoke)),
             figures,
-            self._judged_tools(now, judged),
+            tools,
             {each.name: (round(each.before, 4), round(each.after, 4)) for each in slices},
             self._judged_tools(mine.predict_ineffective(held_out), judged_ineffective),
         )
@@ -188,18 +198,19 @@ class PromotionGate:
             "gain": evidence.gain if evidence else 0.0,
             "evidence_sessions": float(evidence.sessions) if evidence else 0.0,
             "log_evidence": evidence.log_evidence if evidence else 0.0,
-            "log_evidence_needed": self._needed,
+            "log_evidence_needed": self.needed,
         }
 
     @property
-    def _needed(self) -> float:
+    def needed(self) -> float:
+        """Log evidence of a gain that suffices."""
         return -math.log(self.config.false_promotions)
 
     def evident(self, evidence: Prequential) -> bool:
         """Whether the evidence of a gain suffices; harm is the only question left."""
-        return evidence.sessions > 0 and evidence.log_evidence >= self._needed
+        return evidence.sessions > 0 and evidence.log_evidence >= self.needed
 
-    def _verdict(self, figures: Mapping[str, float], in_service: bool) -> str:
+    def _verdict(self, figures: Mapping[str, float], in_service: bool, speaks_elsewhere: bool) -> str:
         # `not (a >= b)` instead of `a < b`: a NaN must fail.
         config = self.config
         if not in_service:
@@ -215,7 +226,8 @@ class PromotionGate:
             return "recall"
         if figures["slices_harmed"] > 0:
             return "slice_recall"
-        return "passed" if figures["log_evidence"] >= figures["log_evidence_needed"] else "no_gain"
+        evident = figures["log_evidence"] >= figures["log_evidence_needed"]
+        return "passed" if evident or speaks_elsewhere else "no_gain"
 
     def _slices(self, now: Predictions, rival: Predictions) -> Iterator[_Slice]:
         left = now.failed.copy()

@@ -26,12 +26,13 @@ class Prequential:
     Args:
         session_gain: most squared error that one session may gain or lose. A small range keeps a few odd or poisoned
             sessions from deciding, and shows a small gain sooner.
+        log_evidence: of bets before, if it goes on from some.
     """
 
-    def __init__(self, session_gain: float) -> None:
+    def __init__(self, session_gain: float, log_evidence: float = 0.0) -> None:
         self.session_gain = session_gain
         self.sessions = 0
-        self._wealth = Wealth()
+        self._wealth = Wealth(log_evidence)
         self._won = 0.0
         self._weight = 0.0
 

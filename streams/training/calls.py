@@ -26,6 +26,7 @@ from fleetlore.wire.adapter_manifest import CALLS, CallsManifest, DataRange
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.gate import CallsReport, judge_candidate
+from models.calls.thresholds import CallsForeseen
 from models.calls.training import CallTraining, TrainedCalls
 from models.calls.window import SESSIONS, KeptSession, SessionWindow
 from sinks.adapter_publisher import AdapterPublisher
@@ -66,8 +67,10 @@ class CallsTrainer:
         horizon: int = SESSIONS,
         cadence: CallsCadence | None = None,
         erased: Erased | None = None,
+        foreseen: CallsForeseen | None = None,
     ) -> None:
         self._erased = erased or Erased()
+        self._foreseen = {} if foreseen is None else foreseen
         self._erased_seen = self._erased.count
         self._forgetting_until = self._learned_at = 0.0
         self.name = topic(tenant, "trajectories")
@@ -131,6 +134,7 @@ class CallsTrainer:
         chosen, began = self._window.chosen(), self._clock.monotonic()
         # On a thread, so that the connection's heartbeats go on.
         candidate = await asyncio.to_thread(self._trained, chosen)
+        self._foreseen[self._tenant] = candidate.foreseen
         version = hashlib.sha256(candidate.weights).hexdigest()
         if self._running is None or self._running[1].version != version:
             report = await asyncio.to_thread(self._judged, candidate, chosen)
@@ -229,8 +233,11 @@ async def train_calls(
     clock: Clock,
     cadence: CallsCadence | None = None,
     erased: Erased | None = None,
+    foreseen: CallsForeseen | None = None,
 ) -> None:
     """Train the call models of the settings' tenants until cancelled, across outages of the broker.
+
+    It writes to `foreseen` what the LoRA is held against.
 
     What is read at the start is bounded: of each partition the newest records, in all as many as a window has sessions.
     The LoRA, whose budget counts the whole process, gets what this leaves of the trainer's share of a core.
@@ -240,7 +247,9 @@ async def train_calls(
     trainers = {
         each.name: each
         for each in (
-            CallsTrainer(tenant, publisher, metrics, clock, horizon=horizon, cadence=cadence, erased=erased)
+            CallsTrainer(
+                tenant, publisher, metrics, clock, horizon=horizon, cadence=cadence, erased=erased, foreseen=foreseen
+            )
             for tenant in settings.tenants
         )
     }

@@ -25,6 +25,7 @@ from streams.training.judgment_log import Judged, judgments_of
 if TYPE_CHECKING:
     from fleetlore.adapters.registry import RegistryView
     from models.adapter.learner import CandidateVersion, Learner
+    from models.calls.thresholds import CallsForeseen
     from models.promotion.canary import CanaryTrial
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,10 @@ class TenantTrainer:
         metrics: Metrics,
         clock: Clock,
         erased: Erased | None = None,
+        foreseen: CallsForeseen | None = None,
     ) -> None:
         self._erased = erased or Erased()
+        self._foreseen = {} if foreseen is None else foreseen
         self.name = topic(tenant, "judgments")
         self._tenant = tenant
         self._learner = learner
@@ -137,12 +140,19 @@ class TenantTrainer:
             log.info("tenant %s: %s", self._tenant, losses or "no update: all waiting agents are distrusted")
         if self._trial is not None or not learner.candidate_due(now()):
             return False
-        candidate = await asyncio.to_thread(learner.candidate)
+        candidate = await asyncio.to_thread(self._candidate)
         self._metrics.gate_decisions(candidate.report.reason).inc()
         log.info("tenant %s: the gate decided %s %s", self._tenant, candidate.report.reason, candidate.report.figures)
         if candidate.report.passed:
             await self._publish(candidate)
         return (candidate.report.passed or candidate.dropped) and self._trial is None
+
+    def _candidate(self) -> CandidateVersion:
+        from models.adapter.beside import line_of
+
+        candidate = self._learner.candidate(line_of(self._tenant, self._foreseen.get(self._tenant, ())))
+        log.info("tenant %s: it adds to the call model at %s", self._tenant, candidate.blends or "no tool")
+        return candidate
 
     async def end_trial(self) -> bool:
         """End a canary's trial once its sessions or its time decide; return whether there are offsets to commit."""

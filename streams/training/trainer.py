@@ -43,6 +43,7 @@ from streams.training.tenant import TenantTrainer
 
 if TYPE_CHECKING:
     from models.adapter.learner import Learner
+    from models.calls.thresholds import CallsForeseen
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +85,11 @@ async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
         ):
             erased = Erased()
             await erased.read(settings.cluster, settings.tenants)
+            foreseen: CallsForeseen = {}
             work = [
                 erased.follow(settings.cluster, settings.tenants, SystemClock(), settings.fetch_wait_ms),
                 count_refusals(settings, settings.tenants, metrics),
-                train_calls(settings, calls_publisher, metrics, SystemClock(), erased=erased),
+                train_calls(settings, calls_publisher, metrics, SystemClock(), erased=erased, foreseen=foreseen),
             ]
             beside = [asyncio.create_task(each) for each in work]
             stopping = asyncio.create_task(stop.wait())
@@ -106,7 +108,8 @@ async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
                     beside.append(asyncio.create_task(health.keep_beating()))
                     await stop.wait()
                 else:
-                    await TrainerRole(settings, learners, publisher, metrics, health, erased=erased).run(stop)
+                    role = TrainerRole(settings, learners, publisher, metrics, health, erased=erased, foreseen=foreseen)
+                    await role.run(stop)
 
             running = asyncio.create_task(train())
             await asyncio.wait([running, stopping, *beside], return_when=asyncio.FIRST_COMPLETED)
@@ -157,6 +160,7 @@ class TrainerRole:
         health: Readiness,
         clock: Clock | None = None,
         erased: Erased | None = None,
+        foreseen: CallsForeseen | None = None,
     ) -> None:
         self._erased = erased or Erased()
         self._erased_seen = self._erased.count
@@ -165,7 +169,7 @@ class TrainerRole:
         self._health = health
         self._clock = clock or SystemClock()
         trainers = (
-            TenantTrainer(tenant, learner, publisher, settings, metrics, self._clock, self._erased)
+            TenantTrainer(tenant, learner, publisher, settings, metrics, self._clock, self._erased, foreseen)
             for tenant, learner in learners.items()
         )
         self._trainers = {trainer.name: trainer for trainer in trainers}

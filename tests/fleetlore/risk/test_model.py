@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import safetensors.torch
@@ -16,16 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from benchmarks.random_adapters import manifest_for, random_weights
+from benchmarks.random_adapters import manifest_for, random_call_model, random_weights
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.recording import KEPT_CALLS
+from fleetlore.calls.document import Document, Kind, Threshold
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import CallModel
 from fleetlore.errors import AdapterRefused
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.model import KEPT_SESSIONS, PrefixCache, RiskModel, packed, unpacked
 from fleetlore.risk.network import MAX_STEPS, read_adapter
+from fleetlore.risk.outlook import Outlook, blended
 from fleetlore.testing.clock import FakeClock
-from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes, Probe, ProceduralManifest
+from fleetlore.wire.adapter_manifest import Blend, FailureSignature, GoalPrototypes, Probe, ProceduralManifest
 from fleetlore.wire.trajectory import Step
 
 STEPS = [
@@ -338,6 +343,63 @@ async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
     async with fleet.session(goal="clean up") as session:
         assert session.outlook(calls) == [None, None]
         assert session.risk(*calls[0]) is None
+
+
+def test_the_network_is_heard_only_where_it_adds_to_the_call_model() -> None:
+    blend = Blend("shell", "after_failure", 0.5, 1.0, 0.1, 3.0)
+    risk_model = RiskModel()
+    line = [0.7, 0.2, None]
+    assert risk_model.outlook(STEPS, "g", CANDIDATES, line) == [Outlook(0.7), Outlook(0.2), None]
+    risk_model.swap(*adapter(1, blends=(blend,)))
+    alone = risk_model.failure_probabilities(STEPS, "g", CANDIDATES)
+    seen = risk_model.outlook(STEPS, "g", CANDIDATES, line)
+    # A blend; a tool that the network does not know; one that the call model does not know.
+    assert seen == [Outlook(blended(blend, 0.7, alone[0] or 0.0)), Outlook(0.2), Outlook(alone[2] or 0.0)]
+    assert risk_model.outlook(STEPS[:1], "g", CANDIDATES[:1], [0.7]) == [Outlook(0.7)]
+    assert risk_model.adds_to("shell", "after_failure") and not risk_model.adds_to("shell", "after_success")
+    assert not risk_model.adds_to("browser", "after_failure")
+
+
+def test_a_warning_is_of_the_chance_that_both_give() -> None:
+    risk_model, arguments = likely_to_fail()
+    risk = risk_model.risk(STEPS, "clean up", "shell", arguments, line=0.9)
+    assert risk is not None and risk.probability == 0.9
+    assert risk_model.risk(STEPS, "clean up", "shell", arguments, line=0.1) is None
+
+
+def agent_with(risk_model: RiskModel | None, model: CallModel) -> Fleet:
+    fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
+    calls: Any = SimpleNamespace(holder=SimpleNamespace(model=model), version="v", apply_pending=lambda: None)
+    fleet._calls = calls
+    if risk_model is not None:
+        procedural: Any = SimpleNamespace(holder=risk_model, version=risk_model.version, apply_pending=lambda: None)
+        fleet._procedural = procedural
+    return fleet
+
+
+async def test_an_agent_hears_both_after_a_failure_and_the_call_model_elsewhere() -> None:
+    threshold = Threshold("shell", "after_failure", 0.5, 30, 30)
+    kinds: dict[str, Any] = {"kind_texts": (Kind("shell", "denied"),), "kind_counts": (9,)}
+    document = Document.from_bytes(random_call_model(0))
+    model = CallModel(msgspec.structs.replace(document, thresholds=(threshold,), **kinds))
+    risk_model = RiskModel()
+    sure = Blend("shell", "after_failure", 0.0, 0.0, 9.0, 3.0)  # so that the network makes a difference
+    risk_model.swap(*adapter(1, blends=(sure,)))
+    asked: list[tuple[str, object]] = [("shell", {"cmd": "rm"})]
+    for network in (risk_model, None):
+        fleet = agent_with(network, model)
+        async with fleet.session(goal="clean up") as session:
+            (before,) = session.outlook(asked)
+            line = model.outlook(Call.of("shell", "cmd rm"), session._context)
+            assert before is not None and line is not None and before.fails == pytest.approx(line.fails)
+            async with session.action("shell", {"cmd": "rm"}) as action:
+                action.fail("1", "denied")
+            (after,) = session.outlook(asked)
+            advice = session.advise("shell", {"cmd": "rm"})
+            line = model.outlook(Call.of("shell", "cmd rm"), session._context)
+            assert after is not None and line is not None and line.fails < 0.99
+            expected = blended(sure, 0.5, 0.5) if network is not None else line.fails
+            assert after.fails == advice.risk == pytest.approx(expected)
 
 
 def test_a_session_keeps_as_many_calls_as_a_policy_reads() -> None:

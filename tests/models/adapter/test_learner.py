@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -9,10 +10,13 @@ from benchmarks.pretrain import world_judgments
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import load_base
+from fleetlore.wire.adapter_manifest import ProceduralManifest
 from fleetlore.wire.trajectory import Judgment, Verdict
 from models.adapter.admission import Cadence
+from models.adapter.beside import line_of
 from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
+from models.calls.training import CallTraining
 from models.data.dataset import NOWHERE, examples_of
 from models.promotion.gate import GateConfig
 
@@ -147,6 +151,24 @@ def test_the_next_version_names_its_parent() -> None:
     source.resume(first.weights, manifest)
     learned(source, judgments()[75:])
     assert source.manifest(source.candidate(), 2, (), 6.0).parent == manifest.version
+
+
+def test_a_version_says_where_it_adds_to_the_call_model() -> None:
+    training = CallTraining()
+    for judgment in judgments():
+        training.learn(judgment.trajectory)
+    line = line_of(judgments()[0].trajectory.tenant, training.version().foreseen)
+    source = published(judgments()[:60])
+    assert source.running is not None and source.running[1].blends == ()  # nobody told it the call model's word
+    learned(source, judgments()[60:])
+    candidate = source.candidate(line)
+    manifest = source.manifest(candidate, 2, (), 5.0)
+    # This gate asks for no evidence, so it speaks of whatever both foresaw.
+    assert manifest.blends and {each.tool for each in manifest.blends} <= set(training.version().tools)
+    assert msgspec.json.decode(msgspec.json.encode(manifest), type=ProceduralManifest).blends == manifest.blends
+    again = learner()
+    again.resume(candidate.weights, manifest)
+    assert again._beside.blends() == manifest.blends
 
 
 def published(some: list[Judgment], **cadence: float) -> Learner:

@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetlore.calls.context import CallContext, State, warning_id
+from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
 from fleetlore.testing.sessions import call, trajectory
+from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.gate import judge_candidate
 from models.calls.training import MOST_NAMES, CallTraining, train

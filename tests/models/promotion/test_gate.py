@@ -13,6 +13,7 @@ from benchmarks.pretrain import world_episodes
 from benchmarks.random_adapters import random_weights
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import RiskNetwork, adapter_shapes, load_base, merge_lora, read_adapter
+from fleetlore.wire.adapter_manifest import State
 from models.adapter.lora_trainer import ContrastiveTrainer
 from models.data.dataset import Batch, Example, collate
 from models.promotion.gate import GateConfig, PromotionGate, spectral_norm
@@ -178,3 +179,18 @@ def test_the_spectral_norm_is_the_dense_one() -> None:
         if "lora_A" in name
     )
     assert spectral_norm(tensors, 2.0) == pytest.approx(dense, rel=1e-4)
+
+
+def test_a_version_that_adds_to_the_call_model_elsewhere_need_only_be_harmless() -> None:
+    (tool, *_) = gate().decide(learned(), learned(), held_out(), 1).tools
+    here: tuple[str, State] = (tool, "after_failure")
+    assert gate().decide(learned(), learned(), held_out(), 1, speaks={here}).passed
+    assert (
+        gate().decide(learned(), learned(), held_out(), 1, spoke={here}).passed
+    )  # it no longer does: agents must know
+    for speaks, spoke in (({here}, {here}), ({("unknown", here[1])}, set[tuple[str, State]]())):
+        assert gate().decide(learned(), learned(), held_out(), 1, speaks=speaks, spoke=spoke).reason == "no_gain"
+    beginner = ContrastiveTrainer(load_base())
+    beginner.update(held_out()[:4], [])
+    harmed = gate().decide(beginner.weights(), learned(), held_out(), 1, speaks={here})
+    assert harmed.reason in ("balanced_accuracy", "recall")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.recall.advice import Advice
-from fleetlore.risk.model import Outlook
+from fleetlore.risk.outlook import Outlook
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem
 from streams.demo.advisers import FleetAdviser, Journal, _remedy

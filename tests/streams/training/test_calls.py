@@ -25,6 +25,7 @@ from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
+from models.calls.thresholds import CallsForeseen
 from models.calls.training import train
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
@@ -146,6 +147,18 @@ async def trained(trainer: CallsTrainer, first: int, count: int) -> None:
     trainer.take(record(trainer.name, sessions(first, count), first))
     await trainer.learn()
     assert not trainer.due()
+
+
+async def test_what_it_foresaw_is_kept_for_the_lora_to_be_held_against(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    tenant = settings.tenants[0]
+    foreseen: CallsForeseen = {}
+    trainer = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock(), foreseen=foreseen)
+    await trained(trainer, 0, 60)
+    assert {(each.session, each.position) for each in foreseen[tenant]} == {
+        (each.id, position) for each in sessions(0, 60) for position in range(4)
+    }
 
 
 async def test_what_a_person_pins_stays_until_it_is_unpinned(

@@ -23,6 +23,7 @@ from fleetlore.wire.trajectory import Judgment, Label
 from models.adapter.admission import Cadence
 from models.adapter.learner import Learner
 from models.adapter.lora_trainer import TrainerConfig
+from models.calls.training import CallTraining
 from models.promotion.canary import PATIENCE_SECONDS
 from models.promotion.gate import GateConfig
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
@@ -191,3 +192,27 @@ async def test_nothing_is_learned_on_from_a_version_that_is_revoked_though_no_ot
         tried.clock.advance(1.0)
         await tried.trainer.learn()
     assert [manifest.parent for manifest in versions.values()] == [None]
+
+
+async def test_a_version_says_where_it_adds_to_what_the_call_model_foresaw(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path
+) -> None:
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "judgments", partitions=1)
+    create_signing_key(tmp_path / "key")
+    settings = Settings(broker=broker.address, tenants=(tenant,), signing_key=str(tmp_path / "key"))
+    judgments = list(world_judgments(0, 200, tenant=tenant))
+    training = CallTraining()
+    for each in judgments:
+        training.learn(each.trajectory)
+    clock, learner = FakeClock(), quick_learner(tenant)
+    async with AdapterPublisher.from_settings(ProceduralManifest, settings, clock) as publisher:
+        foreseen = {tenant: training.version().foreseen}
+        trainer = TenantTrainer(tenant, learner, publisher, settings, Metrics("trainer"), clock, foreseen=foreseen)
+        for offset in range(20):
+            trainer.take(record(judgments[10 * offset : 10 * offset + 10], offset))
+        while learner.running is None or not learner.running[1].blends:
+            clock.advance(1.0)
+            await trainer.learn()
+        found = (await publisher.published(tenant)).complete()
+    assert found is not None and found[1].blends == learner.running[1].blends
+    assert {each.tool for each in found[1].blends} <= set(training.version().tools)
