@@ -311,6 +311,8 @@ class Recording:
             names.ARGUMENTS: call.recorded,
             names.DURATION: round(duration_seconds, 6),
         }
+        if self._fleet.group:
+            data[names.AGENT_GROUP] = self._fleet.group
         if action.rule:
             action.error = names.guarded(action.rule)
             data[names.VIOLATION] = action.rule

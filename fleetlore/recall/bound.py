@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import standing
 
-__all__ = ["Backing", "Bound", "backing_of_item", "backing_of_pattern"]
+__all__ = ["Backing", "Bound", "backing_of_item", "backing_of_pattern", "group_hash"]
 
 # Bytes of memory for one of JSON, with the texts and groups by which the index finds it; for each failure that a
 # recovery is compared by (`near`); and for an entry besides. Traced with logged runs.
@@ -29,14 +30,19 @@ class Backing(NamedTuple):
         is_told: whether agents are told of it; a superseded item is only looked up.
         standing: `fleetlore.wire.lore.standing`.
         bytes: of memory, estimated.
-        group: of an item: whose agents alone may know it.
+        group: whose agents alone may know it (hash of its name); 0 for all of the tenant.
     """
 
     tool: str
     is_told: bool
     standing: float
     bytes: int
-    group: str = ""
+    group: int = 0
+
+
+def group_hash(name: str) -> int:
+    """By which patterns name a group; 0 of none."""
+    return stable_hash(name) if name else 0
 
 
 class _PatternHead(msgspec.Struct):
@@ -44,6 +50,7 @@ class _PatternHead(msgspec.Struct):
     agents: int = 0
     sessions: int = 0
     last_seen: float = 0.0
+    group: int = 0
 
 
 class _ItemHead(msgspec.Struct):
@@ -67,7 +74,7 @@ def backing_of_pattern(value: bytes) -> Backing:
     """Read it from a pattern as it lies on its topic. Raises ValueError."""
     head = _pattern_head(value)
     size = int(_PATTERN_BYTES * len(value)) + _ENTRY_BYTES
-    return Backing(head.tool, True, standing(head.agents, head.sessions, 0, head.last_seen), size)
+    return Backing(head.tool, True, standing(head.agents, head.sessions, 0, head.last_seen), size, head.group)
 
 
 def backing_of_item(value: bytes) -> Backing:
@@ -75,9 +82,8 @@ def backing_of_item(value: bytes) -> Backing:
     head = _item_head(value)
     is_told = head.superseded_by is None and not (head.uplift_high is not None and head.uplift_high < 0)
     size = int(_ITEM_BYTES * len(value)) + _NEAR_BYTES * len(head.near) + _ENTRY_BYTES
-    return Backing(
-        head.tool, is_told, standing(head.agents, head.support, head.against, head.last_seen), size, head.group
-    )
+    stands = standing(head.agents, head.support, head.against, head.last_seen)
+    return Backing(head.tool, is_told, stands, size, group_hash(head.group))
 
 
 class Bound:

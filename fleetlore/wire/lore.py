@@ -52,6 +52,8 @@ class Pattern:
         by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few
             agents.
         seen_by: hashes of the names of all agents that saw it; empty where there are more than `NAMED_BACKERS`.
+        group: of a class or an exact pattern: hash of the name of the group whose agents alone are told, because no
+            agent of another has met it yet; 0 for all of the tenant.
     """
 
     id: str
@@ -77,6 +79,7 @@ class Pattern:
     days: tuple[tuple[int, int, int], ...] = ()
     by_agent: tuple[tuple[str, int, int], ...] = ()
     seen_by: tuple[int, ...] = ()
+    group: int = 0
     hint: str = ""
 
     @property

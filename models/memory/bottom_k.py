@@ -141,12 +141,14 @@ class SessionCounts(NamedTuple):
 
     Attributes:
         ended: how the session ended: 0 not known, 1 well, 2 badly.
+        group: hash of the agent's group; 0 of none.
     """
 
     agent: int
     calls: int
     failures: int
     ended: int = 0
+    group: int = 0
 
     @property
     def failed(self) -> bool:
@@ -190,7 +192,7 @@ class CountSample(BottomK[SessionCounts]):
         if not self.kept:
             return SampleTotals(0, 0, 0, 0, 0, 0)
         scale = self.scale
-        agents, calls, failures, ended = zip(*self.kept.values(), strict=True)
+        agents, calls, failures, ended, _ = zip(*self.kept.values(), strict=True)
         nobody = agents.count(NOBODY.agent)
         return SampleTotals(
             round((len(self.kept) - nobody) * scale),
@@ -209,8 +211,10 @@ class CountSample(BottomK[SessionCounts]):
         return round(known * self.scale), round(right * self.scale)
 
     def to_rows(self) -> list[list[Any]]:
-        """Rows (session, agent, calls, failures, ended), sorted: equal samples give equal rows."""
-        return [[session, *seen] for session, seen in self.sorted()]
+        """Rows (session, agent, calls, failures, ended, group), sorted: equal samples give equal rows. Without a group
+        a row ends before it: a field of the store holds no more.
+        """
+        return [[session, *(seen if seen.group else seen[:-1])] for session, seen in self.sorted()]
 
     @classmethod
     def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> CountSample:

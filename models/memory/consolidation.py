@@ -4,6 +4,7 @@ near-duplicates   meet in one id, made of what was learned and not of its wordin
 contradictions    count on the item itself; the newer and better backed side wins
 age               halves a session's weight every half-life of event time
 harm              a remedy that could do some waits until several agents stand behind it
+group             what only one has found is told to that one
 
 All are functions of the set of contributions: no order of arrival, no clock.
 """
@@ -20,6 +21,8 @@ from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Side
 
 QUORUM_AGENTS = 3
+# Groups whose agents must have found the same before it is told beyond one of them.
+QUORUM_GROUPS = 2
 
 # Support of a session for the way it ended, whatever its verdict.
 AGREEMENT = 0.5
@@ -87,6 +90,19 @@ def votes(contributors: Iterable[Contributor], half_life_seconds: float) -> dict
         found.setdefault(each.way, []).append(vote + AGREEMENT * counts)
         by_tool.setdefault(each.way >> ENDING_BITS, []).append(vote)
     return {way: fsum(own) + fsum(tool := by_tool[way >> ENDING_BITS]) / len(tool) for way, own in found.items()}
+
+
+def only_group(found_by: Iterable[tuple[int, int]]) -> int:
+    """The group (hash) whose agents alone are told of what these (agent, group) have found; 0 for all of the tenant.
+
+    An agent counts for one group, so one that says another in each session makes no quorum. Agents of no group speak
+    to all.
+    """
+    of_agent: dict[int, int] = {}
+    for agent, group in found_by:
+        of_agent[agent] = max(group, of_agent.get(agent, 0))
+    groups = set(of_agent.values())
+    return 0 if 0 in groups or len(groups) >= QUORUM_GROUPS else max(groups, default=0)
 
 
 def is_unconfirmed(item: MemoryItem) -> bool:

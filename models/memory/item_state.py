@@ -23,7 +23,7 @@ from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
 from models.memory.candidate import Candidate, Side
-from models.memory.consolidation import Contributor, votes, weigh
+from models.memory.consolidation import Contributor, only_group, votes, weigh
 from models.memory.contrast import contrast, shared_by, shared_names, without_literals
 from models.memory.utility import Evidence, Row, Trials
 
@@ -34,8 +34,6 @@ EXAMPLES = 3
 STRATEGY_EXAMPLES: dict[Side, int] = {"success": 4, "failure": 4, "withdrawn": 3}
 # Of a place: agents whose newer word stands against all older ones.
 SINCE_AGENTS = 2
-# Groups whose agents must back an item before it is told beyond one of them.
-QUORUM_GROUPS = 2
 # Where what several share is kept.
 ASPECT_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
@@ -356,18 +354,9 @@ _hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 def _told_to(backed: Iterable[Contributor], backing: Iterable[Iterable[Candidate]]) -> str:
-    """The group whose agents alone are told of an item; empty for all of the tenant.
-
-    An agent counts for one group, so one that says another in each session makes no quorum. Agents of no group speak
-    to all.
-    """
-    of_agent: dict[int, int] = {}
-    for each in backed:
-        of_agent[each.agent] = max(each.group, of_agent.get(each.agent, 0))
-    groups = set(of_agent.values())
-    if 0 in groups or len(groups) >= QUORUM_GROUPS:
-        return ""
-    return min((each.group for side in backing for each in side if _hash(each.group) in groups), default="")
+    """The name of the group whose agents alone are told of an item; empty for all of the tenant."""
+    group = only_group([(each.agent, each.group) for each in backed])
+    return min((each.group for side in backing for each in side if group and _hash(each.group) == group), default="")
 
 
 def _most(candidate: Candidate) -> int:

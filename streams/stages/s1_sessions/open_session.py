@@ -144,6 +144,9 @@ class OpenSession(msgspec.Struct):
         if data.guard and kind in (OUTCOME, ENDED):
             rule = data.guard[: ev.MAX_RULE]
             self.guard = min(self.guard or rule, rule)
+        if data.agent_group and kind in (STARTED, OUTCOME):
+            # A later part of a long session has no start.
+            self.agent_group = max(self.agent_group, data.agent_group[: ev.MAX_ID_LENGTH])
         if kind == OUTCOME:
             self._take_outcome(sequence, time, data)
         elif kind == MESSAGE:
@@ -154,7 +157,6 @@ class OpenSession(msgspec.Struct):
             self.task = (data.task or "")[: ev.MAX_ID_LENGTH]
             self.place = (data.place or "")[: ev.MAX_ID_LENGTH]
             self.user = (data.user or "")[:MAX_WORD]
-            self.agent_group = (data.agent_group or "")[: ev.MAX_ID_LENGTH]
             self.definitions = (data.definitions or "")[:MAX_WORD]
             self.group = data.group[: ev.MAX_ID_LENGTH] if isinstance(data.group, str) else ""
         elif kind == ENDED and (self.ended_at is None or sequence < self.ended_at):
@@ -235,17 +237,14 @@ class OpenSession(msgspec.Struct):
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session = stable_hash(self.id)
-        agent = _agent_hash(self.agent)
+        agent, group = _name_hash(self.agent), _name_hash(self.agent_group) if self.agent_group else 0
         observations = []
         for each in self._counts.values():
             if not each.reported or each.ended != ended:
                 each.reported, each.ended = True, ended
                 name = self.agent if each.subject.level == "tool" else ""
-                observations.append(
-                    Observation(
-                        each.subject, session, agent, each.calls, each.failures, each.first, each.last, ended, name
-                    )
-                )
+                counts = each.calls, each.failures, each.first, each.last
+                observations.append(Observation(each.subject, session, agent, *counts, ended, name, group))
         return observations
 
     def follows(self, sequence: int) -> bool:
@@ -335,4 +334,4 @@ def _gaps(first: int, last: int, known: Container[int]) -> tuple[tuple[int, int]
     return tuple(gaps)
 
 
-_agent_hash = lru_cache(maxsize=16_384)(stable_hash)
+_name_hash = lru_cache(maxsize=16_384)(stable_hash)
