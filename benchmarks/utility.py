@@ -21,6 +21,7 @@ from statistics import fmean
 from benchmarks.report import Report, Row
 from fleetlore.config import Settings
 from fleetlore.recall.holdout import withheld
+from fleetlore.stats.hashing import stable_hash
 from models.memory.utility import Evidence, Trials
 
 BAR = 0.90
@@ -31,6 +32,7 @@ ITEMS_OF_A_KIND = 20
 SEEDS = 5
 EFFECT = 2 * math.log(0.575 / 0.425)  # log odds: from 42.5 % to 57.5 %
 FLIPPED = 0.1
+AGENTS = 20
 RECALLED = 3
 
 KINDS = ("helpful", "neutral", "harmful")
@@ -124,6 +126,7 @@ def _session(rng: Random, session: str, items: dict[bool, list[Planted]], share:
                 revision=(1, 0.0),
                 shown=shown[item.id],
                 outcome=int(succeeded),
+                agent=f"agent-{stable_hash(session) % AGENTS}",
             )
         )
     return succeeded

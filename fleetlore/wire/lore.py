@@ -117,7 +117,8 @@ class MemoryItem:
         support: how many distinct sessions back it; `agents`: how many distinct agents.
         goals: how many distinct goals these sessions had; 1 of what is bound to a task.
         delayed: how many of the agents did not get there by their next call: to the others it was no news.
-        against: how many distinct sessions contradict it.
+        against: how many distinct sessions contradict it, were their agents as busy as those that back it: one agent
+            contradicts as much as one agent backs.
         shown: how many distinct sessions were shown it (`models.memory.utility`; of many a sample is kept, and this is
             an estimate).
         superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept

@@ -62,14 +62,27 @@ def weight(seen: float, newest: float, half_life_seconds: float) -> float:
 
 
 def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[Side, float]:
-    """Weight of each side."""
-    contributors = list(contributors)
-    newest = max((each.seen for each in contributors), default=0.0)
+    """Weight of each side, of the agents and not of their sessions (`_by_agents`)."""
     weights: dict[Side, list[float]] = {"success": [], "failure": []}
-    for each in contributors:
-        weights[each.side].append(weight(each.seen, newest, half_life_seconds))
+    for each, counts in _by_agents(contributors, half_life_seconds):
+        weights[each.side].append(counts)
     # fsum: the result must not depend on the order.
     return {side: fsum(some) for side, some in weights.items()}
+
+
+def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) -> list[tuple[Contributor, float]]:
+    """Each with its weight: all sessions of an agent together weigh as much as its newest one.
+
+    What many sessions of one agent say may be that agent's own, or a lie: it outweighs no second agent.
+    """
+    contributors = list(contributors)
+    newest = max((each.seen for each in contributors), default=0.0)
+    weights = [weight(each.seen, newest, half_life_seconds) for each in contributors]
+    of_agent: dict[int, list[float]] = {}
+    for each, counts in zip(contributors, weights, strict=True):
+        of_agent.setdefault(each.agent, []).append(counts)
+    share = {agent: max(some) / fsum(some) for agent, some in of_agent.items()}
+    return [(each, counts * share[each.agent]) for each, counts in zip(contributors, weights, strict=True)]
 
 
 def votes(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[int, float]:
@@ -80,12 +93,9 @@ def votes(contributors: Iterable[Contributor], half_life_seconds: float) -> dict
     verdicts (self-consistency, Wang et al. 2022). A new way also gets the mean of all sessions that ended with the same
     tool.
     """
-    contributors = list(contributors)
-    newest = max((each.seen for each in contributors), default=0.0)
     found: dict[int, list[float]] = {}
     by_tool: dict[int, list[float]] = {}
-    for each in contributors:
-        counts = weight(each.seen, newest, half_life_seconds)
+    for each, counts in _by_agents(contributors, half_life_seconds):
         vote = counts if each.side == "success" else -counts
         found.setdefault(each.way, []).append(vote + AGREEMENT * counts)
         by_tool.setdefault(each.way >> ENDING_BITS, []).append(vote)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from math import fsum
 
 import msgspec
 
@@ -117,9 +118,10 @@ class ItemState:
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
-        """Hashes of the sessions of some agents (hashes of their names) that contributed."""
+        """Hashes of the sessions of some agents (hashes of their names) that contributed, or tried it."""
         shown = [each for side in self.examples.values() for each in side]
         return {
+            *self.trials.sessions_of(agents),
             *(session for session, each in self.contributors.kept.items() if each.agent in agents),
             *(_hash(each.session) for each in shown if _hash(each.agent) in agents),
         }
@@ -186,6 +188,8 @@ class ItemState:
         sides = {side[0].side for side in backing}
         counted = self._counted
         backed = [each for each in counted if each.side in sides]
+        support, even = round(len(backed) * self.contributors.scale), weigh(counted, math.inf)
+        for_it = fsum(even[side] for side in sides)
         content = best.content
         if len(backing) == 2:
             # What differs from session to session is not the task's, but somebody's.
@@ -220,7 +224,7 @@ class ItemState:
             place=best.place,
             group=_told_to(backed, backing),
             remedy=best.remedy,
-            support=round(len(backed) * self.contributors.scale),
+            support=support,
             agents=len({each.agent for each in backed}),
             goals=1 if best.task else len({each.goal for each in backed}),
             delayed=len({each.agent for each in backed if each.delayed}),
@@ -230,7 +234,7 @@ class ItemState:
             version=best.version,
             near=tuple(sorted({each.near for side in backing for each in side if each.near})),
             said_by=tuple(sorted({_hash(each.agent) for side in told for each in side})),
-            against=round((len(counted) - len(backed)) * self.contributors.scale),
+            against=round(support * (fsum(even.values()) - for_it) / for_it),
             shown=self.trials.shown_sessions,
             superseded_by=superseded_by,
             uplift=uplift and uplift.estimate,
@@ -286,8 +290,8 @@ class ItemState:
 
     @property
     def _mostly_ineffective(self) -> bool:
-        sides = [each.side for each in self._counted]
-        return sides.count("failure") > sides.count("success")
+        weights = weigh(self._counted, math.inf)
+        return weights["failure"] > weights["success"]
 
     @property
     def _counted(self) -> list[Contributor]:

@@ -9,6 +9,7 @@ sessions, one bounded sample an arm (`models.memory.bottom_k`).
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,8 +26,19 @@ from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, is_item
 ARM_SESSIONS = 192
 # Sessions below which an arm gives no uplift.
 LEAST_SESSIONS = 10
+# Of the hash of an agent so much is kept: more does not fit into the field.
+AGENTS = 2**24
+_FIGURES = ("shown", "shown well", "withheld", "withheld well")
 
-Row = tuple[int, int, float, int]
+
+class Row(NamedTuple):
+    """One session of an arm, as it is stored: its hash, events and time of the correction (`Trial.revision`)."""
+
+    session: int
+    events: int
+    corrected: float
+    outcome: int
+    agent: int = 0
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="evidence"):
@@ -35,6 +47,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="evidenc
     Attributes:
         revision: as in `models.memory.candidate.Candidate`.
         outcome: 1 it succeeded, 0 it failed, -1 unsure: it counts nowhere and replaces an earlier outcome.
+        agent: the name.
     """
 
     item_id: str
@@ -43,6 +56,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="evidenc
     revision: tuple[int, float]
     shown: bool
     outcome: int
+    agent: str = ""
 
     def to_json(self) -> bytes:
         return encode(self)
@@ -53,13 +67,18 @@ class Trial(NamedTuple):
 
     revision: tuple[int, float]
     outcome: int
+    agent: int = 0
 
 
 NO_TRIAL = Trial((0, 0.0), -1)
 
 
 class Uplift(NamedTuple):
-    """Difference of two success rates, shown less withheld, and its 95 % interval; all in -1..1."""
+    """Difference of two success rates, shown less withheld, and its 95 % interval; all in -1..1.
+
+    The interval is as wide as it takes to hold without any one of the agents: an agent says itself what it was shown
+    and how it ended, and could make an item help or harm by its own word.
+    """
 
     estimate: float
     low: float
@@ -79,6 +98,7 @@ def utility_evidence(judgment: Judgment) -> list[Evidence]:
             revision=trajectory.revision,
             shown=id in shown,
             outcome=1 if probability > SUCCESS_ABOVE else 0 if probability < FAILURE_BELOW else -1,
+            agent=trajectory.agent,
         )
         # An item in both arms counts in neither: the share changed while the session ran.
         for id in sorted(shown ^ withheld)
@@ -96,7 +116,8 @@ class Trials:
     def add(self, evidence: Evidence) -> bool:
         """Merge one session in; say whether anything changed."""
         arm = self.shown if evidence.shown else self.withheld
-        return arm.add(stable_hash(evidence.session), Trial(evidence.revision, evidence.outcome))
+        trial = Trial(evidence.revision, evidence.outcome, stable_hash(evidence.agent) % AGENTS)
+        return arm.add(stable_hash(evidence.session), trial)
 
     def merge(self, other: Trials) -> bool:
         """Merge other trials in; say whether anything changed."""
@@ -106,6 +127,12 @@ class Trials:
         """Take sessions out as if they had never been; say whether any was there."""
         return any([self.shown.discard(sessions), self.withheld.discard(sessions)])
 
+    def sessions_of(self, agents: Collection[int]) -> set[int]:
+        """Hashes of the sessions of some agents (hashes of their names)."""
+        named = {agent % AGENTS for agent in agents}
+        kept = (*self.shown.kept.items(), *self.withheld.kept.items())
+        return {session for session, trial in kept if trial.agent in named}
+
     @property
     def shown_sessions(self) -> int:
         """How many sessions were shown the item; an estimate above `ARM_SESSIONS`."""
@@ -113,19 +140,25 @@ class Trials:
 
     @property
     def uplift(self) -> Uplift | None:
-        """None where an arm has fewer than `LEAST_SESSIONS` sessions."""
-        with_it, without = (
-            [trial.outcome for trial in arm.kept.values() if trial.outcome >= 0] for arm in (self.shown, self.withheld)
-        )
-        if min(len(with_it), len(without)) < LEAST_SESSIONS:
+        """None where an arm has fewer than `LEAST_SESSIONS` sessions, or has without those of one agent."""
+        of_agent: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        for arm in ("shown", "withheld"):
+            for trial in getattr(self, arm).kept.values():
+                if trial.outcome >= 0:
+                    of_agent[trial.agent].update({arm: 1, f"{arm} well": trial.outcome})
+        total = sum(of_agent.values(), Counter[str]())
+        # Agents with equal figures leave the same behind.
+        rests = {tuple(total[name] - own[name] for name in _FIGURES) for own in of_agent.values()}
+        if min([total["shown"], total["withheld"], *(min(rest[0], rest[2]) for rest in rests)]) < LEAST_SESSIONS:
             return None
-        shown, withheld = (len(with_it), sum(with_it)), (len(without), sum(without))
-        return Uplift(shown[1] / shown[0] - withheld[1] / withheld[0], *newcombe(shown, withheld))
+        estimate = total["shown well"] / total["shown"] - total["withheld well"] / total["withheld"]
+        found = [newcombe((rest[0], rest[1]), (rest[2], rest[3])) for rest in rests]
+        return Uplift(estimate, min(low for low, _ in found), max(high for _, high in found))
 
     def to_rows(self) -> tuple[list[Row], list[Row]]:
-        """Rows (session, events, time of the correction, outcome) of both arms: equal trials give equal rows."""
+        """The sessions of both arms: equal trials give equal rows."""
         shown, withheld = (
-            [(session, *trial.revision, trial.outcome) for session, trial in arm.sorted()]
+            [Row(session, *trial.revision, trial.outcome, trial.agent) for session, trial in arm.sorted()]
             for arm in (self.shown, self.withheld)
         )
         return shown, withheld
@@ -137,5 +170,7 @@ class Trials:
 
 def _arm(rows: Iterable[Row]) -> LatestSample[Trial]:
     return LatestSample(
-        ARM_SESSIONS, NO_TRIAL, [(session, Trial((events, time), outcome)) for session, events, time, outcome in rows]
+        ARM_SESSIONS,
+        NO_TRIAL,
+        [(row.session, Trial((row.events, row.corrected), row.outcome, row.agent)) for row in rows],
     )

@@ -15,7 +15,5 @@ async def test_no_lie_takes_the_place_of_what_ten_honest_agents_found(
     found = await poisoned(liars, volume, denies=denies)
     assert found.told >= 15
     assert found.lied == 0
-    # To deny what helped can make the fleet say nothing where it was hardly sure: of 18 failures none to three, by how
-    # the ids of patterns fall.
-    assert found.silenced <= (found.told // 4 if denies else 0)
+    assert found.silenced == 0
     assert found.by_sessions == found.told  # the attack is one: whoever counts sessions is fooled

@@ -36,6 +36,13 @@ def test_the_order_of_sessions_decides_nothing(sessions: list[Contributor], seed
     assert votes(sessions, HALF_LIFE) == votes(other, HALF_LIFE)
 
 
+@given(st.integers(1, 30))
+def test_all_sessions_of_an_agent_weigh_as_much_as_one(sessions: int) -> None:
+    honest = [Contributor((1, 0.0), "success", agent, 0.0) for agent in (1, 2)]
+    liar = [Contributor((1, 0.0), "failure", 3, 0.0, way=number) for number in range(sessions)]
+    assert weigh([*honest, *liar], HALF_LIFE) == pytest.approx({"success": 2.0, "failure": 1.0})
+
+
 @given(contributors, st.lists(st.floats(0, 0.9 * DAY), min_size=30, max_size=30))
 def test_hours_between_sessions_decide_nothing(sessions: list[Contributor], hours: list[float]) -> None:
     together = [each._replace(seen=1e9) for each in sessions]

@@ -250,7 +250,8 @@ def test_a_strategy_in_its_own_words_needs_no_contrast() -> None:
 def test_a_harmful_item_says_so() -> None:
     merged = state([candidate("a", kind="recovery", remedy={})])
     for number in range(100):
-        merged.merge(evidence(f"{number}", outcome=int(not evidence(f"{number}").shown)))
+        shown = evidence(f"{number}").shown
+        merged.merge(evidence(f"{number}", outcome=int(not shown), agent=f"agent-{number % 4}"))
     item = merged.to_item()
     assert item is not None and item.uplift == -1.0
     assert item.uplift_high is not None and item.uplift_high < 0

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
+
+import msgspec
+import pytest
 
 from fleetlore.recall.holdout import withheld
 from fleetlore.testing.sessions import call, judgment
@@ -41,6 +45,7 @@ def arms(successes: int, shown: int, other: int, hidden: int) -> list[Evidence]:
             revision=(1, 0.0),
             shown=arm,
             outcome=int(number < good),
+            agent=f"agent-{number % 5}",
         )
         for arm, good, count in ((True, successes, shown), (False, other, hidden))
         for number in range(count)
@@ -49,15 +54,30 @@ def arms(successes: int, shown: int, other: int, hidden: int) -> list[Evidence]:
 
 def test_too_few_sessions_say_nothing() -> None:
     assert trials(arms(9, LEAST_SESSIONS - 1, 0, 100)).uplift is None
-    assert trials(arms(10, LEAST_SESSIONS, 0, LEAST_SESSIONS)).uplift is not None
+    # One of five agents may go, and enough are left.
+    assert trials(arms(10, LEAST_SESSIONS + 2, 0, 100)).uplift is None
+    assert trials(arms(10, LEAST_SESSIONS + 3, 0, LEAST_SESSIONS + 3)).uplift is not None
+
+
+@pytest.mark.parametrize("helps", [False, True])
+def test_one_agent_makes_no_item_help_or_harm(helps: bool) -> None:
+    honest = arms(20, 40, 20, 40)
+    lies = [
+        _of(each, session=f"lie-{number}-{each.shown}", outcome=int(each.shown is helps), agent="liar")
+        for number, each in enumerate(arms(0, 100, 0, 100))
+    ]
+    alone, among, more = (trials(some).uplift for some in (lies, [*honest, *lies], arms(38, 40, 2, 40)))
+    assert alone is None
+    assert among is not None and among.low < 0 < among.high
+    assert more is not None and more.low > 0  # what all agents see is still found
 
 
 def test_a_newer_verdict_on_a_session_replaces_the_older_in_any_order() -> None:
     once = arms(10, 20, 10, 20)
-    unsure = [Evidence(**{**_fields(each), "revision": (1, 9.0), "outcome": -1}) for each in once if each.shown]
+    unsure = [_of(each, revision=(1, 9.0), outcome=-1) for each in once if each.shown]
     assert trials([*once, *unsure]).to_rows() == trials([*unsure, *once]).to_rows()
     assert trials([*once, *unsure]).uplift is None
-    corrected = [Evidence(**{**_fields(each), "revision": (1, 10.0), "outcome": 1}) for each in once if each.shown]
+    corrected = [_of(each, revision=(1, 10.0), outcome=1) for each in once if each.shown]
     found = trials([*corrected, *unsure, *once]).uplift
     assert found is not None and found.estimate == 0.5
 
@@ -88,11 +108,12 @@ def test_items_recalled_together_do_not_stain_each_other() -> None:
                 revision=(1, 0.0),
                 shown=not withheld(session, "item2", 0.3),
                 outcome=int(good),
+                agent=f"agent-{number % 5}",
             )
         )
     uplift = trials(found).uplift
     assert uplift is not None and uplift.low < 0 < uplift.high
 
 
-def _fields(each: Evidence) -> dict[str, object]:
-    return {name: getattr(each, name) for name in each.__struct_fields__}
+def _of(each: Evidence, **changes: Any) -> Evidence:
+    return msgspec.structs.replace(each, **changes)
