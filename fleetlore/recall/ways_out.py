@@ -25,7 +25,7 @@ from fleetlore.calls.places import PlaceNames
 from fleetlore.calls.ranker import LEAST, chances, figures
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
-from fleetlore.fingerprint.value_form import value_form, values_of
+from fleetlore.fingerprint.value_form import DIGIT, value_form, values_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
@@ -279,9 +279,10 @@ def _look_up_text(of: LookUp) -> str:
 
 
 def _form_text(of: ArgumentForms, here: str) -> str:
-    worked = " or ".join(f"`{form}`" for form in of.shown[:MOST_SHOWN])
-    often = f"{of.agents} agents, {of.sessions} sessions; a: letters, 9: a digit"
-    return f"In calls that worked `{of.argument}` was {worked} ({often}), here `{here}`"
+    # Nines would be taken for a number of somebody's.
+    *worked, written = (f"`{form.replace(DIGIT, 'N')}`" for form in (*of.shown[:MOST_SHOWN], here))
+    often = f"{of.agents} agents, {of.sessions} sessions; a: letters, N: a digit"
+    return f"In calls that worked `{of.argument}` was {' or '.join(worked)} ({often}), here {written}"
 
 
 def _resent_text(of: Resent) -> str:

@@ -188,6 +188,12 @@ class KafkaCluster:
         for broker in self.brokers:
             broker.await_brokers(len(self.brokers))
 
+    def configure(self, *options: str) -> None:
+        """Run Kafka's own tool for configurations, `kafka-configs`."""
+        command = [*java_command(), "kafka.admin.ConfigCommand", "--bootstrap-server", self.inside, *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def stop(self) -> None:
         """Kill all and remove what they wrote."""
         for broker in self.brokers:

@@ -44,6 +44,11 @@ DRAIN_SECONDS = 150.0
 STORM = 6
 ABORTED = 4
 LAG_SECONDS = 30.0
+# Longer than aiokafka waits for an answer.
+REQUEST_SECONDS = 45.0
+RESTARTS = 3
+# Silent for 600 s a session is closed as continued; the pipeline in memory lets it be silent for an hour.
+PAUSE_SECONDS, LATER_SECONDS = 700.0, 5000.0
 
 Start = Callable[[Settings], subprocess.Popen[bytes]]
 
@@ -175,6 +180,64 @@ async def aborted_transactions(scene: Scene) -> int:
     return 0
 
 
+async def under_quotas(scene: Scene) -> int:
+    """All clients may write 50 kB a second and take a fiftieth of a request thread."""
+    quotas = ("--entity-type", "clients", "--entity-default", "--alter")
+    await asyncio.to_thread(
+        scene.cluster.configure, *quotas, "--add-config", "producer_byte_rate=50000,request_percentage=2"
+    )
+    try:
+        await asyncio.sleep(2 * AWAY_SECONDS)
+    finally:
+        await asyncio.to_thread(
+            scene.cluster.configure, *quotas, "--delete-config", "producer_byte_rate,request_percentage"
+        )
+    return 0
+
+
+async def frozen_past_a_request(scene: Scene) -> int:
+    """A broker that holds requests until their clients have given them up, and takes them then."""
+    broker = scene.cluster.brokers[0]
+    broker.pause()
+    try:
+        await asyncio.sleep(REQUEST_SECONDS)
+    finally:
+        broker.resume()
+    return 0
+
+
+async def rolling_restart(scene: Scene) -> int:
+    """One worker comes and the one before it goes by SIGTERM, three times."""
+    going = scene.worker
+    for _ in range(RESTARTS):
+        coming = await scene.another()
+        going.terminate()
+        await asyncio.to_thread(going.wait, 40)
+        going = coming
+        await asyncio.sleep(1.0)
+    return 0
+
+
+def all_ended(events: list[Event]) -> list[Event]:
+    return events
+
+
+def with_abandoned(events: list[Event]) -> list[Event]:
+    """Every tenth session has no end; on each partition the clock of later events closes it as continued."""
+    left = [each for each in events if each.kind != "session.ended" or int(each.session[1:]) % 10]
+    names = [next(name for name in map("late{}".format, range(99)) if partition_for(name, 2) == n) for n in range(2)]
+    later = [each for each in events if each.session == "s1"]
+    return left + [each._replace(session=name, time=each.time + LATER_SECONDS) for name in names for each in later]
+
+
+def with_pauses(events: list[Event]) -> list[Event]:
+    """Every tenth session pauses for longer than a session may be silent, and goes on."""
+    return [
+        each._replace(time=each.time + PAUSE_SECONDS) if each.sequence >= 4 and not int(each.session[1:]) % 10 else each
+        for each in events
+    ]
+
+
 def lag(settings: Settings) -> float:
     """What the worker says that it has not processed yet."""
     with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=10) as page:
@@ -191,6 +254,14 @@ CASES = {
     "offsets deleted": offsets_deleted,
     "sent again in transactions": sent_again_in_transactions,
     "aborted transactions": aborted_transactions,
+    "quotas of the brokers": under_quotas,
+    "a broker frozen past a request's time": frozen_past_a_request,
+    "rolling restart with abandoned sessions": rolling_restart,
+    "workers come and go, sessions pause": workers_come_and_go,
+}
+CHANGED = {
+    "rolling restart with abandoned sessions": with_abandoned,
+    "workers come and go, sessions pause": with_pauses,
 }
 
 pytestmark = pytest.mark.slow
@@ -222,7 +293,7 @@ async def test_nothing_is_lost_or_doubled(
         metrics_port=free_port(),
     )
     await ensure_topics(settings)
-    began, events = time.monotonic(), fleet_events(tenant, 1, SESSIONS)
+    began, events = time.monotonic(), CHANGED.get(name, all_ended)(fleet_events(tenant, 1, SESSIONS))
     worker = await asyncio.to_thread(start_worker, settings)
     happening = asyncio.create_task(CASES[name](Scene(three, settings, worker, start_worker, events)))
     async with in_order(three.address, tenant, Random(1)) as send:

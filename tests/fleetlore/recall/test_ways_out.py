@@ -172,10 +172,10 @@ def test_an_argument_that_is_written_otherwise_than_in_calls_that_work_is_said()
     found = way_out(LoreIndex(), asked, model(forms=forms))
     assert found is not None
     assert found.text == (
-        "In calls that worked `order` was `#W9999999` (5 agents, 20 sessions; a: letters, 9: a digit), here `#9999999`"
+        "In calls that worked `order` was `#WNNNNNNN` (5 agents, 20 sessions; a: letters, N: a digit), here `#NNNNNNN`"
     )
     second = way_out(LoreIndex(), asked, model(forms=forms), told=tuple(found.told))
-    assert second is not None and "`items` was `[9999]`" in second.text and "here `[]`" in second.text
+    assert second is not None and "`items` was `[NNNN]`" in second.text and "here `[]`" in second.text
     right = failed('{"order": "#W9502127", "items": ["1234"]}', "Error: order not found", "sql")
     assert way_out(LoreIndex(), replace(right, arguments=right.text), model(forms=forms)) is None
 
