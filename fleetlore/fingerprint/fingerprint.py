@@ -180,8 +180,11 @@ def argument_shape(arguments: object) -> str:
 
 
 def is_free_text(shape: str) -> bool:
-    """Whether arguments of this shape are nothing but text, such as a command: then their kind says little."""
-    return all("text" in part for part in shape.split(","))
+    """Whether arguments of this shape are nothing but text, such as a command: then their kind says little.
+
+    One word that is no value of a key, such as `print(total)`, is a command as well.
+    """
+    return shape == "word" or all("text" in part for part in shape.split(","))
 
 
 @lru_cache(maxsize=65_536)

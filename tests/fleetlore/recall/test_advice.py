@@ -116,6 +116,16 @@ def test_before_a_call_that_is_no_free_text_one_session_is_enough() -> None:
     assert ask(index, None, failed=failed, told={"fetch"}).ids == ()
 
 
+def test_what_got_past_another_program_is_not_said_before_one_of_a_single_word() -> None:
+    failure = failure_of("python", "print(3n)", "SyntaxError", "invalid syntax")
+    index = LoreIndex()
+    row = {"level": "exact", "tenant": "default", "tool": "python", "parent": failure.class_, "shape": failure.shape}
+    call = call_id("python", "print(3n)")
+    index.put_pattern(Pattern(id=failure.exact, call=call, failures=9, calls=9, sessions=9, **row), NOW)  # type: ignore[arg-type]
+    put(index, "other", tool="python", pattern=failure.class_)
+    assert not ask(index, "python", "print(total)")
+
+
 def test_free_text_is_warned_of_only_where_it_holds_what_the_failure_names() -> None:
     index = LoreIndex()
     known(index, failures=9, shape="query:text(select)")
