@@ -55,6 +55,21 @@ def test_the_image_takes_nothing_without_a_hash_but_pytorch() -> None:
     assert "torch>=" in installs[1] and "--no-build-isolation" in installs[2]
 
 
+def test_the_image_runs_as_nobody_special_and_copies_what_is_there() -> None:
+    """No engine builds it here: this is what can be told from its text."""
+    text = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    known = {"ARG", "FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "CMD"}
+    assert {word for word, _ in lines} == known
+    last = [word for word, _ in lines][::-1].index("FROM")
+    final = dict(lines[-last:])
+    assert final["USER"] == "fleetlore" and "--uid 10001" in final["RUN"]
+    for word, rest in lines:
+        *sources, _ = rest.split()
+        if word == "COPY" and not rest.startswith("--from="):
+            assert all((ROOT / each).exists() for each in sources), rest
+
+
 def test_every_image_of_compose_is_of_one_version() -> None:
     images = re.findall(r"^\s+image: (\S+)$", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
     others = {each for each in images if not each.startswith("fleetlore:")}
