@@ -25,7 +25,6 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import ConfigError
 
 STALL_SECONDS = 60.0
-BEAT_SECONDS = 5.0
 
 
 def package_version() -> str:
@@ -42,8 +41,15 @@ class Readiness:
     The role waits for `parts`, as `("broker", "milvus")`, before it is ready; without any it is ready at once.
     """
 
-    def __init__(self, *parts: str, clock: Clock | None = None, stall_seconds: float = STALL_SECONDS) -> None:
+    def __init__(
+        self,
+        *parts: str,
+        clock: Clock | None = None,
+        stall_seconds: float = STALL_SECONDS,
+        beat_seconds: float = 5.0,
+    ) -> None:
         self._clock = clock or SystemClock()
+        self._beat_seconds = beat_seconds
         self._stall_seconds = stall_seconds
         self._waiting = dict.fromkeys(parts, "not started")
         self._fatal: str | None = None
@@ -58,7 +64,7 @@ class Readiness:
         """Beat until cancelled, beside the role's own work, which may wait for longer than a stall lasts."""
         while True:
             self.beat()
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(self._beat_seconds)
 
     def fail(self, reason: str) -> None:
         """Report an error that the role cannot survive."""

@@ -18,7 +18,6 @@ from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, DeadLetterRecord, 
 from fleetlore.wire.topics import TOPICS, tenant_of, topic
 from sinks.producer import BatchProducer
 
-CHUNK = 100
 # A record that lies in a topic was small enough for it, so the topic sets the limit and not this side.
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
 # Topics that the pipeline reads. A compacted topic holds results: an old one sent back would undo a newer one.
@@ -69,9 +68,12 @@ class Redriven:
 
 
 async def redrive(
-    bootstrap: Bootstrap, tenant: str, choice: Choice, *, send: bool, timeout_seconds: float = 60.0
+    bootstrap: Bootstrap, tenant: str, choice: Choice, *, send: bool, timeout_seconds: float = 60.0, at_once: int = 100
 ) -> Redriven:
     """Send the chosen dead letters back, or only return which those are.
+
+    Args:
+        at_once: dead letters that are sent before they are marked as sent.
 
     Raises:
         BrokerUnavailable: no broker answers, or a record was not acknowledged. What was sent until then is marked.
@@ -107,7 +109,7 @@ async def redrive(
                     else:
                         done.sent.append(listed)
                         chunk.append((letter, record))
-                if len(chunk) == CHUNK:
+                if len(chunk) == at_once:
                     await _send(producer, tenant, chunk, send)
                     chunk = []
             await _send(producer, tenant, chunk, send)

@@ -46,7 +46,6 @@ _BATCH_EVENTS = 8 * MAX_EVENTS
 # hardly depends on how many events it holds, and an embedded broker looks through all the batches of a partition
 # whenever there is a new one.
 _FULL_BATCH = 4 * MAX_EVENTS
-_REQUEST_TIMEOUT_SECONDS = 5.0
 _KNOWN_SESSIONS = 4096
 
 _Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
@@ -79,6 +78,7 @@ class Emitter:
         bootstrap: Kafka bootstrap servers.
         max_events, max_bytes: size of the buffer.
         linger_seconds: how long an event may wait for others to share its batch.
+        request_timeout_seconds: after which a broker that does not answer is asked again.
         name: of the topic; `feedback` is written by few, so that one connects with the first event.
         personal: what masks personal data, beside the secrets.
 
@@ -97,6 +97,7 @@ class Emitter:
         max_events: int = 10_000,
         max_bytes: int = 64 * 1024 * 1024,
         linger_seconds: float = 0.1,
+        request_timeout_seconds: float = 5.0,
         name: Literal["events", "feedback"] = "events",
         personal: PersonalData | None = None,
     ) -> None:
@@ -109,6 +110,7 @@ class Emitter:
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._linger_seconds = linger_seconds
+        self._request_timeout_seconds = request_timeout_seconds
         self._personal = personal
         self._accepted = 0  # number of the newest entry, so that flush knows what came before it
         self._waiting = 0
@@ -148,7 +150,8 @@ class Emitter:
         raises.
 
         Args:
-            at_once: do not let it wait for company, as a failure that is news; it still goes after what came before it.
+            at_once: do not let it wait for its batch to fill, because it is a new failure; earlier events still go
+                first.
 
         Returns:
             False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and
@@ -272,19 +275,19 @@ class Emitter:
             self._bootstrap,
             max_batch_size=_BATCH_BYTES,
             max_request_size=_BATCH_BYTES,
-            request_timeout_ms=int(_REQUEST_TIMEOUT_SECONDS * 1000),
+            request_timeout_ms=int(self._request_timeout_seconds * 1000),
         )
         try:
             async with connected(producer):
-                async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                async with asyncio.timeout(self._request_timeout_seconds):
                     partitions = await producer.partitions_for(self._topic)
                 self._assign(len(partitions))
-                await self._send_lanes(producer)
+                await self._send_queues(producer)
         except Exception as failure:  # whatever it was, the agent goes on and the next try is a new connection
             return failure
         raise AssertionError("unreachable: queues end only by failing")
 
-    async def _send_lanes(self, producer: Any) -> None:
+    async def _send_queues(self, producer: Any) -> None:
         senders = [
             asyncio.create_task(self._send_queue(producer, partition, queue), name=f"fleetlore-emitter-{partition}")
             for partition, queue in enumerate(self._queues)

@@ -23,10 +23,6 @@ import numpy.typing as npt
 from fleetlore.errors import ModelUnavailable
 
 MAX_CHARACTERS = 1000
-CACHED_TEXTS = 8192
-CACHED_WORDS = 8192
-# Their words always fit: one that is no digit has two characters at least, its separator included.
-TEXTS_AT_ONCE = 16
 # No token of the vocabulary has a space after a letter, or a digit beside anything. So words that begin with their
 # spaces, and single digits, split as the text does; and a number or an id that was never seen is made of known tokens.
 _WORDS = re.compile("▁*[^▁0-9]+|[0-9]|▁+")
@@ -58,13 +54,19 @@ class StaticEncoder:
     """Mean of static token vectors, L2-normalised. One text gives the same bits in any batch.
 
     Source: WordLlama, `l2_supercat_256` (token embeddings of a Llama 2 vocabulary, trained for similarity).
-    Raises ModelUnavailable when the `[adapters]` extra is not installed.
+
+    Args:
+        cached_texts: texts whose vectors are kept, the last ones used.
+        cached_words: words whose tokens' sums are kept; 1 kB each.
+
+    Raises:
+        ModelUnavailable: the extra `[adapters]` is not installed.
     """
 
     name = "wordllama-l2-supercat-256"
     dimensions = 256
 
-    def __init__(self) -> None:
+    def __init__(self, cached_texts: int = 8192, cached_words: int = 8192) -> None:
         try:
             from safetensors.numpy import load_file
             from tokenizers import Tokenizer
@@ -84,7 +86,10 @@ class StaticEncoder:
         self._model = tokenizer.model
         self._special = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
         self._words: dict[str, int] = {"": 0}
-        self._sums = np.zeros((CACHED_WORDS, self.dimensions + 1), dtype=np.float32)  # of a word's tokens, and how many
+        self._cached_texts = cached_texts
+        # Their words always fit: one that is no digit has two characters at least, its separator included.
+        self._texts_at_once = 2 * cached_words // MAX_CHARACTERS
+        self._sums = np.zeros((cached_words, self.dimensions + 1), dtype=np.float32)  # of a word's tokens, and how many
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         # A blocking facade scores from the caller's thread while its loop thread encodes.
         self._lock = threading.Lock()
@@ -103,8 +108,8 @@ class StaticEncoder:
         with self._lock:
             missing = list(dict.fromkeys(text for text in texts if text not in self._cache))
             fresh: dict[str, Vectors] = {}
-            for first in range(0, len(missing), TEXTS_AT_ONCE):
-                some = missing[first : first + TEXTS_AT_ONCE]
+            for first in range(0, len(missing), self._texts_at_once):
+                some = missing[first : first + self._texts_at_once]
                 fresh.update(zip(some, self._embed(some), strict=True))
             for index, text in enumerate(texts):
                 if text in fresh:
@@ -113,7 +118,7 @@ class StaticEncoder:
                     rows[index] = self._cache[text]
                     self._cache.move_to_end(text)
             self._cache.update(fresh)
-            while len(self._cache) > CACHED_TEXTS:
+            while len(self._cache) > self._cached_texts:
                 self._cache.popitem(last=False)
         return rows
 
@@ -138,7 +143,7 @@ class StaticEncoder:
         """Make known the sums of these words; all others are forgotten when there is no room."""
         known = self._words
         new = sorted(words - known.keys())
-        if len(known) + len(new) > CACHED_WORDS:
+        if len(known) + len(new) > len(self._sums):
             known.clear()
             known[""] = 0
             new = sorted(words - known.keys())

@@ -12,9 +12,6 @@ from pathlib import Path
 
 from fleetlore.errors import ConfigError
 
-MAX_ANSWERS = 200_000
-# Answers between two trims: counting them costs a scan.
-TRIM_EVERY = 1_000
 BUSY_SECONDS = 5.0
 DAY_SECONDS = 86_400.0
 
@@ -28,11 +25,16 @@ CREATE TABLE IF NOT EXISTS spent (day INTEGER PRIMARY KEY, tokens INTEGER NOT NU
 class Answers:
     """Answers by key and tokens by day (UTC).
 
+    Args:
+        most: answers that are kept, the newest.
+        trim_every: answers between two trims, because counting them costs a scan.
+
     Raises:
         ConfigError: the file cannot be opened, or has another format.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, most: int = 200_000, trim_every: int = 1_000) -> None:
+        self._most, self._trim_every = most, trim_every
         self._path = path if str(path) == ":memory:" else Path(path).expanduser()
         self._added = 0
         try:
@@ -61,7 +63,7 @@ class Answers:
             if self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, answer)).rowcount:
                 self._db.execute("INSERT INTO ages (key) VALUES (?)", (key,))
         self._added += 1
-        if self._added % TRIM_EVERY == 0:
+        if self._added % self._trim_every == 0:
             self._trim()
         return self.get(key) or answer
 
@@ -83,6 +85,6 @@ class Answers:
         """Forget the oldest answers."""
         with self._db:
             (newest,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM ages").fetchone()
-            old = newest - MAX_ANSWERS
+            old = newest - self._most
             self._db.execute("DELETE FROM answers WHERE key IN (SELECT key FROM ages WHERE number <= ?)", (old,))
             self._db.execute("DELETE FROM ages WHERE number <= ?", (old,))

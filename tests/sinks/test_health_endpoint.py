@@ -96,11 +96,8 @@ def test_a_silent_event_loop_is_dead(endpoint: Endpoint, clock: HandClock) -> No
     assert get(endpoint, "/livez")[0] == 200
 
 
-async def test_a_loop_that_beats_is_alive_while_its_role_waits(
-    clock: HandClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sinks.health_endpoint.BEAT_SECONDS", 0)
-    health = Readiness(clock=clock, stall_seconds=30)
+async def test_a_loop_that_beats_is_alive_while_its_role_waits(clock: HandClock) -> None:
+    health = Readiness(clock=clock, stall_seconds=30, beat_seconds=0)
     task = asyncio.create_task(health.keep_beating())
     for _ in range(3):
         await asyncio.sleep(0)

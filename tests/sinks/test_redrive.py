@@ -13,7 +13,6 @@ from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, record_at
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, dead_letter
 from fleetlore.wire.topics import topic
-from sinks import redrive as module
 from sinks.producer import BatchProducer
 from sinks.redrive import Choice, Redriven, redrive
 from streams.embedded.broker import EmbeddedBroker
@@ -50,8 +49,9 @@ class World:
         }
         await self._producer.send([dead_letter(**(fields | changes))])
 
-    async def redrive(self, send: bool = True, **choice: Any) -> Redriven:
-        return await redrive(self.address, self.tenant, Choice(**choice), send=send, timeout_seconds=10)
+    async def redrive(self, send: bool = True, at_once: int = 100, **choice: Any) -> Redriven:
+        chosen = Choice(**choice)
+        return await redrive(self.address, self.tenant, chosen, send=send, timeout_seconds=10, at_once=at_once)
 
     async def letters(self) -> list[DeadLetterRecord]:
         return [
@@ -194,7 +194,6 @@ async def test_what_was_sent_before_a_failure_is_marked_and_the_rest_goes_with_t
 ) -> None:
     for number in range(5):
         await world.add_dead_letter(b"%d" % number, offset=number)
-    monkeypatch.setattr(module, "CHUNK", 2)
     send, calls = BatchProducer.send, 0
 
     async def fails_at_the_second_chunk(self: BatchProducer, records: Any) -> None:
@@ -206,7 +205,7 @@ async def test_what_was_sent_before_a_failure_is_marked_and_the_rest_goes_with_t
 
     monkeypatch.setattr(BatchProducer, "send", fails_at_the_second_chunk)
     with pytest.raises(BrokerUnavailable):
-        await world.redrive()
+        await world.redrive(at_once=2)
     assert await world.marks() == [Mark("1:0"), Mark("1:1")]
     assert [each.offset for each in (await world.redrive()).sent] == [2, 3, 4]
     assert [record.value for record in await world.sent()] == [b"0", b"1", b"2", b"3", b"4"]

@@ -173,12 +173,11 @@ async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_to
 
 
 async def test_a_broker_that_hangs_for_a_while_gets_everything_in_order(
-    own_broker: EmbeddedBroker, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+    own_broker: EmbeddedBroker, make_topics: Any
 ) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._REQUEST_TIMEOUT_SECONDS", 0.5)
     own_broker.start()
     await make_topics(own_broker.address, "default", "events", partitions=2)
-    emitter = Emitter(own_broker.address, "default")
+    emitter = Emitter(own_broker.address, "default", request_timeout_seconds=0.5)
     await emitter.start()
     for sequence in range(300):
         emitter.emit(outcome("s", sequence))

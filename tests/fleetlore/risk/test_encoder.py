@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import ModelUnavailable
-from fleetlore.risk import encoder as module
 from fleetlore.risk.encoder import StaticEncoder, shared_encoder
 
 TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok", "größe 数据"]
@@ -45,9 +44,8 @@ def test_nearness_follows_meaning() -> None:
     assert a @ b > a @ c
 
 
-def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHED_TEXTS", 3)
-    encoder = StaticEncoder()
+def test_the_cache_is_bounded() -> None:
+    encoder = StaticEncoder(cached_texts=3)
     vectors = encoder.encode([f"text {n}" for n in range(9)])
     assert len(encoder._cache) == 3
     assert (encoder.encode(["text 0"])[0] == vectors[0]).all()
@@ -88,10 +86,8 @@ def test_a_text_is_the_mean_of_its_tokens(text: str) -> None:
     np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-5)
 
 
-def test_words_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHED_WORDS", 1000)
-    monkeypatch.setattr(module, "TEXTS_AT_ONCE", 2)
-    encoder = StaticEncoder()
+def test_words_are_forgotten_when_there_are_too_many() -> None:
+    encoder = StaticEncoder(cached_words=1000)
     texts = [" ".join(f"w{place}x{n}" for n in range(90)) for place in range(40)]
     assert (encoder.encode(texts)[0] == StaticEncoder().encode(texts[:1])[0]).all()
     assert len(encoder._words) <= 1000

@@ -236,10 +236,8 @@ def test_a_url_without_a_model_and_a_file_that_is_none_are_refused(tmp_path: Pat
         Answers(tmp_path / "notes.txt")
 
 
-def test_old_answers_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.llm.answers.MAX_ANSWERS", 10)
-    monkeypatch.setattr("models.llm.answers.TRIM_EVERY", 5)
-    answers = Answers(":memory:")
+def test_old_answers_are_forgotten_first() -> None:
+    answers = Answers(":memory:", most=10, trim_every=5)
     for n in range(50):
         assert answers.put(f"k{n}", "a") == "a"
         assert answers.put(f"k{n}", "another") == "a"
