@@ -1,10 +1,11 @@
 """Measure memories in a world of logs: `python -m benchmarks.evaluate sql-log --data DIR`, or `python-log`, `bash-log`.
 
 Printed as JSON: `solved` {arm: {slice: {budget: {mean, low, high}}}}, `calls` {arm: {slice: …}} until solved, ten at
-the most, `failed` {arm: {slice: …}} of the first calls, `log_loss` {arm: {slice: …}} of the chances of failure that an
-arm states, `paired` {arm: {rival: {slice: …}}} of tasks solved within five calls, `paired_failed` {…} of first calls
-that fail, `sessions` {slice: …}, and the hash of the reading rule. The slices are in
-`benchmarks.evaluate.logged.holdouts`, the worlds in `benchmarks.evaluate.logged.logs`.
+the most, `failed` {arm: {slice: …}} of the first calls, `failed_safest` {arm: {slice: …}} where the first call is the
+one of the least stated chance of failure, `log_loss` {arm: {slice: …}} of these chances, `paired` {arm: {rival:
+{slice: …}}} of tasks solved within five calls, `paired_failed` {…} of first calls that fail, `sessions` {slice: …}, and
+the hash of the reading rule. The slices are in `benchmarks.evaluate.logged.holdouts`, the worlds in
+`benchmarks.evaluate.logged.logs`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ def report(results: Results) -> dict[str, Any]:
     A difference is of the share solved within five calls, or of first calls that fail, arm minus rival, over the same
     sessions and draws.
     """
-    losses = _means(results, lambda each: each.log_loss)
     return {
         "solved": {
             arm: {
@@ -40,7 +39,8 @@ def report(results: Results) -> dict[str, Any]:
         },
         "calls": _means(results, lambda each: each.calls),
         "failed": _means(results, lambda each: each.failed),
-        "log_loss": {arm: slices for arm, slices in losses.items() if slices},
+        "failed_safest": _means(results, lambda each: each.failed_safest),
+        "log_loss": _means(results, lambda each: each.log_loss),
         "paired": _differences(results, lambda each: each.solved[AT - 1]),
         "paired_failed": _differences(results, lambda each: each.failed),
         "sessions": {
@@ -51,7 +51,7 @@ def report(results: Results) -> dict[str, Any]:
 
 
 def _means(results: Results, figure: Callable[[Played], float | None]) -> dict[str, dict[str, dict[str, float]]]:
-    """By arm and slice; a slice is left out where the figure is not there for each session."""
+    """By arm and slice; a slice is left out where the figure is not there for each session, an arm without a slice."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for arm, slices in results.items():
         found[arm] = {}
@@ -59,7 +59,7 @@ def _means(results: Results, figure: Callable[[Played], float | None]) -> dict[s
             values = [value for each in some if (value := figure(each)) is not None]
             if len(values) == len(some):
                 found[arm][name] = interval([each.task for each in some], values)
-    return found
+    return {arm: slices for arm, slices in found.items() if slices}
 
 
 def _differences(

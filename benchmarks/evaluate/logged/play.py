@@ -26,6 +26,8 @@ class Played(NamedTuple):
         solved: share of the runs that were solved within 1, 2, … `BUDGET` calls.
         calls: made, at most `BUDGET`; the mean over the runs.
         failed: share of the runs whose first call failed.
+        failed_safest: the same where it makes the proposal of the least stated chance of failure, by the draw among
+            equals: how well a memory ranks, however sure it says it is. None where the memory leaves one out.
         log_loss: of the chances of failure that the memory states for all proposals; None where it leaves one out.
     """
 
@@ -34,6 +36,7 @@ class Played(NamedTuple):
     solved: tuple[float, ...]
     calls: float
     failed: float
+    failed_safest: float | None
     log_loss: float | None
 
 
@@ -46,15 +49,18 @@ async def play(
         task = tasks[id]
         recall = memory.recall(task)
         fails = np.array([reply.call.failure is not None for reply in task.replies.values()])
-        loss = _log_loss(recall.risks, fails)
+        risks = _stated(recall.risks)
+        loss = None if risks is None else _log_loss(risks, fails)
         read = np.log(factors(task.proposals, recall))
         for _, agent in personas:
             ready = np.log(task.readiness(agent))
-            needed, failed = [], []
+            needed, failed, safest = [], [], []
             for run in range(RUNS):
                 key = f"{seed}/{id}/{agent}/{run}"
                 drawn = ready + luck(task, key)
                 failed.append(fails[np.argmax(drawn + read)])
+                if risks is not None:
+                    safest.append(fails[np.lexsort((-drawn, risks))[0]])
                 needed.append(
                     await _in_session(memory, task, recall, drawn, read, key)
                     if memory.in_session
@@ -62,14 +68,18 @@ async def play(
                 )
             solved = tuple(float(np.mean([each <= budget for each in needed])) for budget in range(1, BUDGET + 1))
             calls = float(np.mean([min(each, BUDGET) for each in needed]))
-            found.append(Played(id, agent, solved, calls, float(np.mean(failed)), loss))
+            fail_safest = float(np.mean(safest)) if safest else None
+            found.append(Played(id, agent, solved, calls, float(np.mean(failed)), fail_safest, loss))
     return found
 
 
-def _log_loss(risks: Sequence[float | None], fails: npt.NDArray[np.bool_]) -> float | None:
-    if not risks or None in risks:
-        return None
-    chances = np.clip(np.array(risks, float), LEAST, 1.0 - LEAST)
+def _stated(risks: Sequence[float | None]) -> Floats | None:
+    """Chances of failure of all proposals: (proposals,)."""
+    return np.array(risks, float) if risks and None not in risks else None
+
+
+def _log_loss(risks: Floats, fails: npt.NDArray[np.bool_]) -> float:
+    chances = np.clip(risks, LEAST, 1.0 - LEAST)
     return float(-np.mean(np.log(np.where(fails, chances, 1.0 - chances))))
 
 

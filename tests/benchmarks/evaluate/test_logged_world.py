@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.evaluate.arms.memory import Recall
 from benchmarks.evaluate.logged.command import app
 from benchmarks.evaluate.logged.figures import interval
 from benchmarks.evaluate.logged.fleet import Fleet, Placebo
@@ -20,7 +21,7 @@ from benchmarks.evaluate.logged.holdouts import Measured, stages_by_group, stage
 from benchmarks.evaluate.logged.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
 from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect
 from benchmarks.evaluate.logged.play import BUDGET, RUNS, play
-from benchmarks.evaluate.logged.world import LoggedWorld, family
+from benchmarks.evaluate.logged.world import LoggedTask, LoggedWorld, family
 from fleetlore.errors import ConfigError
 
 AGENTS = ("ada/plain", "ada/react", "bob/plain", "cyd/plain")
@@ -124,6 +125,19 @@ def test_who_knows_what_fails_needs_one_call_and_who_knows_nothing_more(world: L
     assert solved(world, Perfect(), 1) > 0.95
     assert 0.2 < solved(world, Memory(), 1) < 0.9
     assert solved(world, Memory(), BUDGET) == 1
+
+
+@pytest.mark.parametrize("sure", [0.01, 0.4])
+def test_the_safest_proposal_is_taken_however_sure_a_memory_is(world: LoggedWorld, sure: float) -> None:
+    class Ranks(Memory):
+        def recall(self, task: LoggedTask) -> Recall:
+            return Recall(risks=[0.5 + sure if "items" in text else 0.5 for text in task.replies])
+
+    measured = [Measured(task, "bob/plain") for task in world.tasks]
+    played = asyncio.run(play(Ranks(), measured, world.tasks, 0))
+    assert all(each.failed_safest == 0 for each in played)
+    assert sum(each.failed for each in played) > 0
+    assert asyncio.run(play(LookUp(), measured[:1], world.tasks, 0))[0].failed_safest is None
 
 
 def test_draws_in_a_session_are_those_of_one_that_hears_nothing(world: LoggedWorld) -> None:
