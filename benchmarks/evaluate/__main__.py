@@ -26,14 +26,19 @@ if TYPE_CHECKING:
     from benchmarks.evaluate.worlds.world import World
 
 ARMS = ("none", "log", "raw-episodes", "reasoning-bank", "text", "weights", "both")
-WORLDS = ("tools", "bfcl", "cooking")
+# Not run unless they are named: what text is worth without its content, and without each of its parts.
+CONTROLS = ("placebo", "no-remedies", "no-losses", "no-strategies", "no-patterns")
+WORLDS = ("tools", "services", "bfcl", "cooking")
+LONG_WORLDS = ("tools", "services")
 # Measured sessions where tasks take a tenth of the steps.
 SHORT_TASKS = 48
 
 
 def evaluate(
     world: Annotated[str, typer.Argument(metavar="WORLD", help=f"One of: {', '.join(WORLDS)}.")],
-    arms: Annotated[str, typer.Option(help="Which arms, with commas between them.")] = ",".join(ARMS),
+    arms: Annotated[
+        str, typer.Option(help=f"Which arms, with commas between them; also {', '.join(CONTROLS)}.")
+    ] = ",".join(ARMS),
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Worlds, each with a past of its own.")] = 5,
     orders: Annotated[int, typer.Option(min=1, max=100, help="Shuffled orders of the tasks, of each seed.")] = 3,
     quick: Annotated[
@@ -62,7 +67,7 @@ def evaluate(
     from benchmarks.evaluate.runner import evaluate as run
 
     plan = Plan(arms=_chosen(arms), seeds=tuple(range(seeds)), orders=orders)
-    if world != "tools":
+    if world not in LONG_WORLDS:
         plan = replace(plan, measured=SHORT_TASKS)
     if quick:
         plan = replace(
@@ -120,7 +125,7 @@ def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
     from benchmarks.evaluate.arms.raw_episodes import RawEpisodes
     from benchmarks.evaluate.arms.reasoning_bank import ReasoningBank
     from benchmarks.evaluate.arms.weights import Weights
-    from benchmarks.evaluate.fleet_arm import FleetBoth, FleetText
+    from benchmarks.evaluate.fleet_arm import PARTS, FleetBoth, FleetText, OtherTask
     from fleetlore.risk.encoder import shared_encoder
     from fleetlore.risk.network import load_base
 
@@ -133,6 +138,8 @@ def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
         "text": FleetText,
         "weights": lambda: Weights(load_base(), encoder, pace_seconds),
         "both": lambda: FleetBoth(FleetText(), Weights(load_base(), encoder, pace_seconds)),
+        "placebo": OtherTask,
+        **{f"no-{part}": partial(FleetText, part) for part in PARTS},
     }
     made = {name: makers[name]() for name in names}
     text, weights = made.get("text"), made.get("weights")
@@ -143,9 +150,10 @@ def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
 
 def _chosen(arms: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in arms.split(",") if name.strip()))
-    unknown = [name for name in names if name not in ARMS]
+    unknown = [name for name in names if name not in (*ARMS, *CONTROLS)]
     if unknown or not names:
-        raise ConfigError(f"--arms: {', '.join(unknown) or 'nothing'} is no arm; the arms are {', '.join(ARMS)}")
+        known = ", ".join((*ARMS, *CONTROLS))
+        raise ConfigError(f"--arms: {', '.join(unknown) or 'nothing'} is no arm; the arms are {known}")
     return names
 
 
@@ -156,6 +164,10 @@ def _world(name: str, shortcuts: bool = False) -> Callable[[int], World]:
         from benchmarks.evaluate.worlds.tool_world import ToolWorld
 
         return partial(ToolWorld, shortcuts=shortcuts)
+    if name == "services":
+        from benchmarks.evaluate.worlds.service_world import ServiceWorld
+
+        return ServiceWorld
     if name == "bfcl":
         from benchmarks.evaluate.worlds.bfcl import BfclWorld
 

@@ -1,36 +1,74 @@
 """Make fleetlore's text memory an arm of the evaluation: a fleet in memory, whose agents read its advice before each
 step.
+
+Parts of it can be left out, to see what each is worth; and a placebo says as much, made for another task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from benchmarks.evaluate.arms.memory import Memory, Note, Performs, Recall, Situation
+from benchmarks.evaluate.arms.placebo import Placebo
 from benchmarks.evaluate.arms.weights import Weights
 from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.world import Call, Reply
 from fleetlore.agent.fleet import Session
 from fleetlore.recall.advice import Advice
+from fleetlore.recall.index import LoreIndex
 from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
+from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
 from streams.offline.memory_pipeline import EventClock, MemoryPipeline
+
+Lore = Pattern | MemoryItem
+# What of the lore each part is: remedies are counted over names, losses are failures that take what was prepared,
+# patterns are failures (how often a tool works is known without them).
+PARTS: Mapping[str, Callable[[Lore], bool]] = {
+    "remedies": lambda each: isinstance(each, MemoryItem) and each.cause is not None,
+    "losses": lambda each: isinstance(each, MemoryItem) and bool((each.remedy or {}).get("again")),
+    "strategies": lambda each: isinstance(each, MemoryItem) and each.kind == "strategy",
+    "patterns": lambda each: isinstance(each, Pattern) and each.level in PATTERN_LEVELS,
+}
+
+
+class _Index(LoreIndex):
+    """Leaves a part of the lore out."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self._is_part = PARTS[part]
+
+    def put_pattern(self, pattern: Pattern, now: float) -> None:
+        if not self._is_part(pattern):
+            super().put_pattern(pattern, now)
+
+    def put_item(self, item: MemoryItem, now: float) -> None:
+        if not self._is_part(item):
+            super().put_item(item, now)
 
 
 class FleetText(Memory):
-    """Patterns and memory items, read before each step as an agent of a fleet reads them."""
+    """Patterns and memory items, read before each step as an agent of a fleet reads them.
 
-    def __init__(self) -> None:
+    Args:
+        without: the part of the lore that agents are not told of; None: they are told all of it.
+    """
+
+    def __init__(self, without: str | None = None) -> None:
+        self._without = without
         self._fleet = MemoryPipeline()
+        if without is not None:
+            self._fleet.index = _Index(without)
         self._session: Session | None = None
         self._emitted: list[Event] = []
         self._learned: list[Recorded] = []
 
     async def twin(self) -> FleetText:
         """Built again from what was learned: stages and their states are no data to be copied."""
-        other = FleetText()
+        other = type(self)(self._without)
         for recorded in self._learned:
             await other.learn(recorded)
         return other
@@ -81,6 +119,19 @@ class FleetText(Memory):
         if self._session is None:
             raise RuntimeError("no session is open")
         return self._session
+
+
+class OtherTask(FleetText):
+    """The placebo: says what the text last said at another task."""
+
+    def __init__(self, without: str | None = None) -> None:
+        super().__init__(without)
+        self._placebo = Placebo()
+
+    def recall(self, situation: Situation) -> Recall:
+        notes = super().recall(situation).notes
+        said = [each._replace(text=self._placebo.instead(situation.task, each.text)) for each in notes]
+        return Recall([each for each in said if each.text])
 
 
 class FleetBoth(Memory):

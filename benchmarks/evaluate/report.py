@@ -12,6 +12,8 @@ from benchmarks.evaluate.runner import Plan, Results
 from benchmarks.evaluate.statistics import Cells, interval, paired_difference
 
 OURS = "both"
+# The arm whose parts others leave out.
+TEXT = "text"
 BASELINE = "raw-episodes"
 ROWS = (
     "steps",
@@ -54,9 +56,9 @@ def report(world: str, plan: Plan, results: Results, cpu_seconds: float) -> dict
         arms[name] = {row: _interval(figure) for row, figure in rows.items()}
         arms[name] |= _forgetting(results.forgetting[name])
         arms[name]["curve"] = _curve(results.curves.get(name, []))
-        if OURS in table and name != OURS:
-            arms[name]["both_minus_this"] = {
-                row: _interval(difference(table, name, row)) for row in ("success", "recovery", "steps")
+        for ours in {OURS, TEXT} & table.keys() - {name}:
+            arms[name][f"{ours}_minus_this"] = {
+                row: _interval(difference(table, ours, name, row)) for row in ("success", "recovery", "steps")
             }
     return {
         "world": world,
@@ -86,9 +88,9 @@ def cells(results: Results, arm: str, row: str) -> Cells:
     return {seed: [run[row] for run in runs] for seed, runs in results.runs[arm].items()}
 
 
-def difference(table: Mapping[str, Mapping[str, Cells]], arm: str, row: str) -> Cells:
-    """Ours minus the other arm's, run by run."""
-    ours, theirs = table[OURS][row], table[arm][row]
+def difference(table: Mapping[str, Mapping[str, Cells]], arm: str, rival: str, row: str) -> Cells:
+    """An arm minus another, run by run."""
+    ours, theirs = table[arm][row], table[rival][row]
     return {seed: [a - b for a, b in zip(ours[seed], theirs[seed], strict=True)] for seed in ours}
 
 

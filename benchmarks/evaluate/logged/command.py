@@ -23,7 +23,7 @@ import typer
 
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import NONE, Results, report
-from benchmarks.evaluate.logged.fleet import Fleet, Placebo, Told
+from benchmarks.evaluate.logged.fleet import Fleet, OtherPlace, Told
 from benchmarks.evaluate.logged.holdouts import Stage, stages_by_group, stages_by_task
 from benchmarks.evaluate.logged.logs import WORLDS, some_tasks
 from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect, RawEpisodes, Regression
@@ -117,7 +117,7 @@ def _memories(arms: Sequence[str]) -> dict[str, Memory]:
     own = [arm for arm in arms if arm in OWN]
     fleet = Fleet(lore=bool({"text", "both", "placebo"} & set(own)))
     for arm in own:
-        makers[arm] = partial(Placebo if arm == "placebo" else partial(Told, hears=arm), fleet, learns=arm == own[0])
+        makers[arm] = partial(OtherPlace if arm == "placebo" else partial(Told, hears=arm), fleet, learns=arm == own[0])
     return {arm: makers[arm]() for arm in arms}
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from benchmarks.evaluate.arms.memory import Note, Recall
+from benchmarks.evaluate.arms.placebo import Placebo
 from benchmarks.evaluate.logged.memories import Attended, Memory
 from benchmarks.evaluate.logged.world import LoggedTask, Reply
 from fleetlore.agent.session import Session
@@ -95,20 +96,15 @@ class Told(Memory):
         return text
 
 
-class Placebo(Told):
-    """Tells what was last told at a task of another place, cut or repeated to as many characters."""
+class OtherPlace(Told):
+    """The placebo: tells what was last told at a task of another place."""
 
     def __init__(self, fleet: Fleet, *, learns: bool) -> None:
         super().__init__(fleet, "text", learns=learns)
-        self._last: dict[str, str] = {}
+        self._placebo = Placebo()
 
     def said(self, task: LoggedTask, text: str) -> str:
-        place = task.place or task.id
-        other = next((told for at, told in reversed(self._last.items()) if at != place), "")
-        if text:
-            self._last.pop(place, None)
-            self._last[place] = text
-        return (other * (len(text) // len(other) + 1))[: len(text)] if other else ""
+        return self._placebo.instead(task.place or task.id, text)
 
 
 class _Listening(Attended):

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from benchmarks.evaluate.arms.memory import Recall
 from benchmarks.evaluate.logged.command import app
 from benchmarks.evaluate.logged.figures import interval
-from benchmarks.evaluate.logged.fleet import Fleet, Placebo
+from benchmarks.evaluate.logged.fleet import Fleet, OtherPlace
 from benchmarks.evaluate.logged.holdouts import Measured, stages_by_group, stages_by_task
 from benchmarks.evaluate.logged.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
 from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect
@@ -251,7 +251,7 @@ def test_one_command_measures_all_arms(folder: Path) -> None:
 
 
 def test_a_placebo_is_as_long_and_was_told_at_another_place(world: LoggedWorld) -> None:
-    placebo = Placebo(Fleet(lore=False), learns=False)
+    placebo = OtherPlace(Fleet(lore=False), learns=False)
     one, same, other = (replace(next(iter(world.tasks.values())), place=place) for place in ("a", "a", "b"))
     assert placebo.said(one, "first of a") == ""
     assert placebo.said(same, "second of a") == ""

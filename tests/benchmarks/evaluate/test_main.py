@@ -16,7 +16,7 @@ from benchmarks.evaluate.__main__ import ARMS, evaluate, memories
 from benchmarks.evaluate.arms.memory import Situation
 from benchmarks.evaluate.arms.oracle import REFERENCES
 from benchmarks.evaluate.arms.reading import stories
-from benchmarks.evaluate.fleet_arm import FleetBoth, FleetText
+from benchmarks.evaluate.fleet_arm import FleetBoth, FleetText, OtherTask
 from benchmarks.evaluate.forgetting import Forgetting
 from benchmarks.evaluate.immunity import Immunity, immunity, work
 from benchmarks.evaluate.report import ROWS, bars, lines, report
@@ -91,6 +91,40 @@ async def test_what_a_restart_takes_is_learned_and_advised_before_the_error_come
     assert needed()
     await memory.act(PULL, Answers(OK))
     assert not needed()
+
+
+@pytest.mark.parametrize(("without", "says"), [("remedies", False), ("losses", True), ("strategies", True)])
+async def test_a_part_that_is_left_out_is_not_told_nor_is_it_to_a_twin(without: str, says: bool) -> None:
+    memory = FleetText(without)
+    for number in range(3):
+        await memory.learn(recorded(f"s{number}"))
+    for each in (memory, await memory.twin()):
+        assert any(item.cause is not None for item in each._fleet.index.items.values()) == says
+        await each.begin(situation())
+        assert each.recall(situation()).notes or not says
+    assert memory._fleet.index.patterns
+
+
+async def test_without_patterns_the_health_of_tools_stays_known() -> None:
+    memory = FleetText("patterns")
+    await memory.learn(recorded("s"))
+    assert {pattern.level for pattern in memory._fleet.index.patterns.values()} == {"tool", "call"}
+
+
+async def test_a_placebo_says_as_much_as_was_told_at_another_task() -> None:
+    memory, text = OtherTask(), FleetText()
+    for number in range(3):
+        await memory.learn(recorded(f"s{number}"))
+        await text.learn(recorded(f"s{number}"))
+    here, there = situation(), situation()
+    there.task = "another"
+    for each in (memory, text):
+        await each.begin(here)
+    told = text.recall(here).notes
+    assert told and memory.recall(here).notes == []
+    said = memory.recall(there).notes
+    assert [len(note.text) for note in said] == [len(note.text) for note in told]
+    assert memory.recall(here).notes != []
 
 
 async def test_a_session_of_the_arm_itself_teaches_the_fleet_when_it_has_ended() -> None:
@@ -205,6 +239,10 @@ def test_a_report_says_which_bars_are_met_and_which_are_missed() -> None:
     found = report("tools", Plan(arms=tuple(better), seeds=(0, 1, 2), orders=2), results(better), 1.0)
     assert found["arms"]["both"]["success"]["mean"] == pytest.approx(0.71)
     assert found["arms"]["log"]["both_minus_this"]["success"]["low"] == pytest.approx(0.6)
+    parts = {"text": 0.7, "no-remedies": 0.3}
+    without = report("tools", Plan(arms=tuple(parts), seeds=(0, 1, 2), orders=2), results(parts), 1.0)["arms"]
+    assert without["no-remedies"]["text_minus_this"]["success"]["low"] == pytest.approx(0.4)
+    assert "text_minus_this" not in without["text"]
     assert found["references"]["oracle"]["steps"]["mean"] == pytest.approx(2.29)
     assert [line[0] for line in lines(found)] == ["log", "raw-episodes", "both", "oracle (reference)"]
     met = {name: bar["met"] for name, bar in found["bars"].items()}
