@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         FleetloreError,
         InvalidEvent,
         ModelUnavailable,
+        NotOpen,
         StackError,
         StoreUnavailable,
     )
@@ -49,6 +50,7 @@ __all__ = [
     "InvalidEvent",
     "MemoryItem",
     "ModelUnavailable",
+    "NotOpen",
     "Pattern",
     "Session",
     "StackError",
@@ -76,6 +78,7 @@ _MODULE_OF = {
     "InvalidEvent": "errors",
     "MemoryItem": "wire.lore",
     "ModelUnavailable": "errors",
+    "NotOpen": "errors",
     "Pattern": "wire.lore",
     "Session": "agent.fleet",
     "StackError": "errors",

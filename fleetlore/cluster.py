@@ -18,6 +18,18 @@ VERIFICATIONS = ("https", "none")
 VARIABLE = "FLEETLORE_KAFKA_"
 
 
+def check_address(address: str) -> None:
+    """Check bootstrap servers, comma-separated.
+
+    Raises:
+        ConfigError: one of them is not HOST:PORT.
+    """
+    for server in address.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ConfigError(f"{server!r} is not HOST:PORT")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Bootstrap servers, with the settings of `FLEETLORE_KAFKA_*`, which `fleetlore.config` explains.
@@ -41,6 +53,7 @@ class Cluster:
     ssl_endpoint_identification: str = "https"
 
     def __post_init__(self) -> None:
+        check_address(self.address)
         _one_of("SECURITY_PROTOCOL", self.security_protocol, PROTOCOLS)
         _one_of("SSL_ENDPOINT_IDENTIFICATION", self.ssl_endpoint_identification, VERIFICATIONS)
         sasl = {"SASL_MECHANISM": self.sasl_mechanism}

@@ -2,6 +2,7 @@
 
     FleetloreError
     ├── ConfigError             a setting is missing, malformed or contradicts another
+    ├── NotOpen                 a fleet or session is used outside its `with` block, or after a fork
     ├── InvalidEvent            send it to the dead letters; carries a reason
     ├── BrokerUnavailable       the broker did not answer in time; try again
     ├── TopicsChanged           topics were grown or made anew under a running worker: end it and begin anew
@@ -25,6 +26,10 @@ class FleetloreError(Exception):
 
 class ConfigError(FleetloreError):
     """A setting is missing, malformed or contradicts another."""
+
+
+class NotOpen(FleetloreError):
+    """A fleet or session is used before it was entered, after it was left, or in a process forked meanwhile."""
 
 
 class InvalidEvent(FleetloreError):

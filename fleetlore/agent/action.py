@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fleetlore.agent.current import OPEN_ACTION
 from fleetlore.wire import events as names
@@ -44,7 +44,10 @@ class Action:
         rule: name of the rule that the call broke.
     """
 
+    _phase: Literal["new", "open", "over"] = "new"
+
     def __init__(self, session: Recording, tool: str, arguments: object, call_id: str = "") -> None:
+        self._session = session
         self.tool = names.fitting_name(tool)
         self.arguments = arguments
         self.call_id = call_id
@@ -52,12 +55,22 @@ class Action:
         self.error: tuple[str, str] | None = None
         self.raised: Exception | None = None
         self.rule = ""
-        self._session = session
         self._call: BegunCall | None = None
         self._token: Token[Action | None] | None = None
 
+    def __repr__(self) -> str:
+        state = f"failed: {self.error[0]}" if self.error is not None else self._phase
+        return f"<Action {self.tool} of session {self._session.id}, {state}>"
+
+    def __del__(self) -> None:
+        if self._phase == "new":
+            self._session.warn(f"an action of {self.tool} was made and never entered: it is not recorded")
+
     def fail(self, error_type: str, message: str = "") -> None:
         """Record that the tool reported an error: its kind (`error.type`, few distinct values) and its text."""
+        if self._phase == "over":
+            self._session.warn(f"an action of {self.tool} is said to have failed after its end: it is not recorded")
+            return
         self.error = (str(error_type) or names.OTHER_ERROR, str(message))
 
     def forbid(self, rule: str) -> None:
@@ -71,8 +84,10 @@ class Action:
 
     def begin(self) -> Self:
         """Record that the call begins. From any thread; once."""
-        if self._call is None:
-            self._call = self._session.begin_call(self)
+        if self._phase == "over":
+            self._session.warn(f"an action of {self.tool} is begun again after its end: make one for each call")
+        elif self._phase == "new":
+            self._call, self._phase = self._session.begin_call(self), "open"
         return self
 
     def end(
@@ -92,7 +107,7 @@ class Action:
             error_text: what it said of its failure without raising; the kind of error is found in it.
             duration_seconds: since the beginning by default.
         """
-        call, self._call = self._call, None
+        call = self._closed()
         if call is None:
             return
         if result is not None:
@@ -100,7 +115,7 @@ class Action:
         if isinstance(error, Exception):
             self.error = _as_error(error)
         elif error_text is not None:
-            self.fail("", error_text)
+            self.error = names.OTHER_ERROR, error_text
         if self.raised is not None:
             self.error = _as_error(self.raised)
         unknown = error is not None and self.error is None
@@ -108,14 +123,21 @@ class Action:
 
     def abandon(self) -> None:
         """Record nothing of how it ended: it was put off, handed to somebody else or never made."""
-        call, self._call = self._call, None
+        call = self._closed()
         if call is not None:
             self._session.end_call(self, call, cancelled=True)
+
+    def _closed(self) -> BegunCall | None:
+        """The call under way, which is over now; None where there is none."""
+        call, self._call = self._call, None
+        if call is not None:
+            self._phase = "over"
+        return call
 
     @property
     def is_open(self) -> bool:
         """Whether it has begun and not ended."""
-        return self._call is not None
+        return self._phase == "open"
 
     def belongs_to(self, session: Recording) -> bool:
         """Whether it is a call of that session."""

@@ -97,7 +97,7 @@ async def parallel(
     k: int = 3,
     task: str = "",
     budget: Budget | None = None,
-    choose: Choose[Result] = best_of,
+    choose: Choose[Result] | None = None,
 ) -> Attempts[Result]:
     """Make `k` attempts at once and choose the best.
 
@@ -106,7 +106,7 @@ async def parallel(
         attempt: works towards the goal in the session it is given, and says how it ended with `succeed` or `fail`. What
             it raises ends its own attempt only.
         budget: of each attempt.
-        choose: picks the best of them.
+        choose: picks the best of them; by default `best_of`.
 
     Raises:
         ConfigError: there are no agents, or `k` is not 1 to 64.
@@ -114,7 +114,7 @@ async def parallel(
     group = _checked_group(fleets, k)
     made = [_make(fleets[n % len(fleets)], goal, attempt, AttemptOf(group, n), task, budget, "") for n in range(k)]
     tried = [each for each, _ in await asyncio.gather(*made)]
-    return Attempts(group, tuple(tried), choose(tried))
+    return Attempts(group, tuple(tried), (choose or best_of)(tried))
 
 
 async def sequential(
@@ -125,7 +125,7 @@ async def sequential(
     k: int = 3,
     task: str = "",
     budget: Budget | None = None,
-    choose: Choose[Result] = best_of,
+    choose: Choose[Result] | None = None,
 ) -> Attempts[Result]:
     """Make attempts one after another until one succeeds, at the most `k`; `session.earlier` tells each how the last
     one went.
@@ -139,7 +139,7 @@ async def sequential(
         place = AttemptOf(group, len(tried))
         done, earlier = await _make(fleets[len(tried) % len(fleets)], goal, attempt, place, task, budget, earlier)
         tried.append(done)
-    return Attempts(group, tuple(tried), choose(tried))
+    return Attempts(group, tuple(tried), (choose or best_of)(tried))
 
 
 def _checked_group(fleets: Sequence[Fleet], k: int) -> str:

@@ -19,10 +19,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from fleetlore.agent.attempts import Attempts, Choose, best_of
+from fleetlore.agent.attempts import Attempts, Choose
 from fleetlore.agent.fleet import Fleet, Session
+from fleetlore.agent.lifetime import Lifetime
 from fleetlore.calls.model import CallModel
-from fleetlore.errors import FleetloreError
+from fleetlore.errors import NotOpen
 from fleetlore.recall.advice import Advice
 from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
@@ -54,11 +55,19 @@ class _LoopThread:
     """An event loop on a daemon thread: an agent that forgets to close its fleet can still exit."""
 
     def __init__(self) -> None:
+        self.lifetime = Lifetime("a BlockingFleet")
+        self.lifetime.enter()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fleetlore", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of some work on the loop. Raises NotOpen where no loop would ever do it."""
+        try:
+            self.lifetime.check()
+        except NotOpen:
+            work.close()
+            raise
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def call(self, function: Callable[[], Result]) -> Result:
@@ -76,6 +85,7 @@ class _LoopThread:
 
         self.run(cancel_leftovers())
         self.run(self._loop.shutdown_default_executor())
+        self.lifetime.leave()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -99,10 +109,15 @@ class BlockingFleet:
 
     def _entered(self) -> tuple[_LoopThread, Fleet]:
         if self._open is None:
-            raise FleetloreError("a BlockingFleet is used inside its `with` block")
+            raise NotOpen("a BlockingFleet was not entered: use it inside its `with` block")
         return self._open
 
+    def __repr__(self) -> str:
+        return "<BlockingFleet, new>" if self._open is None else f"<Blocking{repr(self._fleet)[1:]}"
+
     def __enter__(self) -> Self:
+        if self._open is not None and self._thread.lifetime.open_in:
+            raise NotOpen("a BlockingFleet is entered inside its own `with` block, or in a process forked there")
         thread = _LoopThread()
         try:
             fleet = thread.call(self._make)
@@ -118,6 +133,8 @@ class BlockingFleet:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         thread, fleet = self._entered()
+        if thread.lifetime.is_forked:
+            return  # the parent's
         try:
             thread.run(fleet.close())
         finally:
@@ -140,7 +157,7 @@ class BlockingFleet:
         k: int = 3,
         task: str = "",
         budget: Budget | None = None,
-        choose: Choose[Result] = best_of,
+        choose: Choose[Result] | None = None,
     ) -> Attempts[Result]:
         """See `fleetlore.agent.attempts.parallel`; each attempt runs on a thread of its own."""
         made = self._on_a_thread(attempt)
@@ -154,7 +171,7 @@ class BlockingFleet:
         k: int = 3,
         task: str = "",
         budget: Budget | None = None,
-        choose: Choose[Result] = best_of,
+        choose: Choose[Result] | None = None,
     ) -> Attempts[Result]:
         """See `fleetlore.agent.attempts.sequential`."""
         made = self._on_a_thread(attempt)

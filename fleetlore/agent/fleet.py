@@ -16,19 +16,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fleetlore.agent.action import Action
-from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, best_of, parallel, sequential
+from fleetlore.agent.adapters import AgentAdapters
+from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, parallel, sequential
+from fleetlore.agent.lifetime import Lifetime
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
-from fleetlore.calls.slot import CallModelSlot
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.definitions import DefinitionSender
@@ -45,7 +44,6 @@ from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 
 if TYPE_CHECKING:  # torch comes with the extra [adapters] and must not be imported by an agent without it
-    from fleetlore.adapters.subscriber import AdapterSubscriber, Holder
     from fleetlore.risk.model import RiskModel
 
 __all__ = ["Action", "Fleet", "Session"]
@@ -106,8 +104,7 @@ class Fleet:
         self.clock = clock or SystemClock()
         # Any thread may record and ask, while the event loop takes what the broker brings.
         self.lock = threading.RLock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
+        self._lifetime = Lifetime(f"the fleet of agent {agent}")
         self._sessions_used: dict[str, None] = {}
         if not 0 <= ready_seconds < inf:
             raise ConfigError(f"ready_seconds must be 0 or above and finite, not {ready_seconds}")
@@ -133,22 +130,23 @@ class Fleet:
         self.safety = SafetyLessons(self.replica.index)
         # Each is called with a session's id and what it was told, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
-        self._follows_adapters = adapters
-        self._calls: AdapterSubscriber[CallModelSlot] | None = None
-        self._procedural: AdapterSubscriber[RiskModel] | None = None
-        self._open_actions = self._feedback = 0
+        self.adapters = AgentAdapters(
+            self.settings, self.tenant, self.agent, self.clock, self.lock, risk_model=adapters
+        )
+        self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
+    def __repr__(self) -> str:
+        return f"<Fleet {self.agent} of tenant {self.tenant} at {self.settings.broker}, {self._lifetime}>"
+
     async def start(self) -> None:
-        """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time."""
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        if self.settings.public_key or self._follows_adapters:
-            # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
-            await asyncio.to_thread(self._load_adapters)
-            for subscriber in self._subscribers:
-                await subscriber.start()
-        else:
-            log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self.agent)
+        """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time.
+
+        Raises:
+            NotOpen: it was entered before.
+        """
+        self._lifetime.enter()
+        await self.adapters.start()
         await self.emitter.start()
         await self.reviews.start()
         await self.definitions.start()
@@ -163,11 +161,14 @@ class Fleet:
             self.check_lore()
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
-        """Send what is buffered within the limit, then stop everything. Never hangs."""
+        """Send what is buffered within the limit, then stop everything. Never hangs; nothing in a forked process."""
+        if self._lifetime.is_forked:
+            return
+        self._lifetime.leave()
         self.lore_search.close()
         senders = (self.emitter, self.reviews, self.definitions)
         await asyncio.gather(*(sender.close(timeout_seconds) for sender in senders))
-        await asyncio.gather(self.replica.close(), *(subscriber.close() for subscriber in self._subscribers))
+        await asyncio.gather(self.replica.close(), self.adapters.close())
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -180,7 +181,7 @@ class Fleet:
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Wait until the lore and the adapters that exist now are here; False if time is up."""
-        adapters = (subscriber.caught_up(timeout_seconds) for subscriber in self._subscribers)
+        adapters = (each.caught_up(timeout_seconds) for each in self.adapters.subscribers)
         return all(await asyncio.gather(self.replica.caught_up(timeout_seconds), *adapters))
 
     def check_lore(self) -> None:
@@ -244,12 +245,17 @@ class Fleet:
             resume=resume,
         )
 
-    def check_unused(self, session_id: str) -> None:
+    def begin_session(self, session_id: str) -> None:
         """Note that a session begins.
 
         Raises:
             ConfigError: one of this id has begun before: its events would be taken for those of the first.
+            NotOpen: the fleet was left, or entered before a fork.
         """
+        if not self._lifetime.is_new:
+            self._lifetime.check()
+        elif not self._sessions_used:
+            log.warning("%r was not entered: until it is, nothing is sent and advice is empty", self)
         with self.lock:
             if session_id in self._sessions_used:
                 raise ConfigError(f"session {session_id!r} has begun before; a further part of it takes resume=True")
@@ -265,7 +271,7 @@ class Fleet:
         k: int = 3,
         task: str = "",
         budget: Budget | None = None,
-        choose: Choose[Result] = best_of,
+        choose: Choose[Result] | None = None,
     ) -> Attempts[Result]:
         """Make `k` attempts at one goal at once and choose the best: see `fleetlore.agent.attempts.parallel`."""
         return await parallel([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
@@ -278,7 +284,7 @@ class Fleet:
         k: int = 3,
         task: str = "",
         budget: Budget | None = None,
-        choose: Choose[Result] = best_of,
+        choose: Choose[Result] | None = None,
     ) -> Attempts[Result]:
         """Attempts one after another, each told how the last one went: see `fleetlore.agent.attempts.sequential`."""
         return await sequential([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
@@ -288,11 +294,19 @@ class Fleet:
 
         It goes to a topic of its own, which takes the right to write there. It outranks the environment's reward, but
         not where this agent speaks of its own session.
+
+        Raises:
+            ConfigError: the session's id is malformed, or the reward is no finite number.
+            NotOpen: the fleet was left, or entered before a fork.
         """
+        if not self._lifetime.is_new:
+            self._lifetime.check()
         now = self.clock.now()
         data: dict[str, Any] = {names.OUTCOME: outcome}
         if reward is not None:
-            data[names.REWARD] = float(reward)
+            data[names.REWARD] = names.fitting_reward(reward)
+            if data[names.REWARD] is None:
+                raise ConfigError(f"a reward is a finite number, not {reward!r}")
         # Only the session itself knows its own sequence. Feedback takes the upper half of the range: one number a
         # millisecond, and the next free one if there are several in it.
         half = names.MAX_SEQUENCE // 2
@@ -325,76 +339,24 @@ class Fleet:
     @property
     def call_model(self) -> CallModel | None:
         """The version of the call model in use; None before the first one."""
-        return self._calls.holder.model if self._calls is not None else None
+        return self.adapters.calls.holder.model if self.adapters.calls is not None else None
 
     @property
     def call_model_version(self) -> str | None:
         """Which version that is: the sha256 of its weights."""
-        return self._calls.version if self._calls is not None else None
+        return self.adapters.calls.version if self.adapters.calls is not None else None
 
     @property
     def risk_model(self) -> RiskModel | None:
         """The risk model in use; None without `adapters=True`."""
-        return self._procedural.holder if self._procedural is not None else None
+        return self.adapters.procedural.holder if self.adapters.procedural is not None else None
 
     @property
     def adapter_version(self) -> str | None:
         """Version of the risk model's adapter in use; None on the bare base or without a risk model."""
-        return self._procedural.version if self._procedural is not None else None
+        return self.adapters.version
 
     @property
     def adapters_refused(self) -> dict[str, int]:
         """How many records and versions of adapters were refused, by reason."""
-        return dict(sum((subscriber.refused for subscriber in self._subscribers), Counter()))
-
-    @property
-    def _subscribers(self) -> list[AdapterSubscriber[Any]]:
-        return [subscriber for subscriber in (self._calls, self._procedural) if subscriber is not None]
-
-    def _load_adapters(self) -> None:
-        """Follow the call model, and with `adapters=True` the adapter of the risk model. Raises ModelUnavailable."""
-        self._calls = self._subscriber_of(CallModelSlot())
-        if self._follows_adapters:
-            from fleetlore.risk.model import RiskModel
-            from fleetlore.risk.network import load_base
-
-            self._procedural = self._subscriber_of(RiskModel(load_base(self.settings.base)))
-
-    def _subscriber_of(self, holder: Holder) -> AdapterSubscriber[Holder]:
-        from fleetlore.adapters.blob_store import BlobStore
-        from fleetlore.adapters.signatures import public_keys  # takes 50 ms, which an agent without a key is spared
-        from fleetlore.adapters.subscriber import AdapterSubscriber
-
-        return AdapterSubscriber(
-            self.settings.cluster,
-            self.tenant,
-            self.agent,
-            public_keys(self.settings.public_key),
-            holder,
-            idle=lambda: self._open_actions == 0,
-            blob_store=BlobStore(self.settings.weights_storage),
-            state_dir=self.settings.state_dir,
-            fetch_wait_ms=self.settings.fetch_wait_ms,
-            clock=self.clock,
-        )
-
-    def action_opens(self) -> str | None:
-        """Begin an action of a session: no adapter is swapped until it ends. Returns the version that it runs with."""
-        self._open_actions += 1
-        return self.adapter_version
-
-    def action_closes(self) -> None:
-        """An action ended; between two actions is where a new adapter takes over."""
-        self._open_actions -= 1
-        if self._open_actions == 0 and self._subscribers:
-            if self._loop is None or self._thread == threading.get_ident():
-                self._swap_adapters()
-            else:
-                with suppress(RuntimeError):  # the loop has ended, and the agent with it
-                    self._loop.call_soon_threadsafe(self._swap_adapters)
-
-    def _swap_adapters(self) -> None:
-        with self.lock:
-            if self._open_actions == 0:
-                for subscriber in self._subscribers:
-                    subscriber.apply_pending()
+        return self.adapters.refused

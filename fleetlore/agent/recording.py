@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
+from os import getpid
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from fleetlore.agent.action import Action, BegunCall
 from fleetlore.agent.attempts import AttemptOf
 from fleetlore.agent.current import OPEN_SESSION
+from fleetlore.agent.lifetime import Lifetime
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.model import Expected
@@ -53,7 +56,8 @@ class _Made(NamedTuple):
 class Recording:
     """What a session does, sent as events and remembered. Entering it sends its start, leaving it always its end.
 
-    Nothing here waits for anything, so `with` does as well as `async with`, and any thread may record.
+    Nothing here waits for anything, so `with` does as well as `async with`, and any thread may record. Before it is
+    entered, after it was left and in a process forked meanwhile every method that records or asks raises NotOpen.
 
     It ends as the agent said (`succeed`, `fail`); else as a failure where an exception leaves it, and as unknown
     otherwise, a cancellation included: who was interrupted has not failed.
@@ -94,10 +98,9 @@ class Recording:
         self._user = user
         self._definitions = fleet.definitions.name(redact_fenced(system), tools) if system or tools else ""
         self._fleet = fleet
-        self._lock = fleet.lock
-        self._phase: Literal["new", "open", "left"] = "new"
+        self._lifetime = Lifetime(f"session {self.id}")
         self._token: Token[Session | None] | None = None
-        self._warned = False
+        self._warned: set[str] = set()
         self._sequence = 0
         self.outcome: Outcome = "unknown"
         self.reward: float | None = None
@@ -118,8 +121,8 @@ class Recording:
         self._attempt = attempt
 
     def __enter__(self) -> Self:
-        self._fleet.check_unused(self.id)
-        self._phase = "open"
+        self._fleet.begin_session(self.id)
+        self._lifetime.enter()
         self._token = OPEN_SESSION.set(cast("Session", self))
         data: dict[str, Any] = {names.GOAL: redact_fenced(self.goal), names.TASK: self.task}
         if self.place:
@@ -134,7 +137,7 @@ class Recording:
             data[names.CONVERSATION] = self._conversation
         if self._attempt is not None:
             data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = self._attempt
-        with self._lock:
+        with self._locked():
             self._emit("session.started", data)
         return self
 
@@ -144,9 +147,11 @@ class Recording:
         if self._token is not None:
             with suppress(ValueError):  # left in another context than it was entered in
                 OPEN_SESSION.reset(self._token)
+        if self._lifetime.is_forked:
+            return  # the parent's, which says how it ended
         if not self._ended_as_said and isinstance(error, Exception):
             self.outcome = "failure"
-        with self._lock:
+        with self._locked():
             self._safety.ended(_SUCCEEDED[self.outcome])
             data: dict[str, Any] = {names.OUTCOME: self.outcome}
             if self.reward is not None:
@@ -156,7 +161,7 @@ class Recording:
             if self._fleet.adapter_version is not None:
                 data[names.ADAPTER] = self._fleet.adapter_version
             self._emit("session.ended", data)
-            self._phase = "left"
+            self._lifetime.leave()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -168,8 +173,23 @@ class Recording:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was entered and not left: what is recorded before or after is not sent."""
-        return self._phase == "open"
+        """Whether it was entered and not left: before and after nothing can be recorded."""
+        return self._lifetime.is_open
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} of {self._fleet.agent}, {self._lifetime}: {self.calls} calls, {self.errors} failed>"
+
+    def warn(self, mistake: str) -> None:
+        """Log a mistake of the agent's code that costs it what it meant to record; each once a session."""
+        if mistake not in self._warned:
+            self._warned.add(mistake)
+            log.warning("session %s: %s", self.id, mistake)
+
+    def _locked(self) -> threading.RLock:
+        """The fleet's lock, for a `with`. Raises NotOpen: what is not open may record and ask nothing."""
+        if self._lifetime.open_in != getpid():  # in line, for advice is asked for before every call
+            self._lifetime.check()
+        return self._fleet.lock
 
     def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
         """A tool call about to be made: a context manager around it.
@@ -178,11 +198,12 @@ class Recording:
             arguments: an object of JSON values, or text.
             call_id: as given to `advise`.
         """
+        self._lifetime.check()
         return Action(self, tool, arguments, call_id)
 
     def begin(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
         """Record that a tool call begins, where it ends in another function: call `end` on what this returns."""
-        return Action(self, tool, arguments, call_id).begin()
+        return self.action(tool, arguments, call_id=call_id).begin()
 
     def record(
         self,
@@ -201,13 +222,13 @@ class Recording:
 
     def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
         """Say what a step of the agent used, for the warnings of the session's budget. Time is counted by itself."""
-        with self._lock:
+        with self._locked():
             self._watchdog.spend(tokens, money)
 
     def message(self, role: str, text: str) -> None:
         """Record a message of a person or the model between two calls. Ids that the model cites count as used."""
         text = str(text)
-        with self._lock:
+        with self._locked():
             self._recent_steps.said(role, text)
             if role != "user":
                 self._advice_ledger.cite_all(text)
@@ -223,6 +244,7 @@ class Recording:
 
     def forbid(self, rule: str) -> None:
         """Report a broken rule that was found after the calls: the session is then no success, whatever its reward."""
+        self._lifetime.check()
         self._rule = str(rule)[: names.MAX_RULE]
 
     def note(self, text: str) -> None:
@@ -254,15 +276,15 @@ class Recording:
         return self._watchdog.loops
 
     def _end(self, outcome: Outcome, reward: float | None) -> None:
-        self.outcome, self.reward, self._ended_as_said = outcome, None if reward is None else float(reward), True
+        self._lifetime.check()
+        if self._ended_as_said:
+            self.warn("how it ended is said a second time: the last word counts")
+        self.outcome, self.reward, self._ended_as_said = outcome, names.fitting_reward(reward), True
+        if reward is not None and self.reward is None:
+            self.warn(f"{reward!r} is no reward, which is a finite number: it is left out")
 
     def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
         fleet = self._fleet
-        if not self.is_open:
-            if not self._warned:
-                log.warning("session %s is not open: what it does now is not recorded", self.id)
-                self._warned = True
-            return
         self._watchdog.saw_event(fleet.clock.monotonic())
         event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
         # A number is only used up by an event that was accepted: a drop must not look like an event that got lost
@@ -278,9 +300,9 @@ class Recording:
     def begin_call(self, action: Action) -> BegunCall:
         """Send that a call begins and claim the advice that it follows. `Action` does this when it begins."""
         text = arguments_text(action.arguments)
-        with self._lock:
+        with self._locked():
             self._fleet.replica.uses(action.tool)
-            adapter = self._fleet.action_opens()
+            adapter = self._fleet.adapters.action_opens()
             advice, withheld, cited = self._advice_ledger.take(asked(action.call_id, action.tool, text))
             recorded = self._advice_ledger.redact_shown(action.arguments)
             self._emit("action", {names.TOOL: action.tool, names.ARGUMENTS: recorded})
@@ -298,12 +320,16 @@ class Recording:
                 known, and nothing is said of it.
             duration_seconds: since it began, where that is not what the clock says.
         """
-        with self._lock:
-            if not cancelled:
+        if not cancelled and not self.is_open:
+            self.warn(f"a call of {action.tool} ended after the session, and how it ended is not recorded")
+        if self._lifetime.is_forked:
+            return
+        with self._fleet.lock:
+            if not cancelled and self.is_open:
                 if duration_seconds is None:
                     duration_seconds = self._fleet.clock.monotonic() - call.started
                 self._send_outcome(action, call, duration_seconds)
-            self._fleet.action_closes()
+            self._fleet.adapters.action_closes()
 
     def _send_outcome(self, action: Action, call: BegunCall, duration_seconds: float) -> None:
         data: dict[str, Any] = {

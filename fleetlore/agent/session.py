@@ -58,7 +58,7 @@ class Session(Recording):
             most: memory items at the most. More is not better: what is recalled without need misleads.
             max_chars: of the text; what is least important is left out.
         """
-        with self._lock:
+        with self._locked():
             cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
             return self._advise(tool, arguments, (), asked(call_id, tool, arguments), cautions, unseen, most, max_chars)
 
@@ -71,7 +71,7 @@ class Session(Recording):
         Args:
             tools: names of the tools that it may call.
         """
-        with self._lock:
+        with self._locked():
             return self._advise(None, None, tuple(tools), "", self.cautions(), unseen, most, max_chars)
 
     async def recall(
@@ -88,10 +88,12 @@ class Session(Recording):
             timeout_seconds: after so long it gives up.
 
         Raises:
+            NotOpen: the session was not entered, was left, or was entered before a fork.
             ModelUnavailable: the extra `[recall]` is not installed.
             ConfigError: no worker has written to the store yet, or one of an earlier version.
             StoreUnavailable: Milvus does not answer within the time.
         """
+        self._lifetime.check()
         found = await self._fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
         replica = self._fleet.replica
         told = [item for _, item in found if replica.tells(item) and not replica.index.hides(item)]
@@ -101,7 +103,7 @@ class Session(Recording):
         shown = [item for item in chosen if item not in kept_back]
         ids = [item.id for item in shown]
         lines = [line for item in shown for line in shown_lines(item.title, item.content)]
-        with self._lock:
+        with self._locked():
             self._advice_ledger.show("", tuple(ids), tuple(item.id for item in kept_back), lines)
             self._advice_ledger.told.update(ids)
         return shown
@@ -113,7 +115,7 @@ class Session(Recording):
         to that, or that the call model does not know. None for a call that nothing can be told of.
         """
         risk_model = self._fleet.risk_model
-        with self._lock:
+        with self._locked():
             line = [self._line(*call) for call in calls]
             if risk_model is None:
                 return [None if chance is None else Outlook(chance) for chance in line]
@@ -126,7 +128,7 @@ class Session(Recording):
         risk_model = self._fleet.risk_model
         if risk_model is None:
             return None
-        with self._lock:
+        with self._locked():
             line = self._line(tool, arguments)
             return risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint, line)
 
@@ -136,7 +138,7 @@ class Session(Recording):
 
         For whoever watches over an agent that does not ask.
         """
-        with self._lock:
+        with self._locked():
             return self._watchdog.cautions(self._fleet.clock.monotonic())
 
     def cite(self, id: str) -> bool:
@@ -146,7 +148,7 @@ class Session(Recording):
         Args:
             id: as it stands in the advice's text, with or without its brackets, or an id of `Advice.ids`.
         """
-        with self._lock:
+        with self._locked():
             return self._advice_ledger.cite(id)
 
     def _advise(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fleetlore.cluster import check_address
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import check_tenant
@@ -23,10 +24,11 @@ class AdapterName(StrEnum):
 
 
 def _broker(value: str | None) -> str | None:
-    for server in (value or "").split(",") if value is not None else ():
-        host, colon, port = server.strip().rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
-            raise typer.BadParameter(f"{server!r} is not HOST:PORT")
+    try:
+        if value is not None:
+            check_address(value)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
     return value
 
 

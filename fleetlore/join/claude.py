@@ -27,6 +27,8 @@ def fleet_hooks(session: Session) -> dict[Any, list[HookMatcher]]:
 
     async def hook(given: Any, tool_use_id: str | None, context: Any) -> Any:
         event = given["hook_event_name"]
+        if not session.is_open:  # the client outlives it
+            return {}
         text = _taken(session, begun, event, given)
         return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}} if text else {}
 

@@ -31,12 +31,12 @@ class McpCalls:
         self._begun: dict[object, Action | None] = {}  # by id of the request; None for a beginning
 
     def from_client(self, message: bytes) -> bytes:
-        for each in _parsed(message):
+        for each in _parsed(message) if self._session.is_open else ():
             self._take_request(each)
         return message
 
     def from_server(self, message: bytes) -> bytes:
-        if not self._begun or (b'"result"' not in message and b'"error"' not in message):
+        if not self._begun or not self._session.is_open or (b'"result"' not in message and b'"error"' not in message):
             return message
         answers = _parsed(message)
         if not any([self._take_answer(each) for each in answers]):

@@ -134,6 +134,10 @@ class Advice(NamedTuple):
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        said = ", ".join((*self.ids, *(f"{each.error_class} passes by itself" for each in self.transient)))
+        return f"<Advice: {said or 'nothing'}>"
+
 
 @dataclass(slots=True)
 class Situation:

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
+from math import isfinite
 from typing import Any, Literal, NamedTuple, get_args
 
 from fleetlore.errors import ConfigError, InvalidEvent
@@ -218,6 +219,15 @@ def fitting_name(name: str, default: str = "unnamed") -> str:
     if name and len(name) <= MAX_ID_LENGTH and name.isprintable():  # nearly always; half a surrogate pair is not
         return name
     return _CONTROL.sub(" ", name).encode("utf-8", "replace").decode()[:MAX_ID_LENGTH] or default
+
+
+def fitting_reward(reward: float | None) -> float | None:
+    """A reward as every stage accepts it: a finite number; None where it is none."""
+    try:
+        number = float(reward)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if isfinite(number) else None
 
 
 def guarded(rule: str) -> tuple[str, str]:

@@ -102,7 +102,7 @@ def test_settings_do_not_change() -> None:
     settings = Settings()
     with pytest.raises(FrozenInstanceError):
         settings.broker = "x"  # type: ignore[misc]
-    assert settings.with_(broker="x").broker == "x"
+    assert settings.with_(broker="x:1").broker == "x:1"
     assert settings.broker != "x"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -83,21 +82,6 @@ async def test_a_task_that_outlives_its_session_has_none(fleet: Fleet, recorder:
 
 async def _session_here() -> object:
     return current_session()
-
-
-async def test_what_is_recorded_outside_the_session_is_said_once(
-    fleet: Fleet, recorder: Recorder, caplog: pytest.LogCaptureFixture
-) -> None:
-    session = fleet.session("g", session_id="s1")
-    with caplog.at_level(logging.WARNING):
-        session.message("user", "too early")
-        with session:
-            pass
-        session.record("sql", {}, result=1)
-    assert recorder.kinds == ["session.started", "session.ended"]
-    assert [each.getMessage() for each in caplog.records] == [
-        "session s1 is not open: what it does now is not recorded"
-    ]
 
 
 # --- the decorator ---

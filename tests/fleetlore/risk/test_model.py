@@ -327,7 +327,7 @@ async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
     risk_model, arguments = likely_to_fail()
     fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
     subscriber: Any = SimpleNamespace(holder=risk_model, version=risk_model.version, apply_pending=lambda: None)
-    fleet._procedural = subscriber
+    fleet.adapters.procedural = subscriber
     async with fleet.session(goal="clean up") as session:
         async with session.action("shell", {"cmd": "ls"}):
             pass
@@ -339,7 +339,7 @@ async def test_a_session_asks_the_policy_with_its_own_calls() -> None:
         assert session.outlook(calls) == risk_model.outlook(steps, "clean up", calls)
         assert session.risk(*calls[0]) == risk_model.risk(steps, "clean up", *calls[0])
         assert session.risk(*calls[1]) is None
-    fleet._procedural = None
+    fleet.adapters.procedural = None
     async with fleet.session(goal="clean up") as session:
         assert session.outlook(calls) == [None, None]
         assert session.risk(*calls[0]) is None
@@ -370,10 +370,10 @@ def test_a_warning_is_of_the_chance_that_both_give() -> None:
 def agent_with(risk_model: RiskModel | None, model: CallModel) -> Fleet:
     fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
     calls: Any = SimpleNamespace(holder=SimpleNamespace(model=model), version="v", apply_pending=lambda: None)
-    fleet._calls = calls
+    fleet.adapters.calls = calls
     if risk_model is not None:
         procedural: Any = SimpleNamespace(holder=risk_model, version=risk_model.version, apply_pending=lambda: None)
-        fleet._procedural = procedural
+        fleet.adapters.procedural = procedural
     return fleet
 
 

@@ -1,0 +1,121 @@
+"""Follow the adapters that an agent uses, and change from one version to the next between two of its actions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from fleetlore.calls.slot import CallModelSlot
+from fleetlore.clock import Clock
+from fleetlore.config import Settings
+
+if TYPE_CHECKING:  # torch comes with the extra [adapters] and must not be imported by an agent without it
+    from fleetlore.adapters.subscriber import AdapterSubscriber, Holder
+    from fleetlore.risk.model import RiskModel
+
+__all__ = ["AgentAdapters"]
+
+log = logging.getLogger(__name__)
+
+
+class AgentAdapters:
+    """What one agent follows: nothing without a public key.
+
+    Args:
+        lock: the fleet's, under which a version is swapped.
+        risk_model: whether to follow the adapter of the risk model too.
+
+    Attributes:
+        calls, procedural: who follows the call model and the risk model's adapter; None before `start`, or where it is
+            not followed.
+        subscribers: both, as far as they are followed.
+    """
+
+    def __init__(
+        self, settings: Settings, tenant: str, agent: str, clock: Clock, lock: threading.RLock, *, risk_model: bool
+    ) -> None:
+        self.calls: AdapterSubscriber[CallModelSlot] | None = None
+        self.procedural: AdapterSubscriber[RiskModel] | None = None
+        self.subscribers: list[AdapterSubscriber[Any]] = []
+        self._settings, self._tenant, self._agent, self._clock = settings, tenant, agent, clock
+        self._lock, self._with_risk_model = lock, risk_model
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._open_actions = 0
+
+    async def start(self) -> None:
+        """Begin to follow. Raises ModelUnavailable where an extra or the packaged base is missing."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        if not self._settings.public_key and not self._with_risk_model:
+            log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self._agent)
+            return
+        # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
+        await asyncio.to_thread(self._load)
+        self.subscribers = [each for each in (self.calls, self.procedural) if each is not None]
+        for subscriber in self.subscribers:
+            await subscriber.start()
+
+    async def close(self) -> None:
+        """Follow no more."""
+        await asyncio.gather(*(each.close() for each in self.subscribers))
+
+    @property
+    def version(self) -> str | None:
+        """That of the risk model's adapter; None on the bare base or without a risk model."""
+        return self.procedural.version if self.procedural is not None else None
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many records and versions were refused, by reason."""
+        return dict(sum((each.refused for each in self.subscribers), Counter()))
+
+    def action_opens(self) -> str | None:
+        """Begin an action: nothing is swapped until it ends. Returns the version that it runs with."""
+        self._open_actions += 1
+        return self.version
+
+    def action_closes(self) -> None:
+        """An action ended; between two actions is where a new version takes over."""
+        self._open_actions -= 1
+        if self._open_actions == 0 and self.subscribers:
+            if self._loop is None or self._thread == threading.get_ident():
+                self._swap()
+            else:
+                with suppress(RuntimeError):  # the loop has ended, and the agent with it
+                    self._loop.call_soon_threadsafe(self._swap)
+
+    def _swap(self) -> None:
+        with self._lock:
+            if self._open_actions == 0:
+                for subscriber in self.subscribers:
+                    subscriber.apply_pending()
+
+    def _load(self) -> None:
+        self.calls = self._subscriber_of(CallModelSlot())
+        if self._with_risk_model:
+            from fleetlore.risk.model import RiskModel
+            from fleetlore.risk.network import load_base
+
+            self.procedural = self._subscriber_of(RiskModel(load_base(self._settings.base)))
+
+    def _subscriber_of(self, holder: Holder) -> AdapterSubscriber[Holder]:
+        from fleetlore.adapters.blob_store import BlobStore
+        from fleetlore.adapters.signatures import public_keys  # takes 50 ms, which an agent without a key is spared
+        from fleetlore.adapters.subscriber import AdapterSubscriber
+
+        return AdapterSubscriber(
+            self._settings.cluster,
+            self._tenant,
+            self._agent,
+            public_keys(self._settings.public_key),
+            holder,
+            idle=lambda: self._open_actions == 0,
+            blob_store=BlobStore(self._settings.weights_storage),
+            state_dir=self._settings.state_dir,
+            fetch_wait_ms=self._settings.fetch_wait_ms,
+            clock=self._clock,
+        )

@@ -1,0 +1,264 @@
+"""What an agent's code gets wrong is told at once, or logged once where its work must go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fleetlore import BlockingFleet, ConfigError, Fleet, NotOpen, Session
+from fleetlore.testing import FakeClock
+from fleetlore.wire import events
+from streams.embedded.broker import EmbeddedBroker
+from tests.doubles.recorder import Recorder
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def fleet(recorder: Recorder) -> Fleet:
+    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
+    fleet.emitter = recorder  # type: ignore[assignment]
+    return fleet
+
+
+USES: dict[str, Callable[[Session], Any]] = {
+    "advise": lambda session: session.advise("sql", {}),
+    "brief": lambda session: session.brief(),
+    "action": lambda session: session.action("sql"),
+    "begin": lambda session: session.begin("sql"),
+    "record": lambda session: session.record("sql", result=1),
+    "message": lambda session: session.message("user", "x"),
+    "succeed": lambda session: session.succeed(),
+    "fail": lambda session: session.fail(),
+    "forbid": lambda session: session.forbid("rule"),
+    "spend": lambda session: session.spend(tokens=1),
+    "cite": lambda session: session.cite("x"),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_session_is_used_inside_its_block(fleet: Fleet, recorder: Recorder, use: Callable[[Session], Any]) -> None:
+    session = fleet.session("g", session_id="s1")
+    with pytest.raises(NotOpen, match="session s1 was not entered"):
+        use(session)
+    with session:
+        pass
+    with pytest.raises(NotOpen, match="session s1 has been left"):
+        use(session)
+    assert recorder.kinds == ["session.started", "session.ended"]
+
+
+async def test_recall_is_asked_inside_the_block(fleet: Fleet) -> None:
+    with pytest.raises(NotOpen, match="was not entered"):
+        await fleet.session("g").recall("x")
+
+
+def test_a_session_is_entered_once(fleet: Fleet) -> None:
+    with fleet.session("g") as session, pytest.raises(ConfigError, match="has begun before"), session:
+        pass
+
+
+async def test_a_fleet_is_entered_once_and_used_inside_its_block(unused_address: str) -> None:
+    fleet = Fleet("agent", broker=unused_address, ready_seconds=0)
+    async with fleet:
+        late = fleet.session("g")
+        with pytest.raises(NotOpen, match="was entered before"):
+            await fleet.start()
+    with pytest.raises(NotOpen, match="the fleet of agent agent has been left"), late:
+        pass
+    with pytest.raises(NotOpen, match="has been left"):
+        fleet.feedback("s1", "failure")
+    with pytest.raises(NotOpen, match="was entered before"):
+        async with fleet:
+            pass
+
+
+def test_a_blocking_fleet_is_used_inside_its_block(unused_address: str) -> None:
+    fleet = BlockingFleet("agent", broker=unused_address, ready_seconds=0)
+    with pytest.raises(NotOpen, match="was not entered"):
+        fleet.session("g")
+    for _ in range(2):  # each time a new one
+        with fleet:
+            session = fleet.session("g")
+            with pytest.raises(NotOpen, match="inside its own"):
+                fleet.__enter__()
+    with pytest.raises(NotOpen, match="has been left"), session:
+        pass
+    for use in (lambda: fleet.ready(1), lambda: fleet.flush(1), lambda: session.recall("x")):
+        with pytest.raises(NotOpen):
+            use()
+
+
+def test_a_fleet_that_nobody_entered_says_so_once(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        with fleet.session("g"):
+            pass
+    (said,) = caplog.messages
+    assert said == (
+        "<Fleet agent of tenant default at nowhere:1, new> was not entered: until it is, nothing is sent and advice "
+        "is empty"
+    )
+
+
+MISTAKES: dict[str, tuple[Callable[[Session], Any], str]] = {
+    "an action never entered": (lambda session: session.action("sql", {"q": 1}), "made and never entered"),
+    "succeed twice": (lambda session: (session.succeed(), session.succeed()), "a second time"),
+    "succeed and fail": (lambda session: (session.succeed(), session.fail()), "a second time"),
+    "no reward": (lambda session: session.succeed("yes"), "'yes' is no reward"),  # type: ignore[arg-type]
+    "no number": (lambda session: session.succeed(float("nan")), "nan is no reward"),
+}
+
+
+@pytest.mark.parametrize(("mistake", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_other_mistakes_are_logged_once_a_session(
+    fleet: Fleet, recorder: Recorder, caplog: pytest.LogCaptureFixture, mistake: Callable[[Session], Any], said: str
+) -> None:
+    with fleet.session("g"):
+        caplog.clear()
+    with fleet.session("g", session_id="s1") as session:
+        mistake(session)
+        mistake(session)
+    assert len([each for each in caplog.messages if each.startswith("session s1: ") and said in each]) == 1
+    assert recorder.kinds == ["session.started", "session.ended"] * 2
+    assert events.REWARD not in recorder.events[-1].data
+
+
+def test_the_last_word_counts_and_a_number_in_words_is_one(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session:
+        session.succeed(reward="1")  # type: ignore[arg-type]
+    assert recorder.events[-1].data == {events.OUTCOME: "success", events.REWARD: 1.0}
+    with fleet.session("g") as session:
+        session.succeed(1.0)
+        session.fail()
+    assert recorder.events[-1].data == {events.OUTCOME: "failure"}
+
+
+def test_an_action_that_is_over_stays_as_it_ended(
+    fleet: Fleet, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    with fleet.session("g") as session:
+        with session.action("sql") as action:
+            action.result = 1
+        action.fail("Late")
+        with action:
+            pass
+        open_action = session.begin("sql")
+    open_action.end(2)
+    assert [recorder.error(each) for each in recorder.outcomes] == [None]
+    assert [each.partition(": ")[2] for each in caplog.messages[1:]] == [
+        "an action of sql is said to have failed after its end: it is not recorded",
+        "an action of sql is begun again after its end: make one for each call",
+        "a call of sql ended after the session, and how it ended is not recorded",
+    ]
+
+
+@pytest.mark.parametrize("broker", ["junk", "host:port", "a:1,b"])
+def test_a_broker_without_a_port_is_refused(broker: str) -> None:
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
+        Fleet("agent", broker=broker)
+
+
+def test_feedback_takes_a_number(fleet: Fleet) -> None:
+    with pytest.raises(ConfigError, match="a finite number, not 'yes'"):
+        fleet.feedback("s1", "failure", "yes")  # type: ignore[arg-type]
+
+
+def test_what_is_printed_says_what_it_is(fleet: Fleet) -> None:
+    assert repr(BlockingFleet("agent")) == "<BlockingFleet, new>"
+    with fleet.session("g", session_id="s1") as session:
+        action = session.begin("sql", {"q": 1})
+        assert repr(action) == "<Action sql of session s1, open>"
+        action.end(error=KeyError("x"))
+        assert repr(action) == "<Action sql of session s1, failed: KeyError>"
+        assert repr(session) == "<Session s1 of agent, open: 1 calls, 1 failed>"
+        assert repr(session.advise("other")) == "<Advice: nothing>"
+
+
+# --- fork ---
+
+FORKED = """
+import asyncio, logging, os, sys, traceback
+from fleetlore import BlockingFleet, Fleet, NotOpen
+
+logging.basicConfig(format="log: %(message)s")
+
+
+def in_child(fleet, session, action, recall):
+    for use in (
+        lambda: fleet.session("g").__enter__(),
+        lambda: session.advise("sql"),
+        lambda: session.succeed(),
+        lambda: fleet.feedback("s1", "failure"),
+        *((lambda: session.recall("x"), lambda: fleet.flush(1), fleet.__enter__) if recall else ()),
+    ):
+        try:
+            use()
+        except NotOpen as error:
+            print(error, flush=True)
+    action.end("of the parent")
+
+
+def blocking():
+    with BlockingFleet("parent", broker=sys.argv[1], tenant=sys.argv[2]) as fleet:
+        with fleet.session("g", session_id="s1") as session:
+            action = session.begin("sql")
+            child = os.fork()
+            if not child:
+                in_child(fleet, session, action, True)
+                sys.exit(0)  # leaves both blocks
+            assert os.waitpid(child, 0)[1] == 0
+            action.end(1)
+            session.succeed()
+        if not os.fork():
+            with BlockingFleet("child", broker=sys.argv[1], tenant=sys.argv[2]) as own, own.session("g"):
+                pass
+            print("child sent", own.sent, flush=True)
+            os._exit(0)
+        os.wait()
+        assert fleet.flush(30)
+        print("parent sent", fleet.sent, fleet.dropped)
+
+
+async def later():
+    async with Fleet("parent", broker=sys.argv[1], tenant=sys.argv[2]) as fleet:
+        with fleet.session("g", session_id="s2") as session:
+            action = session.begin("sql")
+            child = os.fork()
+            if not child:
+                in_child(fleet, session, action, False)
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            action.end(1)
+        assert await fleet.flush(30)
+        print("parent sent", fleet.sent, fleet.dropped)
+
+
+blocking() if sys.argv[3] == "blocking" else asyncio.run(later())
+"""
+
+
+@pytest.mark.parametrize("kind", ["blocking", "async"])
+def test_a_forked_process_is_told_at_once(broker: EmbeddedBroker, tenant: str, kind: str) -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", FORKED, broker.address, tenant, kind], capture_output=True, text=True, timeout=60
+    )
+    assert made.returncode == 0, made.stderr
+    told = made.stdout.splitlines()
+    forked = [each for each in told if "entered before the process forked: open a fleet in each process" in each]
+    assert len(forked) == (6 if kind == "blocking" else 4)
+    if kind == "blocking":
+        assert told[6:] == [
+            "a BlockingFleet is entered inside its own `with` block, or in a process forked there",
+            "child sent 2",
+            "parent sent 4 0",
+        ]
+    else:
+        assert told[4:] == ["parent sent 4 0"]
+    assert "ended after the session" in made.stderr and "Traceback" not in made.stderr
