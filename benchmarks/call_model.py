@@ -21,7 +21,7 @@ import numpy as np
 import typer
 from msgspec.structs import replace
 
-from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.context import CallContext
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.cli.output import print_json
@@ -157,7 +157,7 @@ def _ask(
         context, own = CallContext(session.goal), list[Expected]()
         for step, logged in zip(session.calls, logs[session.session].calls, strict=False):
             began = time.thread_time_ns()
-            call = Call.of(step.tool, text_of(step.arguments))
+            call = Call.made(step.tool, step.arguments)
             outlook = model.outlook(call, context, session.place or None)
             micros.append((time.thread_time_ns() - began) / 1e3)
             met = kind_of(step, call)[1:] if step.failed else None
@@ -167,7 +167,7 @@ def _ask(
                 found.append(Asked(context.state, outlook.fails, step.failed, said, met))
             if met is not None:
                 own.append(Expected(*met))
-            context.record(step.tool, call.text, said_by(step), step.family)
+            context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
     return found, {"ask_us_p50": float(np.percentile(micros, 50)), "ask_us_p95": float(np.percentile(micros, 95))}
 
 

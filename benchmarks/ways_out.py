@@ -171,7 +171,7 @@ def _got_past(failed: Step, call: Step) -> bool:
 def _met(run: Run) -> list[Met]:
     kinds = []
     for step in run.session.calls:
-        made = Call.of(step.tool, text_of(step.arguments))
+        made = Call.made(step.tool, step.arguments)
         kinds.append(kind_of(step, made)[1:] if step.failed else None)
     return list(failures_met(run.session, kinds))
 

@@ -364,7 +364,8 @@ class Recording:
         self._watchdog.took_place(tool, call.text, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, action.arguments, failed=failure is not None)
         text = text_of(call.text)
-        self._context.record(tool, text, error[1] or error[0] if error else result, failure and failure.family)
+        said = error[1] or error[0] if error else result
+        self._context.record(tool, text, said, failure and failure.family, arguments=call.text)
         if failure is not None:
             kind = failure_kind(failure.error_class, failure.template, error[1] if error else "", text)
             self._own_expected.append(Expected(kind.kind, kind.names))
@@ -382,7 +383,8 @@ class Recording:
             seen = self._context.seen | self._context.worked
             said = error[1] or error[0] if error else ""
             cause = cause_of(failure, call.recorded)
-            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause, call.text)
+            marks = tuple(self._context.objects.marks(call.text))
+            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause, call.text, marks)
         elif self._failed is not None and self._failed.failure.tool == tool:
             self._failed = None
 

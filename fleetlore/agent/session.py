@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fleetlore.agent.recording import Recording, asked
-from fleetlore.calls.context import text_of
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
@@ -226,7 +225,7 @@ class Session(Recording):
         model = self._fleet.call_model
         if model is None or not model.knows(tool):
             return None
-        call = Call.of(tool, text_of(arguments_text(arguments)))
+        call = Call.made(tool, arguments_text(arguments))
         outlook = model.outlook(call, self._context, self._place(model))
         return None if outlook is None else outlook.fails
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from fleetlore.calls.objects import KnownObjects
 from fleetlore.fingerprint.fingerprint import parsed, pattern_id
 from fleetlore.wire.adapter_manifest import State
 
@@ -89,6 +90,7 @@ class CallContext:
         tried: whether a call failed, by the call.
         run: failures in a row.
         place: that an error named (`place_in`), the newest; None before one did.
+        objects: what is known of the things that calls take.
     """
 
     __slots__ = (
@@ -99,6 +101,7 @@ class CallContext:
         "goal_words",
         "last",
         "last_words",
+        "objects",
         "place",
         "run",
         "seen",
@@ -120,17 +123,18 @@ class CallContext:
         self.failures = 0
         self.run = 0
         self.place: str | None = None
+        self.objects = KnownObjects()
 
     @property
     def state(self) -> State:
         """What came right before the next call."""
         return "first" if not self.calls else "after_failure" if self.run else "after_success"
 
-    def record(self, tool: str, text: str, result: str, error_class: str | None = None) -> None:
+    def record(self, tool: str, text: str, result: str, error_class: str | None = None, *, arguments: str = "") -> None:
         """Take in a call that ended.
 
         Args:
-            text: of the arguments (`text_of`).
+            text: of the arguments (`text_of`); `arguments`: as they were sent.
             result: or the error's text, where it failed.
             error_class: of the failure; None where the call worked.
         """
@@ -145,6 +149,7 @@ class CallContext:
             self.failed -= names
             _add(self.worked, names - KEYWORDS)
             _add(self.seen, words_of(result, RESULT_CHARACTERS))
+            self.objects.record(tool, arguments, result)
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
         self.last_words = hashes_of([token.lower() for token in dict.fromkeys(TOKEN.findall(result[:LAST_CHARACTERS]))])

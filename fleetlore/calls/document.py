@@ -144,6 +144,29 @@ class ArgumentForms(msgspec.Struct, frozen=True, array_like=True):
     agents: int
 
 
+class Need(msgspec.Struct, frozen=True, array_like=True):
+    """What calls of a tool failed for, whatever else they held (`fleetlore.calls.objects.Mark`).
+
+    Attributes:
+        argument, field, value: `order_id`, `status`, `pending`; without a field the value is a tool: an earlier call of
+            it took the same `order_id`.
+        kind: of the failure that came most often.
+        failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
+        agents: that met it.
+        works: values of the field with which calls mostly worked, the most frequent first.
+    """
+
+    tool: str
+    argument: str
+    field: str
+    value: str
+    kind: str
+    failed: int
+    held: int
+    agents: int
+    works: tuple[str, ...]
+
+
 class Resent(msgspec.Struct, frozen=True, array_like=True):
     """Sessions that sent a call again unchanged right after it failed so, and those in which it worked then."""
 
@@ -163,7 +186,7 @@ class Document(msgspec.Struct, frozen=True):
         tools: calls learned of each; of any other the model knows nothing.
         resent: by failure, at the level of its class, where it is decided whether it passes by itself.
         lacked: names, by tool; look_ups: the most used of each kind of failure.
-        forms: of arguments.
+        forms: of arguments; needs: what calls failed for.
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 
@@ -180,6 +203,7 @@ class Document(msgspec.Struct, frozen=True):
     resent: dict[str, Resent] = {}
     look_ups: tuple[LookUp, ...] = ()
     forms: tuple[ArgumentForms, ...] = ()
+    needs: tuple[Need, ...] = ()
     until: float = 0.0
     features: int = FEATURES
     schema: int = SCHEMA

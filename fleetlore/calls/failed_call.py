@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetlore.calls.context import CALL_CHARACTERS, ERROR_CHARACTERS, GOAL_CHARACTERS, KEYWORDS, hash_of
+from fleetlore.calls.objects import Mark
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.fingerprint.names import failure_kind
 
@@ -110,7 +111,7 @@ class FailedCall:
         session: its id; what it alone has taught the fleet is left out.
         seen: lower-case names in its results and in its calls so far.
         cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
-        arguments: as they were sent.
+        arguments: as they were sent; `marks`: what was known of the things that they name.
     """
 
     text: str
@@ -121,6 +122,7 @@ class FailedCall:
     seen: Collection[str] = ()
     cause: str = ""
     arguments: str = ""
+    marks: tuple[Mark, ...] = ()
 
     @property
     def words(self) -> FailureWords:

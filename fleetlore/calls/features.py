@@ -15,11 +15,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, TOKEN, CallContext, Ids, hash_of, hashes_of, normal
+from fleetlore.calls.context import (
+    CALL_CHARACTERS,
+    KEYWORDS,
+    TOKEN,
+    CallContext,
+    Ids,
+    hash_of,
+    hashes_of,
+    normal,
+    text_of,
+)
 from fleetlore.calls.places import PlaceNames
 
 # A new number makes versions that were learned with other features unreadable.
-FEATURES = 3
+FEATURES = 4
 MAX_TOKENS = 260
 LAST_TOKENS = 70
 MAX_NAMES = 14
@@ -62,21 +72,28 @@ class Call(NamedTuple):
         text: of the arguments (`fleetlore.calls.context.text_of`).
         tokens: of the text; the first and the last of a long one.
         names: lower-case, without keywords, in order, each once.
+        arguments: as they were sent; empty where only the text is known.
     """
 
     tool: str
     text: str
     tokens: list[str]
     names: list[str]
+    arguments: str = ""
 
     @classmethod
-    def of(cls, tool: str, text: str) -> Call:
+    def made(cls, tool: str, arguments: str) -> Call:
+        """The call with these arguments, JSON or text."""
+        return cls.of(tool, text_of(arguments), arguments)
+
+    @classmethod
+    def of(cls, tool: str, text: str, arguments: str = "") -> Call:
         """Take the text apart."""
         tokens = TOKEN.findall(text[:CALL_CHARACTERS])
         if len(tokens) > MAX_TOKENS:
             tokens = tokens[: MAX_TOKENS - LAST_TOKENS] + tokens[-LAST_TOKENS:]
         words = dict.fromkeys([token.lower() for token in tokens if len(token) > 1 and not token[0].isdigit()])
-        return cls(tool, text, tokens, [word for word in words if word not in KEYWORDS])
+        return cls(tool, text, tokens, [word for word in words if word not in KEYWORDS], arguments)
 
     @property
     def bound(self) -> frozenset[str]:
@@ -117,6 +134,7 @@ def features(call: Call, context: CallContext, known: PlaceNames | None = None) 
         (_overlap(call.names, context), 1.0),
         (_course(call, context), 1.5),
         (_ends(call), 1.5),
+        (hashes_of([mark.text for mark in context.objects.marks(call.arguments)]), 2.0),
     ]
     of_kind = sum(len(ids) for ids, _ in groups)
     groups += [

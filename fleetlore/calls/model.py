@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetlore.calls.context import CallContext, Ids
-from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Named, Threshold, Weights, restored
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Named, Need, Threshold, Weights, restored
 from fleetlore.calls.features import Call, Features, features, mixed
 from fleetlore.calls.lacked import LackedNames
+from fleetlore.calls.objects import Mark
 from fleetlore.calls.places import Ended, PlaceNames, Places
 
 # Of a tool with fewer calls nothing can be told.
@@ -91,6 +92,7 @@ class CallModel:
         self.resent = document.resent
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
         self.forms = {(each.tool, each.argument): each for each in document.forms}
+        self._needs = {(each.tool, each.argument, each.field, each.value): each for each in document.needs}
         self.places = Places(
             {
                 place: PlaceNames(known.sessions, {n: Ended(*ended) for n, ended in known.names.items()}, known.words)
@@ -106,6 +108,11 @@ class CallModel:
     def knows(self, tool: str) -> bool:
         """Whether it has learned enough calls of a tool to tell how the next one ends."""
         return self._tools.get(tool, 0) >= LEAST_CALLS
+
+    def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
+        """What such a call fails for: of what is known of the things that it takes, the surest; None of nothing."""
+        found = [need for mark in marks if (need := self._needs.get((tool, *mark))) is not None]
+        return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: Call, context: CallContext, place: str | None = None) -> Outlook | None:
         """Chance that the call fails; None where the tool is not known. No network; 0.1 ms.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
-from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.context import CallContext
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
@@ -30,7 +30,7 @@ from fleetlore.fingerprint.fingerprint import (
     tool_id,
 )
 from fleetlore.fingerprint.loops import Loop
-from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, lasting
+from fleetlore.recall.call_warning import CallWarning, by_counts, by_model, by_need, lasting
 from fleetlore.recall.hints import transient_weight, worth_showing
 from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
@@ -256,7 +256,7 @@ def told_by(advice: Advice) -> Iterator[str]:
     """What the session need not be told again."""
     for each in advice.shown:
         if isinstance(each, CallWarning):
-            yield _warned_of(each)
+            yield from (_warned_of(each), each.id)
         elif isinstance(each, WayOut):
             yield from each.told
         else:
@@ -272,7 +272,7 @@ def _warning(
 ) -> tuple[CallWarning | None, float | None]:
     """The line before a call, and the model's estimate of the risk."""
     tool = at.tool or ""
-    asked = Call.of(tool, text_of(arguments_text(at.arguments)))
+    asked = Call.made(tool, arguments_text(at.arguments))
     risk = since = None
     if at.model is not None and at.context is not None:
         outlook = at.model.outlook(asked, at.context, at.place)
@@ -280,6 +280,8 @@ def _warning(
             if at.beside is not None:
                 outlook = outlook._replace(fails=at.beside(outlook.fails))
             risk, since = outlook.fails, at.model.until
+            if (need := by_need(at.model, asked, at.context)) is not None:
+                return need, max(risk, need.fails)
             if outlook.warned and (warning := by_model(at.model, risk, asked, at.context, at.place, at.own)):
                 return warning, risk
     return by_counts(index, asked, call, at.own_failures, since, remedied), risk

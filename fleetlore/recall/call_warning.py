@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from fleetlore.calls.card import like
 from fleetlore.calls.context import CallContext, warning_id
+from fleetlore.calls.document import Need
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.calls.places import PlaceNames
-from fleetlore.fingerprint.fingerprint import is_free_text, tool_id
+from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.hints import count, worth_showing
 from fleetlore.recall.index import LoreIndex
@@ -68,6 +69,28 @@ def by_model(
         expected.names,
         fails,
     )
+
+
+def by_need(model: CallModel, call: Call, context: CallContext) -> CallWarning | None:
+    """The warning of a call that takes a thing with which such calls failed; None where nothing is known of it."""
+    need = model.need(call.tool, context.objects.marks(call.arguments))
+    if need is None:
+        return None
+    return CallWarning(need_id(need), need_text(need), need.kind, (), (need.failed + 0.5) / (need.held + 1.0))
+
+
+def need_id(of: Need) -> str:
+    """By which a need is withheld at random, and told once."""
+    return pattern_id("need", of.tool, of.argument, of.field, of.value)
+
+
+def need_text(of: Need) -> str:
+    """What such calls failed for, how often, and what works instead."""
+    failed = f": such calls failed in {of.failed} of {of.held} sessions"
+    if not of.field:
+        return _fit(f"`{of.argument}` was taken by {of.value} before", failed)
+    works = f"; they work with {' or '.join(f'`{value}`' for value in of.works)}" if of.works else ""
+    return _fit(f"`{of.argument}` has {of.field} `{of.value}`", failed + works)
 
 
 def by_counts(

@@ -26,6 +26,7 @@ from fleetlore.calls.ranker import LEAST, chances, figures
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.fingerprint.value_form import DIGIT, value_form, values_of
+from fleetlore.recall.call_warning import need_id, need_text
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
@@ -99,6 +100,10 @@ def way_out(
         return None if id in told else WayOut(_resent_text(resent), id, (), round(resent.passed / resent.sent, 9))
     if resent is None and failure.transient:
         return None
+    need = model.need(failure.tool, failed.marks) if model is not None else None
+    if need is not None:
+        id = need_id(need)
+        return None if id in told else WayOut(need_text(need), id, (), round(need.failed / need.held, 9))
     kind = failure_kind(failure.error_class, failure.template, failed.error, failed.text)
     look_up = _look_up(model, failed, kind) if model is not None else None
     untold = look_up if look_up is not None and look_up.id not in told else None

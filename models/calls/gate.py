@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal
 
-from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.context import CallContext
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
 from fleetlore.wire.trajectory import Trajectory
@@ -91,12 +91,12 @@ def _on_new(judged: Iterable[Foreseen], published: bytes, since: Iterable[Trajec
     for session in since:
         context = CallContext(session.goal)
         for position, step in enumerate(session.calls):
-            call = Call.of(step.tool, text_of(step.arguments))
+            call = Call.made(step.tool, step.arguments)
             known = foreseen.get((session.id, position))
             outlook = model.outlook(call, context, session.place or context.place)
             if known is not None and outlook is not None:
                 new.append((known, outlook.fails))
-            context.record(step.tool, call.text, said_by(step), step.family)
+            context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
     return new
 
 

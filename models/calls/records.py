@@ -62,7 +62,7 @@ class NamedFailures:
     def said(self, most: int) -> tuple[Named, ...]:
         """Those that a version holds: that mostly fail, the best backed first."""
         found = [
-            Named(tool, kind, names, _capped(agents), _capped(self._held[tool, kind, names]), len(agents))
+            Named(tool, kind, names, capped(agents), capped(self._held[tool, kind, names]), len(agents))
             for (tool, kind, names), agents in self._failed.items()
         ]
         often = [each for each in found if each.failed >= SAID_RATE * each.held]
@@ -103,7 +103,7 @@ class PlaceRecords:
         for place in self._sessions:
             worked, failed = self._worked[place], self._failed[place]
             for name in {**worked, **failed}:
-                counts = _capped(worked.get(name)), _capped(failed.get(name))
+                counts = capped(worked.get(name)), capped(failed.get(name))
                 found.append((-sum(counts), place, name, counts))
         places = {
             place: Place(sessions, {}, self._said_words(place)) for place, sessions in sorted(self._sessions.items())
@@ -114,7 +114,7 @@ class PlaceRecords:
 
     def _said_words(self, place: str) -> tuple[str, ...]:
         known = self._words[place].items()
-        often = sorted((-_capped(agents), word) for word, agents in known if len(agents) >= WORD_AGENTS)
+        often = sorted((-capped(agents), word) for word, agents in known if len(agents) >= WORD_AGENTS)
         return tuple([word for _, word in often[:SAID_WORDS]])
 
 
@@ -126,8 +126,8 @@ class _Names(PlaceNames):
         self._worked, self._failed = worked, failed
 
     def ended(self, name: str) -> Ended:
-        return Ended(_capped(self._worked.get(name)), _capped(self._failed.get(name)))
+        return Ended(capped(self._worked.get(name)), capped(self._failed.get(name)))
 
 
-def _capped(agents: Counter[str] | None) -> int:
+def capped(agents: Counter[str] | None) -> int:
     return 0 if agents is None else sum(min(sessions, AGENT_SESSIONS) for sessions in agents.values())

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleetlore.calls.context import CallContext, text_of, warning_id
+from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document, Kind, quantised
 from fleetlore.calls.features import Call, Features, features
 from fleetlore.fingerprint.fingerprint import failure_of
@@ -24,6 +24,7 @@ from models.calls.forms import FormRecords
 from models.calls.lacked import LackedTraining
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
+from models.calls.needs import NeedRecords
 from models.calls.records import Key, NamedFailures, PlaceRecords
 from models.calls.resent import ResentCalls
 from models.calls.thresholds import Foreseen, Trial, thresholds
@@ -93,6 +94,7 @@ class CallTraining:
         self._resent = ResentCalls()
         self.look_ups = LookUps()
         self._forms = FormRecords()
+        self._needs = NeedRecords()
         self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
@@ -112,7 +114,7 @@ class CallTraining:
         named: list[tuple[str, frozenset[str], Key | None]] = []
         kinds: list[tuple[str, tuple[str, ...]] | None] = []
         for position, step in enumerate(session.calls):
-            call = Call.of(step.tool, text_of(step.arguments))
+            call = Call.made(step.tool, step.arguments)
             kind = kind_of(step, call) if step.failed else None
             kinds.append(kind[1:] if kind is not None else None)
             if not step.transient:  # what passes by itself says nothing of the call
@@ -127,13 +129,14 @@ class CallTraining:
                     self._kinds.learn(found, kind[:2])
                 names = frozenset(call.names)
                 named.append((step.tool, names, kind if kind is not None and kind[2] else None))
-            context.record(step.tool, call.text, said_by(step), step.family)
+            context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
         for example in examples:
             self._learn(example)
         self._named.learn(session.agent, named)
         self._lacked.learn(session)
         self.look_ups.learn(failures_met(session, kinds))
         self._forms.learn(session)
+        self._needs.learn(session, kinds)
         if place := session.place or context.place:
             told = list(names_of_place(session.calls))
             worked, failed = ({name for name, step in told if step.failed == ended} for ended in (False, True))
@@ -162,6 +165,7 @@ class CallTraining:
         """
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
         lacked, look_ups, forms = self._lacked.said(), self.look_ups.said(), self._forms.said()
+        needs = self._needs.said()
         while True:
             document = Document(
                 calls=quantised(self._weights.weights, share),
@@ -177,6 +181,7 @@ class CallTraining:
                 resent=self._resent.said(),
                 look_ups=look_ups,
                 forms=forms,
+                needs=needs,
                 until=self._until,
             )
             encoded = document.to_bytes()

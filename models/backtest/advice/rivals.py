@@ -162,8 +162,9 @@ def _features(logs: Iterable[CallLog]) -> Iterator[Features]:
         for call in log.calls:
             text = text_of(call.text)
             if not call.pseudo and not call.passes:
-                yield features(FeatureCall.of(call.tool, text), context)
-            context.record(call.tool, text, call.said, call.failure and call.failure.error_class)
+                yield features(FeatureCall.made(call.tool, call.text), context)
+            error_class = call.failure and call.failure.error_class
+            context.record(call.tool, text, call.said, error_class, arguments=call.text)
 
 
 def _last_result(turn: Turn) -> str:

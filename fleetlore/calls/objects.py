@@ -1,0 +1,123 @@
+"""Keep what results say of the things that calls are about, and mark a call with what is known of them.
+
+A result that is JSON tells of each object in it, by its id, its fields that are one word (`"status": "pending"`). A
+call that takes the id is then about an order that is pending; and it comes after the calls that took the id before it.
+No tool and no field is known beforehand. Results may be cut: what stands before the cut is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+from fleetlore.fingerprint.value_form import values_of
+
+MAX_RESULT = 3_000
+# Of a session: more are those of a listing, and the newest say most.
+KEPT = 512
+MAX_FIELDS = 12
+MAX_AFTER = 6
+# Of one argument, and of a call.
+MAX_OF_LIST = 4
+MAX_MARKS = 24
+
+# A bracket, or a key with a value that is no object; as JSON or Python writes them.
+_PART = re.compile(
+    r"(?P<bracket>[{}])|(?P<quote>[\"'])(?P<key>\w{1,40})(?P=quote)\s*:\s*"
+    r"(?:\"(?P<text>[^\"\n]{0,64})\"|'(?P<other>[^'\n]{0,64})'|(?P<word>true|false|True|False)\b)"
+)
+_ID_KEY = re.compile(r"(?:^|_|\b)(?:id|uuid|number|code|key|path|name)$|[a-z]I[dD]$", re.IGNORECASE)
+_FIELD = re.compile(r"[A-Za-z][A-Za-z _()-]{0,39}")
+# What names one thing among many: a digit in it, and no sentence.
+_ID = re.compile(r"(?=.*\d)[^\s]{3,64}")
+
+
+Known = TypeVar("Known")
+
+
+class Mark(NamedTuple):
+    """What is known of the thing that an argument names: `status` is `pending`; or an earlier call took it.
+
+    Attributes:
+        field: of the thing; empty where `value` is the tool of an earlier call that took it and worked.
+    """
+
+    argument: str
+    field: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.argument} {self.field}={self.value}" if self.field else f"{self.argument} after {self.value}"
+
+
+class KnownObjects:
+    """What one session knows of the things that its calls may take, by their ids."""
+
+    __slots__ = ("_after", "_fields")
+
+    def __init__(self) -> None:
+        self._fields: dict[str, dict[str, str]] = {}
+        self._after: dict[str, dict[str, None]] = {}
+
+    def record(self, tool: str, arguments: str, result: str) -> None:
+        """Take in a call that worked."""
+        for value in {value for _, value in _ids(arguments)}:
+            taken = self._after.pop(value, {})
+            if len(taken) < MAX_AFTER:
+                taken[tool] = None
+            _keep(self._after, value, taken)
+        for id, fields in _objects(result):
+            _keep(self._fields, id, fields)
+
+    def marks(self, arguments: str) -> list[Mark]:
+        """What is known of the things that these arguments name; each mark once, at most `MAX_MARKS`."""
+        if not self._fields and not self._after:
+            return []
+        found: dict[Mark, None] = {}
+        for argument, value in _ids(arguments):
+            for field, said in self._fields.get(value, {}).items():
+                if field != argument:
+                    found[Mark(argument, field, said)] = None
+            for tool in self._after.get(value, {}):
+                found[Mark(argument, "", tool)] = None
+        return list(found)[:MAX_MARKS]
+
+
+def _keep(kept: dict[str, Known], id: str, what: Known) -> None:
+    kept.pop(id, None)
+    kept[id] = what
+    if len(kept) > KEPT:
+        del kept[next(iter(kept))]
+
+
+def _ids(arguments: str) -> Iterator[tuple[str, str]]:
+    """The ids that arguments name, each with the argument that takes it."""
+    for name, value in values_of(arguments).items():
+        for each in value[:MAX_OF_LIST] if isinstance(value, list) else (value,):
+            if isinstance(each, str) and _ID.fullmatch(each):
+                yield name, each
+
+
+def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """(id, fields) of each object of a result; its id is the first value that is one."""
+    if result[:1] not in ("{", "["):
+        return
+    open_objects: list[tuple[list[str], dict[str, str]]] = []
+    done: list[tuple[list[str], dict[str, str]]] = []
+    for part in _PART.finditer(result[:MAX_RESULT]):
+        if part["bracket"] == "{":
+            open_objects.append(([], {}))
+            done.append(open_objects[-1])
+        elif part["bracket"]:
+            if open_objects:
+                open_objects.pop()
+        elif open_objects:
+            ids, fields = open_objects[-1]
+            said = part["text"] or part["other"] or part["word"] or ""
+            if _ID_KEY.search(part["key"]) and _ID.fullmatch(said):
+                ids.append(said)
+            elif len(fields) < MAX_FIELDS and _FIELD.fullmatch(said):
+                fields[part["key"]] = said.lower()
+    yield from ((ids[0], fields) for ids, fields in done if ids and fields)

@@ -1,0 +1,117 @@
+"""Learn what tools need of the things that they are called with: calls that failed wherever a thing was so.
+
+A fact about a thing (`status` is `pending`), or an earlier call that took it, is a need where calls of several agents
+with it mostly failed, and calls without it surely failed less often. Sessions count, and no agent more than a few.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fleetlore.calls.document import Need
+from fleetlore.calls.objects import KnownObjects, Mark
+from fleetlore.stats.intervals import wilson
+from fleetlore.wire.trajectory import Trajectory
+from models.calls.records import capped
+
+LEAST_AGENTS = 2
+# Lower bound of the share of sessions in which calls failed so.
+LEAST_RATE = 0.5
+# What works is said where as many sessions made it work.
+LEAST_WORKED = 3
+MOST_WORKED = 3
+KEPT = 4_096
+# A field of more values says something about each thing, and nothing about a kind of them.
+MAX_VALUES = 12
+MOST = 256
+
+
+@dataclass(slots=True)
+class _Ended:
+    """Sessions by agent in which calls worked, and in which they failed; how, by kind of failure."""
+
+    worked: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Sessions in which they failed, and all."""
+        failed = capped(self.failed)
+        return failed, failed + capped(self.worked)
+
+
+class NeedRecords:
+    """By tool, argument and field, how calls ended with each value; those met the longest ago are forgotten first."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, _Ended] = {}
+        self._known: OrderedDict[tuple[str, str, str], dict[str, _Ended]] = OrderedDict()
+
+    def learn(self, session: Trajectory, kinds: Iterable[tuple[str, tuple[str, ...]] | None]) -> None:
+        """Take in a session: how calls with each mark ended, of each end the first.
+
+        Args:
+            kinds: by call, the kind of failure and its names; None of one that worked.
+        """
+        objects = KnownObjects()
+        met: set[tuple[str, Mark | None, bool]] = set()
+        for step, kind in zip(session.calls, kinds, strict=True):
+            if not step.transient:
+                for mark in (None, *objects.marks(step.arguments)):
+                    if (step.tool, mark, step.failed) not in met:
+                        met.add((step.tool, mark, step.failed))
+                        self._add(session.agent, step.tool, mark, kind[0] if kind is not None else None)
+            if not step.failed:
+                objects.record(step.tool, step.arguments, step.result)
+        while len(self._known) > KEPT:
+            self._known.popitem(last=False)
+
+    def _add(self, agent: str, tool: str, mark: Mark | None, kind: str | None) -> None:
+        if mark is None:
+            ended = self._tools.setdefault(tool, _Ended())
+        else:
+            key = tool, mark.argument, mark.field
+            known = self._known.setdefault(key, {})
+            self._known.move_to_end(key)
+            if mark.value not in known and len(known) > MAX_VALUES:
+                return
+            ended = known.setdefault(mark.value, _Ended())
+        if kind is None:
+            ended.worked[agent] += 1
+        else:
+            ended.failed[agent] += 1
+            ended.kinds[kind] += 1
+
+    def said(self) -> tuple[Need, ...]:
+        """Those that a version holds, the best backed first."""
+        found = [
+            need for key, known in self._known.items() if len(known) <= MAX_VALUES for need in self._of(key, known)
+        ]
+        found.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.argument, each.field, each.value))
+        return tuple(found[:MOST])
+
+    def _of(self, key: tuple[str, str, str], known: dict[str, _Ended]) -> Iterator[Need]:
+        tool, argument, name = key
+        all_failed, all_held = self._tools[tool].counts
+        for value, ended in known.items():
+            failed, held = ended.counts
+            least = wilson(failed, held)[0]
+            others = max(0, all_failed - failed), max(0, all_held - held)
+            if len(ended.failed) < LEAST_AGENTS or least < LEAST_RATE or wilson(*others)[1] >= least:
+                continue
+            (kind, _), *_ = sorted(ended.kinds.items(), key=lambda each: (-each[1], each[0]))
+            works = _works(known) if name else ()
+            yield Need(tool, argument, name, value, kind, failed, held, len(ended.failed), works)
+
+
+def _works(known: dict[str, _Ended]) -> tuple[str, ...]:
+    """Values with which calls mostly worked, the most frequent first."""
+    often: dict[str, int] = defaultdict(int)
+    for value, ended in known.items():
+        failed, held = ended.counts
+        if held - failed >= LEAST_WORKED and wilson(held - failed, held)[0] >= LEAST_RATE:
+            often[value] = held - failed
+    return tuple(sorted(often, key=lambda value: (-often[value], value))[:MOST_WORKED])

@@ -1,0 +1,79 @@
+import time
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.calls.objects import KEPT, MAX_MARKS, KnownObjects, Mark
+
+ORDER = '{"order_id": "#W123", "user_id": "mia_1", "status": "Pending", "total": 12.5, "paid": true}'
+OF_ORDER = '{"order_id": "#W123"}'
+
+
+def known(*calls: tuple[str, str, str]) -> KnownObjects:
+    objects = KnownObjects()
+    for each in calls:
+        objects.record(*each)
+    return objects
+
+
+def test_a_call_is_about_what_results_said_of_its_ids() -> None:
+    marks = known(("get_order", OF_ORDER, ORDER)).marks(OF_ORDER)
+    assert marks == [
+        Mark("order_id", "status", "pending"),
+        Mark("order_id", "paid", "true"),
+        Mark("order_id", "", "get_order"),
+    ]
+    assert [mark.text for mark in marks] == [
+        "order_id status=pending",
+        "order_id paid=true",
+        "order_id after get_order",
+    ]
+
+
+def test_what_was_said_last_counts() -> None:
+    later = ORDER.replace("Pending", "cancelled")
+    marks = known(("get_order", OF_ORDER, ORDER), ("cancel", OF_ORDER, later)).marks(OF_ORDER)
+    assert Mark("order_id", "status", "cancelled") in marks
+    assert Mark("order_id", "status", "pending") not in marks
+    assert marks[-2:] == [Mark("order_id", "", "get_order"), Mark("order_id", "", "cancel")]
+
+
+def test_of_a_list_each_thing_is_known_and_of_what_is_inside_another_too() -> None:
+    result = (
+        "{'variants': {'101': {'item_id': '101', 'available': True}, '102': {'item_id': '102', 'available': False}}}"
+    )
+    marks = known(("get_product", "{}", result)).marks('{"new": ["101", "102"]}')
+    assert marks == [Mark("new", "available", "true"), Mark("new", "available", "false")]
+
+
+def test_a_result_that_was_cut_tells_what_stands_before_the_cut() -> None:
+    whole = known(("get_order", OF_ORDER, ORDER)).marks(OF_ORDER)
+    assert known(("get_order", OF_ORDER, ORDER[:-20] + "…")).marks(OF_ORDER)[0] == whole[0]
+
+
+def test_of_text_and_of_things_never_seen_nothing_is_known() -> None:
+    objects = known(("sql", "SELECT 1", "[('a1', 3)]"), ("get_order", OF_ORDER, ORDER))
+    assert objects.marks("SELECT * FROM orders WHERE id = '#W123'") == []
+    assert objects.marks('{"order_id": "#W999"}') == objects.marks('{"order_id": 5}') == objects.marks("{}") == []
+
+
+def test_it_is_bounded() -> None:
+    objects = KnownObjects()
+    for number in range(3 * KEPT):
+        objects.record("get", f'{{"id": "a{number}"}}', f'{{"id": "a{number}", "status": "open"}}')
+    assert objects.marks('{"id": "a0"}') == []
+    many = {f"id_{number}": f"a{3 * KEPT - 1 - number}" for number in range(99)}
+    assert len(objects.marks(orjson.dumps(many).decode())) == MAX_MARKS
+
+
+@given(st.text(alphabet="{}[]\"':,\\ id1status", max_size=400))
+def test_it_reads_any_text(text: str) -> None:
+    known(("t", text, text)).marks(text)
+
+
+def test_it_reads_a_hostile_result_in_linear_time() -> None:
+    started = time.process_time()
+    for hostile in ("{" * 100_000, '{"id":' * 50_000, "{'" + "a" * 100_000, '{"id" ' + " " * 100_000):
+        known(("t", hostile, hostile))
+    assert time.process_time() - started < 1.0
