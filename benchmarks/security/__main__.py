@@ -125,7 +125,7 @@ def _said(item: MemoryItem) -> str:
 
 
 def _poisoning() -> Iterator[Line]:
-    for what, liars, volume in (("one agent", LIARS[:1], 50), ("6 of 16 agents", LIARS, VOLUME)):
+    for what, liars, volume in (("one agent", LIARS[:1], 500), ("6 of 16 agents", LIARS, VOLUME)):
         for denies, how in ((False, "another call helped"), (True, "it helped and the honest one failed")):
             found = asyncio.run(poisoned(liars, volume, denies=denies))
             said = f"{what}, {volume} sessions each a failure, say that {how}: first-ranked advice of 10 honest agents"

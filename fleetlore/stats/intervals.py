@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def wilson(failures: int, calls: int, z: float = 1.96) -> tuple[float, float]:
+def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float]:
     """Wilson score interval of a rate (Wilson 1927): after few calls 1 of 1 is not 100 %.
 
     Returns:

@@ -44,7 +44,8 @@ class Pattern:
         calls: how many calls (of a failure pattern: the same as `failures`; of a loop: those in it).
         failures: how many of them failed; of a loop 0, for it says nothing of how often calls fail.
         sessions, agents: how many distinct ones saw it.
-        sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly.
+        sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly;
+            of an agent no more than of the median agent.
         first_seen, last_seen: event time in seconds since the Unix epoch.
         agents_lately: of a transient pattern: how many agents met it in the two minutes before `last_seen`.
         hours, days: of a tool or a family: (number of the hour or day since the epoch, calls, failures), newest first;

@@ -7,7 +7,7 @@ case follows from what is known of its session, so it counts once in any order; 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import msgspec
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
-from models.memory.bottom_k import LatestSample
+from models.memory.bottom_k import LatestSample, even
 
 SAMPLED_CASES = 256
 # A label of a judge is silenced if it is wrong more often than this at the lower end of the 95 % interval (Wilson): a
@@ -34,14 +34,17 @@ class Case(NamedTuple):
     Attributes:
         revision: of the session, as in `Trajectory.revision`.
         said, truth: `success` or `failure`; both empty if the session is no longer a case.
+        agent: hash of its name.
     """
 
     revision: tuple[int, float]
     said: str = ""
     truth: str = ""
+    agent: int = 0
 
 
-NO_CASE = Case((0, 0.0))
+def _no_case(agent: int) -> Case:
+    return Case((0, 0.0), agent=agent)
 
 
 class JudgeRecord:
@@ -49,7 +52,7 @@ class JudgeRecord:
 
     def __init__(self, source: str, version: str, family: str, cases: Iterable[tuple[int, Case]] = ()) -> None:
         self.source, self.version, self.family = source, version, family
-        self.cases: LatestSample[Case] = LatestSample(SAMPLED_CASES, NO_CASE, cases)
+        self.cases: LatestSample[Case] = LatestSample(SAMPLED_CASES, _no_case, cases)
         self._silenced: frozenset[str] | None = None
 
     def add(self, session: str, case: Case) -> bool:
@@ -75,10 +78,18 @@ class JudgeRecord:
         return Counter((case.said, case.truth) for case in self.cases.kept.values() if case.truth)
 
     @property
+    def _counted(self) -> defaultdict[tuple[str, str], float]:
+        """The matrix of all sessions, in which no agent counts for more than the median one: a reward is what an agent
+        says, and by many lies it could silence a judge for all.
+        """
+        cases = [each for each in self.cases.kept.values() if each.truth]
+        return even([(each.agent, (each.said, each.truth)) for each in cases], {})
+
+    @property
     def silenced(self) -> frozenset[str]:
         """Labels that this judge may not use any more: `success`, `failure`, both or neither."""
         if self._silenced is None:
-            matrix = self.matrix
+            matrix = self._counted
             self._silenced = frozenset(
                 [
                     said
@@ -92,7 +103,7 @@ class JudgeRecord:
     @property
     def sound(self) -> bool:
         """Whether both labels were measured and right often enough: who says one label only tells no sessions apart."""
-        matrix = self.matrix
+        matrix = self._counted
         cases = [
             (matrix[said, said], matrix[said, said] + matrix[said, other])
             for said, other in (("success", "failure"), ("failure", "success"))
@@ -101,7 +112,7 @@ class JudgeRecord:
 
     def precision(self, said: str) -> float | None:
         """Lower end of the 95 % interval of how often `said` is right; None before it was measured."""
-        matrix = self.matrix
+        matrix = self._counted
         right, cases = matrix[said, said], sum(count for (claim, _), count in matrix.items() if claim == said)
         return wilson(right, cases)[0] if cases >= FEWEST_CASES else None
 
@@ -158,10 +169,11 @@ def cases_of(
     """
     if not before and len(votes) <= 1 and trajectory.correction is None:
         return
+    agent = stable_hash(trajectory.agent)
     truth = trajectory.correction or next((vote for vote in votes if vote.source == "reward"), None)
     now = {vote.version: vote for vote in measurable(trajectory, votes)}
     for version, vote in ({vote.version: vote for vote in measurable(trajectory, before)} | now).items():
         if truth is None or version not in now:
-            yield vote, Case(trajectory.revision)
+            yield vote, Case(trajectory.revision, agent=agent)
         else:
-            yield vote, Case(trajectory.revision, vote.label, truth.label)
+            yield vote, Case(trajectory.revision, vote.label, truth.label, agent)

@@ -1,10 +1,12 @@
-"""Count sessions without ever counting one twice: a bottom-k sample of sessions.
+"""Count sessions without ever counting one twice, and without one agent filling the place of all: a bounded sample.
 
 A count that is incremented is wrong as soon as a record is processed twice. So a count is kept as a *set* of sessions,
 each with its own cumulative value. Merging takes the union, and joins the two values of one session: it commutes, and
-repeating it changes nothing. Only the `k` sessions with the smallest hashes are kept (a bottom-k or KMV sketch:
-Bar-Yossef et al. 2002; Cohen and Kaplan 2007). Below `k` sessions all figures are exact. Above, sums are unbiased
-estimates with a relative standard error of about 1/sqrt(k - 2). Which sessions are kept depends on the set alone.
+repeating it changes nothing. Of the sessions of one agent those with the smallest hashes are kept (a bottom-k or KMV
+sketch: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every agent, then up to `TURN` more of every
+agent, until there are `k`. So whoever sends much takes only the places that nobody else needs. Which sessions are kept
+depends on the set alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are exact.
+Above, sums are estimates, agent by agent; of one agent alone with a relative standard error of about 1/sqrt(k - 2).
 Calls and failures come from the same sessions, so a rate never exceeds 1.
 """
 
@@ -12,16 +14,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import insort
-from collections.abc import Collection, Iterable
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from math import fsum
+from operator import mul
+from statistics import median_high
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from fleetlore.stats.hashing import HASHES, stable_hash
 
-T = TypeVar("T")
-Ordered = TypeVar("Ordered", bound=tuple[object, ...])
+T = TypeVar("T", bound="OfAgent")
+Kind = TypeVar("Kind", bound=int | tuple[str, ...])
+Ordered = TypeVar("Ordered", bound="Revised")
 
 K = 256
+# Sessions of an agent that are kept before another has more of them.
+TURN = 4
 WELL, BADLY = 1, 2
+
+
+class OfAgent(Protocol):
+    """A value of one session. All values of a session have the same agent."""
+
+    @property
+    def agent(self) -> int:
+        """Hash of the agent's name; negative where an erased session was."""
+
+
+class Revised(OfAgent, Protocol):
+    """A value that a greater one of the same session replaces."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
 
 
 class BottomK(ABC, Generic[T]):
@@ -32,13 +55,14 @@ class BottomK(ABC, Generic[T]):
         kept: value by session hash.
     """
 
-    __slots__ = ("_order", "k", "kept")
+    __slots__ = ("_last", "_of_agent", "k", "kept")
 
     def __init__(self, k: int = K, kept: Iterable[tuple[int, T]] = ()) -> None:
         self.k = k
         self.kept: dict[int, T] = dict(kept)
-        # Sorted, once the sample is full: a session that is too late costs one comparison, one that is taken no search.
-        self._order: list[int] = []
+        # Of a full sample: the sessions of each agent, sorted, and the turn and hash of the session that would go next.
+        self._of_agent: dict[int, list[int]] = {}
+        self._last = (0, 0)
 
     @staticmethod
     @abstractmethod
@@ -46,8 +70,12 @@ class BottomK(ABC, Generic[T]):
         """The value that two values of one session make: commutative, associative and idempotent."""
 
     @abstractmethod
-    def nobody(self) -> T:
-        """The value that stands where an erased session was: it counts for nothing."""
+    def nobody(self, agent: int) -> T:
+        """The value that stands where an erased session was: it counts for nothing.
+
+        Args:
+            agent: negative.
+        """
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.k == other.k and self.kept == other.kept
@@ -65,15 +93,46 @@ class BottomK(ABC, Generic[T]):
             if new == old:
                 return False
             self.kept[session] = new
+            if new.agent != old.agent:
+                self._of_agent = {}
             return True
-        if len(self.kept) >= self.k:
-            order = self._sorted
-            if session > order[-1]:
-                return False
-            del self.kept[order.pop()]
-            insort(order, session)
+        if len(self.kept) >= self.k and not self._make_room(session, value.agent):
+            return False
         self.kept[session] = value
         return True
+
+    def _make_room(self, session: int, agent: int) -> bool:
+        """Take the last session out of a full sample for another; say whether there is one that goes before it."""
+        if not self._of_agent:
+            self._index()
+        own = self._of_agent.get(agent, [])
+        # With one more session of this agent its last one is the next in turn.
+        turn = len(own) // TURN
+        if (not own or session > own[-1]) and (turn, session) > self._last:
+            return False
+        insort(own, session)
+        self._of_agent[agent] = own
+        if (turn, own[-1]) > self._last:
+            gone = own.pop()
+        else:
+            gone = self._last[1]
+            loser = self.kept[gone].agent
+            self._of_agent[loser].pop()
+            if not self._of_agent[loser]:
+                del self._of_agent[loser]
+        del self.kept[gone]
+        self._last = self._find_last()
+        return True
+
+    def _index(self) -> None:
+        of_agent: defaultdict[int, list[int]] = defaultdict(list)
+        for session in sorted(self.kept):
+            of_agent[self.kept[session].agent].append(session)
+        self._of_agent = dict(of_agent)
+        self._last = self._find_last()
+
+    def _find_last(self) -> tuple[int, int]:
+        return max([((len(own) - 1) // TURN, own[-1]) for own in self._of_agent.values()])
 
     def merge(self, other: Self) -> bool:
         """Merge another sample in; say whether anything changed."""
@@ -83,57 +142,88 @@ class BottomK(ABC, Generic[T]):
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions out as if they had never been; say whether any was there.
 
-        Of a full sample nobody keeps the place, under another hash below the greatest: without that the sample would
-        seem to hold all sessions there are, and would count 256 where it stood for thousands.
+        Of a full sample nobody keeps the places, as an agent of as many sessions, each under another hash below the
+        greatest of the agent: without that the sample would seem to hold all sessions there are, and would count 256
+        where it stood for thousands.
         """
-        gone = [session for session in sessions if session in self.kept]
+        gone: defaultdict[int, list[int]] = defaultdict(list)
+        for session in sessions:
+            if session in self.kept:
+                gone[self.kept[session].agent].append(session)
         if not gone:
             return False
-        greatest = self._sorted[-1] if len(self.kept) >= self.k else None
-        for session in gone:
+        if len(self.kept) >= self.k:
+            self._index()
+            for agent, own in gone.items():
+                nobody = self.nobody(-1 - stable_hash(f"nobody/{min(own)}"))
+                below = max(self._of_agent[agent][-1], 1)
+                self.kept |= {stable_hash(f"nobody/{session}") % below: nobody for session in own}
+        for session in (session for own in gone.values() for session in own):
             del self.kept[session]
-        for session in gone if greatest is not None else ():
-            self.kept[stable_hash(f"nobody/{session}") % (greatest or 1)] = self.nobody()
-        self._order = sorted(self.kept)
+        self._of_agent = {}
         return True
 
     @property
-    def scale(self) -> float:
-        """How many sessions one kept session stands for: 1 while all are kept."""
+    def scales(self) -> dict[int, float]:
+        """How many sessions a kept session of each agent stands for: 1 while all of that agent are kept."""
         if len(self.kept) < self.k:
-            return 1.0
-        return (self.k - 1) / (self._sorted[-1] / HASHES) / self.k
+            return dict.fromkeys({value.agent for value in self.kept.values()}, 1.0)
+        if not self._of_agent:
+            self._index()
+        turn, greatest = self._last
+        return {agent: self._scale(own, turn, greatest) for agent, own in self._of_agent.items()}
+
+    @staticmethod
+    def _scale(own: list[int], turn: int, greatest: int) -> float:
+        if len(own) < TURN * turn:
+            return 1.0  # a further one would have been kept
+        if len(own) < TURN * (turn + 1) and own[-1] < greatest:
+            return HASHES / greatest  # all that have a hash below that were kept
+        return max(1.0, (len(own) - 1) / len(own) * HASHES / max(own[-1], 1))
 
     def sorted(self) -> list[tuple[int, T]]:
         """Sessions with their values: equal samples give equal lists."""
-        return [(session, self.kept[session]) for session in self._sorted]
+        return [(session, self.kept[session]) for session in sorted(self.kept)]
 
-    @property
-    def _sorted(self) -> list[int]:
-        if len(self._order) != len(self.kept):  # a sample that is not full only grows
-            self._order = sorted(self.kept)
-        return self._order
+
+def even(kinds: Iterable[tuple[int, Kind]], scales: Mapping[int, float]) -> defaultdict[Kind, float]:
+    """How many sessions there are of each kind, of an agent no more in all than of the median agent.
+
+    What many sessions of one agent say may be that agent's own, or a lie.
+
+    Args:
+        kinds: agent and kind of each session.
+        scales: how many sessions each one of an agent stands for; 1 where it is not said.
+    """
+    kept, of_agent = Counter(kinds), Counter[int]()
+    for (agent, _), count in kept.items():
+        of_agent[agent] += count
+    most = median_high([count * scales.get(agent, 1.0) for agent, count in of_agent.items()] or [0.0])
+    counted = defaultdict[Kind, float](float)
+    for agent, kind in sorted(kept):
+        counted[kind] += kept[agent, kind] * min(scales.get(agent, 1.0), most / of_agent[agent])
+    return counted
 
 
 class LatestSample(BottomK[Ordered]):
     """Keeps the greatest of the values of a session: the newest, where they begin with a revision.
 
     Args:
-        void: the value that counts for nothing.
+        void: makes the value of an agent that counts for nothing.
     """
 
     __slots__ = ("_void",)
 
-    def __init__(self, k: int, void: Ordered, kept: Iterable[tuple[int, Ordered]] = ()) -> None:
+    def __init__(self, k: int, void: Callable[[int], Ordered], kept: Iterable[tuple[int, Ordered]] = ()) -> None:
         super().__init__(k, kept)
         self._void = void
 
-    def nobody(self) -> Ordered:
-        return self._void
+    def nobody(self, agent: int) -> Ordered:
+        return self._void(agent)
 
     @staticmethod
     def join(old: Ordered, new: Ordered) -> Ordered:
-        return max(old, new)
+        return new if old < new else old
 
 
 class SessionCounts(NamedTuple):
@@ -155,15 +245,13 @@ class SessionCounts(NamedTuple):
         return self.ended == BADLY
 
 
-NOBODY = SessionCounts(-1, 0, 0)
-
-
 class SampleTotals(NamedTuple):
     """What all sessions of a sample saw together.
 
     Attributes:
         agents: exact below `k` sessions, a lower bound above.
-        ended, failed: sessions of which it is known how they ended; those that ended badly.
+        ended, failed: sessions of which it is known how they ended; those that ended badly. No agent counts for more of
+            them than the median one, however many it has.
     """
 
     sessions: int
@@ -183,32 +271,37 @@ class CountSample(BottomK[SessionCounts]):
     def join(old: SessionCounts, new: SessionCounts) -> SessionCounts:
         return SessionCounts(*map(max, old, new))
 
-    def nobody(self) -> SessionCounts:
-        return NOBODY
+    def nobody(self, agent: int) -> SessionCounts:
+        return SessionCounts(agent, 0, 0)
+
+    @property
+    def seen(self) -> list[SessionCounts]:
+        """What the kept sessions saw."""
+        return [seen for seen in self.kept.values() if seen.agent >= 0]
 
     @property
     def totals(self) -> SampleTotals:
         """Figures of all sessions, in one pass over those that are kept: a busy pattern asks with every write."""
-        if not self.kept:
+        known = self.seen
+        if not known:
             return SampleTotals(0, 0, 0, 0, 0, 0)
-        scale = self.scale
-        agents, calls, failures, ended, _ = zip(*self.kept.values(), strict=True)
-        nobody = agents.count(NOBODY.agent)
-        return SampleTotals(
-            round((len(self.kept) - nobody) * scale),
-            len(set(agents)) - (nobody > 0),
-            round(sum(calls) * scale),
-            round(sum(failures) * scale),
-            round((len(ended) - ended.count(0)) * scale),
-            round(ended.count(BADLY) * scale),
-        )
+        agents, calls, failures, ended, _ = zip(*known, strict=True)
+        sums = [len(known), sum(calls), sum(failures)]
+        if len(self.kept) >= self.k:
+            of_each = [*map(self.scales.__getitem__, agents)]
+            sums = [round(fsum(of_each)), *(round(fsum(map(mul, of_each, each))) for each in (calls, failures))]
+        return SampleTotals(sums[0], len(set(agents)), sums[1], sums[2], *self._ends(zip(agents, ended, strict=True)))
 
     @property
     def warned(self) -> tuple[int, int]:
-        """Sessions with a known end that made a call they were warned of, and those where the warning was right."""
-        right = sum(seen.failures > 0 or seen.failed for seen in self.kept.values())
-        known = sum(seen.failures > 0 or seen.ended > 0 for seen in self.kept.values())
-        return round(known * self.scale), round(right * self.scale)
+        """Sessions with a known end that made a call they were warned of, and those where the warning was right. No
+        agent counts for more of them than the median one.
+        """
+        return self._ends((seen.agent, BADLY if seen.failures else seen.ended) for seen in self.seen)
+
+    def _ends(self, ends: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        counted = even(((agent, end) for agent, end in ends if end), self.scales)
+        return round(counted[WELL] + counted[BADLY]), round(counted[BADLY])
 
     def to_rows(self) -> list[list[Any]]:
         """Rows (session, agent, calls, failures, ended, group), sorted: equal samples give equal rows. Without a group

@@ -188,7 +188,8 @@ class ItemState:
         sides = {side[0].side for side in backing}
         counted = self._counted
         backed = [each for each in counted if each.side in sides]
-        support, even = round(len(backed) * self.contributors.scale), weigh(counted, math.inf)
+        scales, even = self.contributors.scales, weigh(counted, math.inf)
+        support = round(fsum([scales[each.agent] for each in backed]))
         for_it = fsum(even[side] for side in sides)
         content = best.content
         if len(backing) == 2:
@@ -350,7 +351,7 @@ _read_kept = msgspec.json.Decoder(_Kept).decode
 
 
 def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[Contributor]:
-    return LatestSample(SAMPLED_SESSIONS, Contributor((0, 0.0), "withdrawn", 0, 0.0), kept)
+    return LatestSample(SAMPLED_SESSIONS, lambda agent: Contributor((0, 0.0), "withdrawn", agent, 0.0), kept)
 
 
 # Cached, since agents and the sessions of the examples repeat: five hashes a contribution.

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, Level, Pattern
-from models.memory.bottom_k import NOBODY, CountSample, SessionCounts
+from models.memory.bottom_k import CountSample, SessionCounts
 from models.memory.consolidation import only_group
 
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
@@ -76,7 +76,7 @@ class Timeline:
         """What the kept sessions saw in the periods that end after `since`."""
         for number, sample in self.samples.items():
             if (number + 1) * self.width_seconds > since:
-                yield from sample.kept.values()
+                yield from sample.seen
 
     def to_rows(self) -> list[list[int]]:
         """Rows (period, session, agent, calls, failures, ended), sorted: equal timelines give equal rows."""
@@ -272,13 +272,13 @@ class PatternState:
             days=self.days.periods if self.days is not None else (),
             by_agent=self._by_agent(),
             seen_by=self._seen_by(figures.agents),
-            group=only_group([(seen.agent, seen.group) for seen in sample.kept.values() if seen.agent != NOBODY.agent]),
+            group=only_group([(seen.agent, seen.group) for seen in sample.seen]),
         )
 
     def _seen_by(self, agents: int) -> tuple[int, ...]:
         if agents > NAMED_BACKERS:
             return ()
-        return tuple(sorted({seen.agent for seen in self.sample.kept.values()} - {NOBODY.agent}))
+        return tuple(sorted({seen.agent for seen in self.sample.seen}))
 
     def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
         """What the named agents' kept sessions of the last days saw."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from math import fsum
 from typing import NamedTuple
 
 import msgspec
@@ -70,7 +71,8 @@ class Trial(NamedTuple):
     agent: int = 0
 
 
-NO_TRIAL = Trial((0, 0.0), -1)
+def _no_trial(agent: int) -> Trial:
+    return Trial((0, 0.0), -1, agent)
 
 
 class Uplift(NamedTuple):
@@ -110,8 +112,8 @@ def utility_evidence(judgment: Judgment) -> list[Evidence]:
 class Trials:
     """Bounded samples of the sessions of both arms. Merging commutes, associates and is idempotent."""
 
-    shown: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS, NO_TRIAL))
-    withheld: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS, NO_TRIAL))
+    shown: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS, _no_trial))
+    withheld: LatestSample[Trial] = field(default_factory=lambda: LatestSample(ARM_SESSIONS, _no_trial))
 
     def add(self, evidence: Evidence) -> bool:
         """Merge one session in; say whether anything changed."""
@@ -136,7 +138,8 @@ class Trials:
     @property
     def shown_sessions(self) -> int:
         """How many sessions were shown the item; an estimate above `ARM_SESSIONS`."""
-        return round(sum(trial != NO_TRIAL for trial in self.shown.kept.values()) * self.shown.scale)
+        scales = self.shown.scales
+        return round(fsum([scales[trial.agent] for trial in self.shown.kept.values() if trial.agent >= 0]))
 
     @property
     def uplift(self) -> Uplift | None:
@@ -171,6 +174,6 @@ class Trials:
 def _arm(rows: Iterable[Row]) -> LatestSample[Trial]:
     return LatestSample(
         ARM_SESSIONS,
-        NO_TRIAL,
+        _no_trial,
         [(row.session, Trial((row.events, row.corrected), row.outcome, row.agent)) for row in rows],
     )

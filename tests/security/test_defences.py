@@ -12,7 +12,7 @@ from fleetlore.emit import encode
 from fleetlore.recall import render
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.events import RESULT, TOOL, Event
-from models.memory import consolidation
+from models.memory import bottom_k, consolidation
 from models.memory.consolidation import is_unconfirmed, only_group
 
 TOKEN = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vX4zC7fR0yL3wU6"
@@ -41,6 +41,10 @@ async def one_liar_silences_what_ten_found() -> bool:
     return (await poisoned(LIARS[:1], 50, denies=True)).silenced > 0
 
 
+async def one_liar_fills_the_sample() -> bool:
+    return (await poisoned(LIARS[:1], 200, denies=True)).silenced > 0
+
+
 def unchanged(value: Any) -> Any:
     return value
 
@@ -57,6 +61,7 @@ def by_sessions(contributors: Any, half_life_seconds: float) -> Any:
         (one_agent_has_others_fetch_and_run, consolidation, "QUORUM_AGENTS", 1),
         (a_group_of_one_speaks_to_the_tenant, consolidation, "QUORUM_GROUPS", 1),
         (one_liar_silences_what_ten_found, consolidation, "_by_agents", by_sessions),
+        (one_liar_fills_the_sample, bottom_k, "TURN", 64),
     ],
 )
 async def test_an_attack_gets_through_where_its_defence_is_taken_away(

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
 
 
-@pytest.mark.parametrize(("liars", "volume"), [(LIARS[:1], 50), (LIARS, VOLUME)])
+@pytest.mark.parametrize(("liars", "volume"), [(LIARS[:1], 200), (LIARS, VOLUME)])
 @pytest.mark.parametrize("denies", [False, True])
 async def test_no_lie_takes_the_place_of_what_ten_honest_agents_found(
     liars: list[str], volume: int, denies: bool

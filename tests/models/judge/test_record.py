@@ -77,6 +77,14 @@ def test_who_is_surely_wrong_too_often_is_not_heard_on_that_claim_alone(right: i
     assert record(*cases).silenced == ({FAILURE} if silenced else set())
 
 
+@pytest.mark.parametrize("lies", [20, 2_000])
+def test_one_agent_silences_no_judge_for_others_however_often_its_reward_contradicts(lies: int) -> None:
+    honest = [(f"h{n}", Case((1, 0.0), SUCCESS, SUCCESS, agent=n + 1)) for n in range(10)]
+    lied = [(f"l{n}", Case((1, 0.0), SUCCESS, FAILURE, agent=77)) for n in range(lies)]
+    assert not record(*honest, *lied).silenced
+    assert record(*lied).silenced == {SUCCESS}  # alone it is heard
+
+
 def trajectory(feedback: Literal["success", "failure"] | None = None, tools: str = "sql sql bash") -> Trajectory:
     return sessions.trajectory(
         *(sessions.call(tool) for tool in tools.split()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from copy import deepcopy
 
 import pytest
@@ -10,12 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.stats.hashing import stable_hash
-from models.memory.bottom_k import CountSample, SampleTotals, SessionCounts
+from models.memory.bottom_k import BADLY, TURN, WELL, CountSample, SampleTotals, SessionCounts
 
 K = 8
 
-seen = st.builds(SessionCounts, st.integers(0, 5), st.integers(1, 20), st.integers(0, 20), st.integers(0, 2))
-entries = st.lists(st.tuples(st.integers(1, 2**52 - 1) | st.integers(1, 30), seen), max_size=30)
+sessions = st.integers(1, 2**52 - 1) | st.integers(1, 30)
+
+
+def seen_by(session: int, calls: int, failures: int, ended: int) -> tuple[int, SessionCounts]:
+    """A session is of one agent; half of them are of the first."""
+    return session, SessionCounts(max(0, session % 8 - 4), calls, failures, ended)
+
+
+entry = st.builds(seen_by, sessions, st.integers(1, 20), st.integers(0, 20), st.integers(0, 2))
+entries = st.lists(entry, max_size=40)
 
 
 def sample(rows: list[tuple[int, SessionCounts]], k: int = K) -> CountSample:
@@ -70,15 +79,14 @@ def test_a_sample_reads_back_from_its_rows(rows: list[tuple[int, SessionCounts]]
     assert len(made.kept) <= K
 
 
-@given(st.dictionaries(st.integers(1, 2**52 - 1), seen, max_size=K - 1))
-def test_below_k_sessions_all_figures_are_exact(sessions: dict[int, SessionCounts]) -> None:
-    made = sample(list(sessions.items()))
+@given(st.lists(entry, max_size=K - 1, unique_by=lambda each: each[0]))
+def test_below_k_sessions_all_figures_are_exact(rows: list[tuple[int, SessionCounts]]) -> None:
+    sessions = dict(rows)
+    made = sample(rows)
     assert made.totals.sessions == len(sessions)
     assert made.totals.calls == sum(each.calls for each in sessions.values())
     assert made.totals.failures == sum(each.failures for each in sessions.values())
     assert made.totals.agents == len({each.agent for each in sessions.values()})
-    assert made.totals.ended == sum(each.ended > 0 for each in sessions.values())
-    assert made.totals.failed == sum(each.ended == 2 for each in sessions.values())
 
 
 def test_a_session_that_is_seen_again_counts_its_newest_figures_once() -> None:
@@ -117,3 +125,49 @@ def test_above_k_sessions_the_estimates_are_close_and_unbiased(sessions: int) ->
 def test_hashes_are_stable_and_fit_a_json_number() -> None:
     assert stable_hash("session-1") == stable_hash("session-1") != stable_hash("session-2")
     assert all(0 <= stable_hash(str(n)) < 2**52 for n in range(1000))
+
+
+def flooded(honest: int, lies: int, k: int = 64) -> CountSample:
+    """Sessions of ten honest agents that ended badly, and those of one that says that they ended well."""
+    rows = [
+        (stable_hash(f"h{agent}/{n}"), SessionCounts(agent, 1, 1, BADLY)) for agent in range(10) for n in range(honest)
+    ]
+    rows += [(stable_hash(f"l/{n}"), SessionCounts(77, 1, 1, WELL)) for n in range(lies)]
+    return sample(rows, k)
+
+
+@given(entries)
+def test_an_agent_has_more_sessions_than_its_turn_only_where_no_other_lacks_one(
+    rows: list[tuple[int, SessionCounts]],
+) -> None:
+    made, known = sample(rows), dict(rows)
+    of_agent, kept = Counter(each.agent for each in known.values()), Counter(each.agent for each in made.seen)
+    most = max(kept.values(), default=0)
+    for agent, sessions in of_agent.items():
+        assert kept[agent] >= min(sessions, (most - 1) // TURN * TURN)
+
+
+@pytest.mark.parametrize("lies", [200, 5_000])
+def test_many_sessions_of_one_agent_push_out_none_of_others(lies: int) -> None:
+    made = flooded(1, lies)
+    assert Counter(each.agent for each in made.seen) == {77: 54} | dict.fromkeys(range(10), 1)
+    assert made.totals.agents == 11
+    assert made.totals.sessions == pytest.approx(lies + 10, rel=0.5)
+    assert (made.totals.ended, made.totals.failed) == (11, 10)
+    # What is erased of the liar leaves the others as they are.
+    made.discard([session for session, each in made.kept.items() if each.agent == 77])
+    assert len(made) == 64 and made.totals == SampleTotals(10, 10, 10, 10, 10, 10)
+
+
+@pytest.mark.parametrize(("agents", "each"), [(3, 400), (20, 100), (64, 50), (300, 20), (1_000, 5)])
+def test_sessions_of_many_agents_are_estimated_without_bias(agents: int, each: int) -> None:
+    errors = []
+    for seed in range(30):
+        made = CountSample(64)
+        for agent in range(agents):
+            for n in range(each):
+                made.add(stable_hash(f"{seed}/{agent}/{n}"), SessionCounts(agent, 2, 1))
+        errors.append(made.totals.sessions / (agents * each) - 1)
+        assert made.totals.calls == pytest.approx(2 * made.totals.sessions, abs=2)
+    assert abs(sum(errors) / len(errors)) < 0.12
+    assert sum(map(abs, errors)) / len(errors) < 0.25
