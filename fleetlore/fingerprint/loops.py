@@ -142,15 +142,20 @@ class Loop(NamedTuple):
         return pattern_id(LOOP, *_turned(tuple([pattern_id(LOOP, *pair) for pair in pairs])))
 
     @property
+    def failed(self) -> bool:
+        """Whether every call of it failed."""
+        return all(each.pattern is not None for each in self.around)
+
+    @property
     def pattern(self) -> LoopPattern:
         return _pattern(self.kind, self.tools, tuple([each.call for each in self.around]))
 
     def __str__(self) -> str:
         if self.kind == "repeat":
-            return f"{self.tools[0]} was called {self.times} times with the same arguments and gave the same result."
+            came = "failed in the same way" if self.failed else "gave the same result"
+            return f"{self.tools[0]} was called {self.times} times with the same arguments and {came}."
         if self.kind == "retry":
-            failed = f"{self.tools[0]} failed {self.times} times in a row in the same way"
-            return f"{failed}; small changes to the call do not help."
+            return f"{self.tools[0]} failed {self.times} times in a row in the same way."
         return f"The calls {' → '.join(self.tools)} were gone through {self.times} times with the same results."
 
 

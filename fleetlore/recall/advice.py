@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
 from fleetlore.calls.context import CallContext
@@ -43,6 +43,8 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 __all__ = ["Advice", "Situation", "advise"]
 
 MAX_ITEMS = 3
+# In place of the goal of a way, which the session knows.
+THIS_TASK = "What tells success from failure at this very task"
 _FIGURES = re.compile(r"[\d.,%]+")
 MAX_CHARS = 600
 MAX_PATTERNS = 3
@@ -322,7 +324,7 @@ def _needed(index: LoreIndex, at: Situation) -> Iterator[MemoryItem]:
 
 
 def _at_start(index: LoreIndex, at: Situation) -> list[MemoryItem]:
-    known = index.strategies(at.task) if at.task else ()
+    known = tuple([replace(each, title=THIS_TASK) for each in index.strategies(at.task)]) if at.task else ()
     if not known and at.goal:
         # Of like goals the likest alone: the next best is about another task still more often.
         likest = index.derived(_for_like_goal, at.goal)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from fleetlore.calls.card import like
-from fleetlore.calls.context import CallContext, warning_id
+from fleetlore.calls.context import CALL_CHARACTERS, CallContext, warning_id
 from fleetlore.calls.document import Need
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
@@ -31,6 +31,9 @@ WARN_RATE = 0.2
 NAMED = "<name>"
 MAX_LIKE = 2
 _ELSE = "…"
+_CHECK, _ASSERT = "assertionerror", "assert"
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+_WORD = re.compile(r"(?<![<\w])[a-z]{3,}(?![\w>])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def by_model(
 ) -> CallWarning | None:
     """The warning of a call that the model holds likely to fail; None where it cannot say of what."""
     expected = model.expected(call, context, place, own)
-    if expected is None:
+    if expected is None or _is_own_check(call, expected.kind):
         return None
     known = model.places.get(place) if place is not None else None
     return CallWarning(
@@ -145,6 +148,15 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
     return failures, max(health.calls - passing, failures)
 
 
+def _is_own_check(call: Call, kind: str) -> bool:
+    """Whether the failure would be what the call itself says where its own check fails: its author knows that."""
+    if kind.startswith(_CHECK):
+        return _ASSERT in call.tokens
+    said = " ".join(_QUOTED.findall(call.text[:CALL_CHARACTERS])).lower()
+    words = _WORD.findall(kind)
+    return len(words) > 1 and all(word in said for word in words)
+
+
 def _line(call: Call, expected: Expected, fails: float, known: PlaceNames | None) -> str:
     """The failure, its record, and names like the wrong one that work at the place; what does not fit is left out."""
     head = f"{call.tool} will likely fail ({fails:.0%}): {_filled(expected, call)}"
@@ -167,7 +179,8 @@ def _filled(expected: Expected, call: Call) -> str:
     text = expected.kind
     spelled = {token.lower(): token for token in reversed(call.tokens)}
     names = [spelled.get(name, name) for name in expected.names]
-    for name in names:
+    # Of several names it is not known which one each is.
+    for name in names if len(names) >= text.count(NAMED) else ():
         text = text.replace(NAMED, f"`{name}`", 1)
     missing = [name for name in names if f"`{name}`" not in text]
     text = re.sub(rf"{NAMED}|<\*>", _ELSE, text)

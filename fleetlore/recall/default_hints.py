@@ -14,19 +14,13 @@ from fleetlore.wire.lore import LOOP, Pattern
 # Groups named in a pattern fill the braces of its advice. It is matched with `error class: template` in lower case.
 _RULES: tuple[tuple[str, str], ...] = (
     # loops (`fleetlore.fingerprint.loops`)
+    (r"^loop that fails: the same call", "It will fail again: change what the error is about, or do something else."),
     (
         r"^loop: the same call",
-        "The answer is known by now: use it, or ask something else. Where something has to change first, make it "
-        "change, or wait longer between the calls.",
+        "Use that result, or ask something else; to wait for a change, wait longer between the calls.",
     ),
-    (
-        r"^loop: \d+ calls in turn",
-        "Nothing changes from one round to the next: note what the calls said and take a step that is not one of them.",
-    ),
-    (
-        r"^loop: small changes",
-        "The error is the same each time: read what it asks for, look up what the tool takes, or use another tool.",
-    ),
+    (r"^loop.*: \d+ calls in turn", "Take a step that is not one of them."),
+    (r"^loop.*: small changes", "Small changes do not help: look up what the tool takes, or use another tool."),
     # shell and file systems
     (
         r"(?:command not found: |(?:^|: )(?:\w*sh: )?(?:line <n>: |<n>: )?)(?P<name>[\w.+-]+): (?:command )?not found",
@@ -208,9 +202,12 @@ def default_hint(pattern: Pattern) -> str | None:
     return None if pattern.transient else _default_hint(f"{pattern.error_class}: {pattern.template}".casefold())
 
 
-def default_loop_hint(template: str) -> str:
-    """What usually helps out of a loop of that kind (`fleetlore.fingerprint.loops.LoopPattern.template`)."""
-    return _default_hint(f"{LOOP}: {template}") or "Do something else."
+def default_loop_hint(template: str, *, failed: bool) -> str:
+    """What usually helps out of a loop of that kind (`fleetlore.fingerprint.loops.LoopPattern.template`).
+
+    failed: every call of it does.
+    """
+    return _default_hint(f"{LOOP}{' that fails' if failed else ''}: {template}") or "Do something else."
 
 
 @lru_cache(maxsize=4096)

@@ -112,7 +112,7 @@ class Watchdog:
             if limit is not None and (caution := _of_budget(name, used, limit, unit)) is not None
         ]
         if self.loop is not None:
-            helps = default_loop_hint(self.loop.pattern.template)
+            helps = default_loop_hint(self.loop.pattern.template, failed=self.loop.failed)
             found.insert(0, Caution("guard:loop", f"This session goes in circles: {self.loop} {helps}"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:

@@ -23,6 +23,8 @@ NAMED_BACKERS = 8
 INSTEAD_OF = " — instead"
 # Begins the line of a strategy that names steps by their numbers.
 NOT_DONE = "A session that failed did not do"
+# Begins the lines of what only failed sessions did.
+ONLY_FAILED = "Only in a session that failed"
 # Of a way that solved a task: before the goal in its title, and in its content.
 HOW_TO, GOAL = "How to: ", "Goal: "
 

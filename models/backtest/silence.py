@@ -14,10 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from fleetlore.wire.lore import NOT_DONE, MemoryItem
+from fleetlore.wire.lore import NOT_DONE, ONLY_FAILED, MemoryItem
 from models.backtest.cases import Case
 from models.distil.strategy import outline
-from models.memory.contrast import REPEATED, WRONG
+from models.memory.contrast import REPEATED
 
 # The first number after `NOT_DONE`.
 _STEP = re.compile(r" (\d+)")
@@ -91,7 +91,7 @@ def _first_missing(item: MemoryItem) -> str:
         numbered = next(line for line in lines if line.startswith(f"{step[1]}. "))
         return REPEATED.sub("", numbered.removeprefix(f"{step[1]}. "))
     following = lines[place + 1] if place + 1 < len(lines) else ""
-    return following.removeprefix("- ") if following.startswith("- ") and not following.startswith(WRONG) else ""
+    return following.removeprefix("- ") if following.startswith("- ") and not following.startswith(ONLY_FAILED) else ""
 
 
 def _share(hits: Iterable[bool]) -> float | None:

@@ -12,9 +12,9 @@ from itertools import chain, groupby
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.literals import masked_text, names
-from fleetlore.wire.lore import INSTEAD_OF, NOT_DONE
+from fleetlore.wire.lore import INSTEAD_OF, NOT_DONE, ONLY_FAILED
 from models.memory.candidate import SEVERAL_GOALS, Candidate
-from models.memory.quality import SAME_CALLS, TRIED
+from models.memory.quality import ERROR_MET, SAME_CALLS, TRIED
 
 MAX_LINES = 8
 # Of each side.
@@ -22,7 +22,6 @@ MAX_DIFFERENCES = 3
 # Share of one side's sessions that made a call, less that of the other's.
 LEAST_MORE = 0.3
 MAX_SHARED = 4
-WRONG = "Only in a session that failed"
 INSTEAD = "Worked instead: "
 # After a call that was repeated.
 REPEATED = re.compile(r" \(×\d+\)$")
@@ -46,11 +45,12 @@ def shared_names(examples: Sequence[Candidate]) -> frozenset[str] | None:
 
 
 def without_literals(candidate: Candidate, known: frozenset[str]) -> Candidate:
-    """The contribution to a strategy with the literals of its session masked."""
+    """The contribution to a strategy with the literals of its session masked, without errors that were about them."""
+    lines = [(each, masked_text(each, known)) for each in candidate.content.splitlines()]
     return replace(
         candidate,
         title=masked_text(candidate.title, known),
-        content=masked_text(candidate.content, known),
+        content="\n".join(masked for each, masked in lines if each == masked or not each.startswith(ERROR_MET)),
         calls=tuple([masked_text(call, known) for call in candidate.calls]),
     )
 
@@ -114,7 +114,7 @@ def contrast(
     way = _numbered(success.calls)
     apart = [
         *_apart(NOT_DONE, successes, failures, success, failure, way),
-        *_apart(WRONG, failures, successes, failure, success),
+        *_apart(ONLY_FAILED, failures, successes, failure, success),
     ]
     lines = [success.content, "What worked:", *way, *(apart or [SAME_CALLS])]
     return "\n".join((*lines, *([failure.content] if failure.content else [])))

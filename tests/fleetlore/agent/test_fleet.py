@@ -348,7 +348,7 @@ async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None
                 action.result = f"{other.calls} % done"
         advice = session.advise(*CALL)
         assert [caution.id for caution in advice.cautions] == ["guard:loop"] and session.loops == 1
-        assert "called 3 times" in advice.text and "use it, or ask something else" in advice.text
+        assert "called 3 times" in advice.text and "Use that result, or ask something else" in advice.text
         async with session.action(*CALL) as action:  # round and round is one loop
             action.result = "[]"
         assert session.loops == 1

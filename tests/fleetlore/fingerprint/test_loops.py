@@ -122,3 +122,11 @@ def test_calls_that_never_come_back_are_never_a_loop(calls: list[Call]) -> None:
         (tool, arguments, f"{result} {'z' * place}", None) for place, (tool, arguments, result, _) in enumerate(calls)
     ]
     assert find_loop(different) is None
+
+
+def test_a_call_that_fails_again_and_again_gave_no_result_to_be_used() -> None:
+    failed = find_loop([("sql", "SELECT 1 FROM car", None, "no such table: car")] * 3)
+    assert failed is not None and failed.failed
+    assert str(failed) == "sql was called 3 times with the same arguments and failed in the same way."
+    worked = find_loop([("sql", "SELECT 1", "1", None)] * 3)
+    assert worked is not None and not worked.failed

@@ -253,14 +253,27 @@ def test_the_values_of_a_like_task_are_masked_and_the_numbers_of_its_steps_are_n
     assert item.content == content.replace("4711", "<number>")
 
 
-def test_the_goal_of_a_way_is_said_once() -> None:
+def test_a_way_is_told_without_what_the_session_knows() -> None:
     index = LoreIndex()
-    way = "What worked:\n1. refund(order)"
-    put(index, "short", "strategy", task="a", title="How to: refund an order", content=f"Goal: refund an order\n{way}")
-    put(index, "cut", "strategy", task="b", title="How to: refund…", content=f"Goal: refund an order\n{way}")
-    for task, times in (("a", 0), ("b", 1)):
-        text = advise(index, Situation(now=NOW, task=task)).text
-        assert text.count("Goal: ") == times and "1. refund(order)" in text
+    program = "def area(side): return side * side  # of a square"
+    content = (
+        f"Goal: the area of a square\nWhat worked:\n1. python({program})\n2. answer({program})\n"
+        "A session that failed did not do 2, 1\nOnly in a session that failed:\n- answer(4)\n- answer(5)\n"
+        "Error met there: 'side' is not defined"
+    )
+    put(index, "way", "strategy", task="a", title="How to: the area of a square", content=content)
+    lines = [line.strip() for line in advise(index, Situation(now=NOW, task="a")).text.splitlines()[2:-1]]
+    assert lines[0].startswith("- [#way] What tells success from failure at this very task (")
+    assert lines[1:] == [
+        "What worked:",
+        f"1. python({program})",
+        "2. answer(the same)",
+        "Only in a session that failed:",
+        "- answer(4)",
+        "Error met there: 'side' is not defined",
+    ]
+    near = advise(index, Situation(now=NOW, task="new", goal="the area of a square")).text
+    assert "How to: the area of a square" in near and "Goal: " not in near
 
 
 def test_what_surely_helps_comes_first_and_what_surely_harms_never() -> None:
