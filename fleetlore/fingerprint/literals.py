@@ -23,9 +23,10 @@ _REMEMBERED = 4096
 MAX_MASKED = 32 * 1024
 
 # What a literal looks like in a text; all else is words and punctuation. Without a bound, a text of many quotes that
-# are never closed would take time quadratic in its length.
+# are never closed would take time quadratic in its length. Nearly all begin where no word goes on, which is asked
+# first: a look into the middle of each word would take as long as all the rest.
 _STRING = (
-    r"""(?<!\w)[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])"""
+    r"""[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])"""
     r"""(?P<inner>(?:\\.|(?!(?P=quote))[^\\]){0,500}+)(?P=quote)(?!\w)"""
 )
 _FILE = (
@@ -34,15 +35,15 @@ _FILE = (
 )
 _LITERAL = (
     r"(?P<pair>\"(?P<key>[^\"\\\n]{1,64})\"\s*:\s*\"(?P<value>(?:\\.|[^\"\\])*)\"?)"
-    r"|(?P<url>\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+)"
-    r"|(?P<email>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
-    rf"|(?P<string>{_STRING})|(?P<open>(?<!\w)[\"'][^\"'\n]{{2,}}$)"
-    r"|(?P<date>\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?\b|\b\d{1,2}:\d\d(?::\d\d)?\b)"
-    r"|(?P<path>(?<![\w<)\].])(?:~|\.{1,2})?(?:/[\w.@+%-]+)+/?(?:::\w+)*"
-    rf"|(?<![\w./@+-])[\w./@+-]{{1,200}}?\.{_FILE}\b(?!\()(?:::\w+)*)"
-    r"|(?P<id>\#(?=\w*\d)\w{2,}|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"
-    r"|\b(?=\w*[a-fA-F])(?=\w*\d)[0-9a-fA-F]{8,}\b"
-    r"|\b\w*[A-Za-z_]\d{3,}\w*)"
+    r"|(?<!\w)(?:(?P<url>[a-z][a-z0-9+.-]{0,31}+://[^\s'\"<>)\]`]+)"
+    r"|(?P<email>(?<![.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+)"
+    rf"|(?P<string>{_STRING})|(?P<open>[\"'][^\"'\n]{{2,}}$)"
+    r"|(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?\b|\d{1,2}:\d\d(?::\d\d)?\b)"
+    r"|(?P<path>(?<![<)\].])(?:~|\.{1,2})?(?:/[\w.@+%-]+)+/?(?:::\w+)*"
+    rf"|(?<![./@+-])(?=[\w/@+-]{{0,200}}+\.)[\w./@+-]{{1,200}}?\.{_FILE}\b(?!\()(?:::\w+)*))"
+    r"|(?P<id>\#(?=\w*\d)\w{2,}|(?<!\w)(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"
+    r"|(?=[0-9a-fA-F]{8})(?=\w*[a-fA-F])(?=\w*\d)[0-9a-fA-F]{8,}\b"
+    r"|(?=[^\W\d]*+\d)\w*[A-Za-z_]\d{3,}\w*))"
     r"|(?P<number>(?<![\w.])\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?(?!\w))"
 )
 _LITERALS = re.compile(_LITERAL, re.MULTILINE)

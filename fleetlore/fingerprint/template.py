@@ -13,6 +13,7 @@ Everything is masked alike, because the same place holds a number here and a wor
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from fleetlore.fingerprint.maskers import LOOKS, MASK
 from fleetlore.fingerprint.template_rules import NOISE, PLACES, QUOTED, SYSTEM_SAYS
@@ -140,7 +141,11 @@ def head_line(message: str) -> str:
 
 def template(line: str) -> str:
     """A head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
-    line = " ".join(line[:MAX_LINE].split())
+    return _template(" ".join(line[:MAX_LINE].split()))
+
+
+@lru_cache(maxsize=8192)  # an error is read when it comes, and several times more when its session is distilled
+def _template(line: str) -> str:
     if not line:
         return ""
     line, sought = _without_sought(line)

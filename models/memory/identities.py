@@ -58,7 +58,10 @@ def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) 
     for step in trajectory.steps:
         texts += (step.arguments, step.result, step.error_message or "")
     found = identities(texts)
-    return [_without(each, found) for each in taught] if found else taught
+    if not found:
+        return taught
+    replaced = replacing(found)
+    return [_without(each, replaced) for each in taught]
 
 
 def identities(texts: Iterable[str]) -> dict[str, str]:
@@ -97,13 +100,15 @@ def _by_name(text: str) -> Iterator[tuple[str, str]]:
 
 def replacing(found: Found) -> Callable[[Any], Any]:
     """A function that replaces what was found (`identities`) in a JSON value, in the names of its fields too."""
-    whole = "|".join(re.escape(each) for each in sorted(found, key=lambda each: (-len(each), each)))
-    quoted = re.compile(rf"(?<!\w)(?:{whole})(?!\w)", re.IGNORECASE)
     instead = {value.lower(): name for value, name in found.items()}
+    longest_first = sorted(instead, key=lambda each: (-len(each), each))
 
     def replaced(value: Any) -> Any:
         if isinstance(value, str):
-            return quoted.sub(lambda match: instead[match.group().lower()], value)
+            text = value.lower()
+            # A pattern of all that was found would take longer to compile than all else does; most quote none of it.
+            quoted = [each for each in longest_first if each in text]
+            return _pattern(tuple(quoted)).sub(lambda match: instead[match.group().lower()], value) if quoted else value
         if isinstance(value, dict):
             return {replaced(name): replaced(each) for name, each in value.items()}
         return [replaced(each) for each in value] if isinstance(value, list | tuple) else value
@@ -111,8 +116,12 @@ def replacing(found: Found) -> Callable[[Any], Any]:
     return replaced
 
 
-def _without(candidate: Candidate, found: Found) -> Candidate:
-    replaced = replacing(found)
+@lru_cache(maxsize=256)
+def _pattern(quoted: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, quoted))})(?!\w)", re.IGNORECASE)
+
+
+def _without(candidate: Candidate, replaced: Callable[[Any], Any]) -> Candidate:
     return replace(
         candidate,
         title=replaced(candidate.title),

@@ -7,8 +7,9 @@ back in an event is never taken for evidence (`fleetlore.recall.provenance`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.provenance import OPENING, redact_fenced
@@ -19,8 +20,10 @@ from streams.stages.s1_sessions.parse import OUTCOME, STARTED, Incoming
 MAX_READ = 8192
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
-_NAMES = ("tool", "error_type", "adapter", "group", "role", "guard", "place", "user", "agent_group", "definitions")
-_LISTS = ("advice", "withheld")
+_NAMES = ("tool", "error_type", "role", "guard", "place", "user", "agent_group", "definitions")
+# Texts or lists of them, and whatever else a sender made of them.
+_UNCHECKED = ("adapter", "group", "advice", "withheld")
+_names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)
 _OF_OTHERS = ("content", "goal", "task")
 
 
@@ -50,23 +53,33 @@ def clean(events: Sequence[Incoming]) -> None:
 
 
 def _clean_names(events: Sequence[Incoming]) -> None:
-    """Mask what is short and mostly repeats: names, kinds, ids. What a name may hold is in every row it stands in."""
+    """Mask what is short and mostly repeats: names, kinds, ids. What a name may hold is in every row it stands in.
+
+    The different names of a batch are looked at together, and only where one has a secret are the events gone through
+    again.
+    """
+    found: set[str | None] = set()
     for event in events:
-        data = event.data
-        event.agent, event.session = _masked(event.agent), _masked(event.session)
-        for field in _NAMES:
-            value = getattr(data, field)
-            if type(value) is str:
-                setattr(data, field, _masked(value))
-        for field in _LISTS:
-            value = getattr(data, field)
-            if type(value) is list:
-                setattr(data, field, [_masked(each) if type(each) is str else each for each in value])
+        found.update((event.agent, event.session), _names(event.data))
+        for value in _unchecked(event.data):
+            if value is not None:
+                found.update([each for each in (value if type(value) is list else (value,)) if type(each) is str])
+    names = [name for name in found if name]
+    masked = {name: name[:MAX_READ] for name in names if len(name) > MAX_READ}
+    for place in suspects([name[:MAX_READ] for name in names]):
+        masked[names[place]] = redact(names[place][:MAX_READ])
+    if not masked:
+        return
+    for event in events:
+        event.agent, event.session = masked.get(event.agent, event.agent), masked.get(event.session, event.session)
+        for field in (*_NAMES, *_UNCHECKED):
+            setattr(event.data, field, _renamed(getattr(event.data, field), masked))
 
 
-@lru_cache(maxsize=16_384)
-def _masked(name: str) -> str:
-    return redact(name[:MAX_READ])
+def _renamed(value: Any, masked: Mapping[str, str]) -> Any:
+    if type(value) is list:
+        return [_renamed(each, masked) if type(each) is str else each for each in value]
+    return masked.get(value, value) if type(value) is str else value
 
 
 def _put(events: Sequence[Incoming], place: int, text: str) -> None:
