@@ -32,6 +32,14 @@ ANSWER_TOKENS = 1_000
 Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
 
 
+@dataclass(slots=True)
+class _Spending:
+    """Tokens of one question: reserved when it is asked, counted when it is answered."""
+
+    asked: float
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A versioned file of `models/llm/prompts`; its version is its name and the hash of its text."""
@@ -83,7 +91,7 @@ class Client:
         self._answers = answers
         self._observe = observe
         self._clock = clock or SystemClock()
-        self._minute: deque[tuple[float, int]] = deque()
+        self._minute: deque[_Spending] = deque()
         self._form = "json_schema"
         self._options: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": ANSWER_TOKENS}
 
@@ -118,7 +126,7 @@ class Client:
             return None
         # Reserved, so that concurrent questions do not overdraw the budget together.
         now = self._clock.now()
-        reserved = (now, tokens)
+        reserved = _Spending(self._clock.monotonic(), tokens)
         self._minute.append(reserved)
         self._answers.spend(now, tokens)
         used = 0
@@ -139,7 +147,7 @@ class Client:
         finally:
             # The endpoint may have counted an attempt without an answer, which therefore stays reserved.
             if answer is not None:
-                self._minute[self._minute.index(reserved)] = (now, used or tokens)
+                reserved.tokens = used or tokens
                 self._answers.spend(now, (used or tokens) - tokens)
         self._observe(result, used or (tokens if answer is not None else 0))
         return _object(self._answers.put(key, answer)) if answer is not None else None
@@ -148,14 +156,14 @@ class Client:
         await self._client.close()
 
     def _affords(self, tokens: int) -> bool:
-        now = self._clock.now()
-        while self._minute and self._minute[0][0] <= now - MINUTE_SECONDS:
+        begins = self._clock.monotonic() - MINUTE_SECONDS
+        while self._minute and self._minute[0].asked <= begins:
             self._minute.popleft()
-        in_minute = sum(spent for _, spent in self._minute)
+        in_minute = sum(each.tokens for each in self._minute)
         settings = self._settings
         return (
             in_minute + tokens <= settings.llm_tokens_per_minute
-            and self._answers.spent(now) + tokens <= settings.llm_tokens_per_day
+            and self._answers.spent(self._clock.now()) + tokens <= settings.llm_tokens_per_day
         )
 
     async def _complete(self, prompt: Prompt, text: str, schema: dict[str, Any]) -> tuple[str, int]:

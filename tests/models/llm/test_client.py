@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -226,6 +227,32 @@ async def test_questions_that_are_asked_together_do_not_overdraw_the_budget(endp
         await asyncio.gather(*(asking.ask(PROMPT, f"question {n}", SCHEMA) for n in range(10)))
     assert seen.tokens <= 8_000
     assert seen.results["ok"] + seen.results["budget"] == 10 and seen.results["budget"] > 0
+
+
+async def test_an_answer_that_takes_longer_than_its_minute_is_kept(endpoint: ModelEndpoint) -> None:
+    held, clock, seen = threading.Event(), FakeClock(), Seen()
+    endpoint.model = lambda request: held.wait(30) and YES if "slow" in str(request["messages"]) else YES
+    async with client(endpoint, seen, clock=clock) as asking:
+        slow = asyncio.create_task(asking.ask(PROMPT, "slow", SCHEMA))
+        async with asyncio.timeout(30):
+            while not endpoint.requests:
+                await asyncio.sleep(0.01)
+        clock.advance(61)
+        assert await asking.ask(PROMPT, "another", SCHEMA) == YES  # by then the minute of the first is over
+        held.set()
+        assert await slow == YES
+        assert await asking.ask(PROMPT, "slow", SCHEMA) == YES
+    assert seen.results == {"ok": 2, "cached": 1}
+
+
+async def test_the_tokens_of_a_minute_come_back_after_a_clock_was_set_back(endpoint: ModelEndpoint) -> None:
+    clock, seen = FakeClock(), Seen()
+    async with client(endpoint, seen, clock=clock, llm_tokens_per_minute=3_000) as asking:
+        while not seen.results["budget"]:
+            await asking.ask(PROMPT, f"question {seen.results['ok']}", SCHEMA)
+        clock.set(clock.now() - 3_600)
+        clock.advance(61)
+        assert await asking.ask(PROMPT, "one more", SCHEMA) == YES
 
 
 def test_a_url_without_a_model_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
