@@ -149,6 +149,8 @@ def _signer(data: bytes, trusted: tuple[tuple[str, bytes], ...]) -> str:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, _canonical(body))
     except InvalidSignature:
         raise AdapterRefused("tampered", "the signature does not match") from None
+    except orjson.JSONEncodeError as error:  # nested deeper than can be written, which is less than can be read
+        raise AdapterRefused("malformed", str(error)) from None
     if schema != SCHEMA:
         raise AdapterRefused("schema", f"schema {schema}, this release reads {SCHEMA}")
     return key_id

@@ -183,6 +183,17 @@ async def test_documents_that_nobody_signed_are_not_kept() -> None:
     assert agent.refused["unknown_key"] + agent.refused["oversized"] == 40 and agent.refused["malformed"] == 2_000
 
 
+async def test_a_document_nested_too_deep_keeps_no_revocation_from_agents() -> None:
+    """The error of a forged one ended the fetch: it came again for ever, and all that lay behind it never did."""
+    process = Process()
+    agent = await process.agent("a")
+    records = published(1, 1)
+    forged = (records[0][2] or b"")[:-1] + b',"deep":' + b"[" * 300 + b"]" * 300 + b"}"
+    await process.read([*records, (MANIFESTS, records[0][1], forged), revoked("version", made(1)[1].version)])
+    assert agent.version is None
+    assert agent.refused == {"malformed": 1}
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_leaked_old_key_locks_nobody_out_in_whatever_order(order: tuple[int, int]) -> None:
     """The operator revokes the old key, and its thief says the same of the new one: the order must not matter."""
