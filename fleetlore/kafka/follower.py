@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -17,7 +18,7 @@ from aiokafka.errors import KafkaError
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import backoff, connected, make_consumer
+from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer
 from fleetlore.wire.topics import DAY_SECONDS, TOMBSTONE_SECONDS
 
@@ -96,16 +97,19 @@ class Follower:
         self._rewound.add(topic)
 
     async def run(self) -> None:
-        """Follow until cancelled. An outage is logged once."""
+        """Follow until cancelled. An outage is logged once, and so is a `take` that fails again and again."""
         delays, reported = backoff(), False
         while True:
+            followed_since = inf
             try:
                 async with connected(self._make_consumer()) as consumer:
                     await self._seek(consumer)
-                    delays, reported = backoff(), False
+                    followed_since = self._clock.monotonic()
                     self._consumer = consumer
                     await self._follow(consumer)
             except Exception as failure:  # whatever it was: the process goes on with what it knows
+                if self._clock.monotonic() - followed_since > LONGEST_DELAY_SECONDS:
+                    delays, reported = backoff(), False  # it had worked: this is another outage
                 if not reported:
                     log.warning(
                         "%s cannot be followed on broker %s: %r; trying again", self._what, self._bootstrap, failure
