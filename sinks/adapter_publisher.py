@@ -325,8 +325,10 @@ class AdapterPublisher(Generic[Manifest]):
         if self._producer is None:
             raise RuntimeError("use `async with AdapterPublisher(...)`")
         try:
-            await self._producer.send_and_wait(topic(tenant, name), value, key=key)
-        except (KafkaError, OSError) as error:
+            # An idempotent producer never gives up by itself.
+            async with asyncio.timeout(self._timeout_seconds):
+                await self._producer.send_and_wait(topic(tenant, name), value, key=key)
+        except (KafkaError, OSError, TimeoutError) as error:
             raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
 
 

@@ -29,6 +29,7 @@ from sinks.adapter_files import LocalMirror
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
+from tests.doubles.mock_cluster import MockCluster
 
 Kind = type[AdapterManifest]
 Publisher = AdapterPublisher[AdapterManifest]
@@ -529,6 +530,19 @@ async def test_no_broker_is_an_error_with_a_name(tmp_path: Path, kind: Kind) -> 
     with pytest.raises(BrokerUnavailable):
         async with AdapterPublisher(kind, "127.0.0.1:1", create_signing_key(tmp_path / "key")):
             pass
+
+
+async def test_a_broker_that_goes_away_is_not_waited_for_without_end(tmp_path: Path, kind: Kind) -> None:
+    key = create_signing_key(tmp_path / "key")
+    with MockCluster(1) as cluster:
+        for name in ADAPTER_TOPICS:
+            cluster.create_topic(topic("acme", name), 1)
+        async with AdapterPublisher(kind, cluster.address, key, timeout_seconds=1.0) as publisher:
+            await publisher.revoke_key("acme", "0" * 16)
+            cluster.down(1)
+            async with asyncio.timeout(30):
+                with pytest.raises(BrokerUnavailable, match="not acknowledged"):
+                    await publisher.revoke_key("acme", "0" * 16)
 
 
 def test_publishing_needs_a_key(kind: Kind) -> None:
