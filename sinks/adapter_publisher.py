@@ -252,12 +252,17 @@ class AdapterPublisher(Generic[Manifest]):
         """Send the broker the versions of the store that it has lost; return their number."""
         if self._store is None:
             return 0
-        there = await self._read_topics(tenant)
+        there, known = await self._read_topics(tenant), await self._read_all(tenant)
         for document in self._store.revocations(tenant):
             revocation = verify_revocation(document, self._trusted)
             await self._send(tenant, "adapters.pointers", revocation.key, document)
         kept = self._store.versions(tenant, self.kind.name)
-        missing = {version: files for version, files in kept.items() if version not in there.versions}
+        # A revoked one is not brought back: nobody would run it, and what it learned may have been erased.
+        missing = {
+            version: files
+            for version, files in kept.items()
+            if version not in there.versions and not known.revoked(version)
+        }
         for version, (weights, manifest) in missing.items():
             await self._send(tenant, "adapters.manifests", f"{self.kind.name}/{version}".encode(), manifest)
             await self._send(tenant, "adapters.weights", version.encode(), weights)
@@ -314,12 +319,16 @@ class AdapterPublisher(Generic[Manifest]):
         others = (manifest for manifest in registry.versions.values() if manifest.version != newest.version)
         for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - self._kept_versions]:
             if manifest.version != newest.parent:
-                await self._send(registry.tenant, "adapters.manifests", manifest.key, None)
-                await self._send(registry.tenant, "adapters.weights", manifest.version.encode(), None)
-                if registry.reference(manifest.version) is not None:
-                    await asyncio.to_thread(self._blob_store.drop, registry.tenant, manifest.version)
-                if self._store is not None:
-                    self._store.drop(registry.tenant, self.kind.name, manifest.version)
+                await self.delete(registry, manifest)
+
+    async def delete(self, registry: RegistryView[Manifest], manifest: Manifest) -> None:
+        """Delete a version wherever it lies; `registry` is what was published. A revocation of it stays."""
+        await self._send(registry.tenant, "adapters.manifests", manifest.key, None)
+        await self._send(registry.tenant, "adapters.weights", manifest.version.encode(), None)
+        if registry.reference(manifest.version) is not None:
+            await asyncio.to_thread(self._blob_store.drop, registry.tenant, manifest.version)
+        if self._store is not None:
+            self._store.drop(registry.tenant, self.kind.name, manifest.version)
 
     async def _send(self, tenant: str, name: str, key: bytes, value: bytes | None) -> None:
         if self._producer is None:

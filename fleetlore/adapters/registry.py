@@ -77,9 +77,14 @@ class RegistryView(Generic[Manifest]):
         return version in self._revoked or version in self._disowned
 
     @property
+    def kept(self) -> dict[str, Manifest]:
+        """Manifests of the versions whose weights are here too, revoked ones among them."""
+        return {version: manifest for version, manifest in self._manifests.items() if version in self._weights}
+
+    @property
     def versions(self) -> dict[str, Manifest]:
-        """Manifests of the versions whose weights are here too and that are not revoked."""
-        return {v: m for v, m in self._manifests.items() if v in self._weights and not self.revoked(v)}
+        """Those of them that are not revoked."""
+        return {version: manifest for version, manifest in self.kept.items() if not self.revoked(version)}
 
     def weights(self, version: str) -> bytes | None:
         """Weights of a version, if they are here and not elsewhere."""

@@ -66,7 +66,7 @@ def erase(
     stores = [(f"Milvus {collection}", f"{count} rows", "") for collection, count in report.rows.items()]
     stores.append(("records of judges", f"{report.cases} cases", ""))
     stores += [
-        (f"adapter {version[:18]}", "revoked" if report.done else "has learned of it", "")
+        (f"adapter {version[:18]}", "revoked and deleted" if report.done else "has learned of it", "")
         for version in report.versions
     ]
     stores += [(f"topic {name}", f"{n} records", moment(report.until[name])) for name, n in report.records.items()]

@@ -1,4 +1,4 @@
-"""Find the adapter versions that have learned of erased sessions, and revoke them.
+"""Find the adapter versions that have learned of erased sessions, revoke them and delete their weights.
 
 A version of the call model says which records it learned from, a LoRA which sessions, and its children inherit them.
 Where the records of a session have left the log, or a parent's manifest has gone, a version that was made after the
@@ -24,8 +24,8 @@ from streams.offline.erase.found import Found
 REASON = "it learned from what was erased"
 
 
-async def learned_versions(settings: Settings, tenant: str, found: Found, *, revoke: bool) -> list[str]:
-    """Return the versions that have learned of it, the newest first, revoked where that is asked for.
+async def learned_versions(settings: Settings, tenant: str, found: Found, *, erase: bool) -> list[str]:
+    """Return the versions that have learned of it, the newest first, revoked and deleted where that is asked for.
 
     None where no key is set to sign with: revocations come from where the key is.
 
@@ -37,13 +37,16 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, rev
     learned: list[str] = []
     for kind in ADAPTERS:
         async with AdapterPublisher.from_settings(kind, settings) as publisher:
-            versions = (await publisher.published(tenant)).versions
-            mine = [each for each in versions.values() if has_learned(each, versions, found)]
+            registry = await publisher.published(tenant)
+            # Those that were revoked before are still there too: the topics keep the newest record of a key for ever.
+            mine = [each for each in registry.kept.values() if has_learned(each, registry.kept, found)]
             mine.sort(key=lambda each: -each.ordinal)
             learned += [f"{kind.name}/{each.version}" for each in mine]
             # The newest last: until then its place is not taken by another one that has learned of it.
-            for each in reversed(mine) if revoke else ():
-                await publisher.revoke(tenant, each.version, REASON)
+            for each in reversed(mine) if erase else ():
+                if not registry.revoked(each.version):
+                    await publisher.revoke(tenant, each.version, REASON)
+                await publisher.delete(registry, each)
     return learned
 
 

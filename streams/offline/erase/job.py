@@ -4,7 +4,7 @@
 2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.erase.lore`), until no
    state knows one. Agents hear of it as of any change of lore.
 3. The rows of judgments are deleted, and those of states in which nothing is left.
-4. Adapter versions that have learned of it are revoked; the trainer learns new ones without it.
+4. Adapter versions that have learned of it are revoked and deleted; the trainer learns new ones without it.
 
 What the log itself holds ages out: the report says when. A run that was stopped is begun again by the same command.
 """
@@ -48,7 +48,7 @@ class Erasing:
         until: by topic, when the last of these has left the log, in seconds since the Unix epoch.
         rows: of Milvus, by collection: judgments deleted, patterns and items changed or deleted.
         cases: of judges' records.
-        versions: of adapters that have learned of it: revoked.
+        versions: of adapters that have learned of it: revoked and deleted.
     """
 
     scope: str
@@ -94,7 +94,7 @@ async def _erase(
     versions: list[str] = []
     first = await touched(store, wanted.tenant, _flat(found))
     if dry_run:
-        versions = await learned_versions(settings, wanted.tenant, found, revoke=False)
+        versions = await learned_versions(settings, wanted.tenant, found, erase=False)
     if not dry_run and (found.parts or wanted.agent):
         producer = BatchProducer(settings.cluster)
         await producer.start()
@@ -102,7 +102,7 @@ async def _erase(
             await _announce(producer, wanted, found, now)
             await asyncio.sleep(HEARD_SECONDS)
             # Now: what is published from here on has not learned of it.
-            versions = await learned_versions(settings, wanted.tenant, found, revoke=True)
+            versions = await learned_versions(settings, wanted.tenant, found, erase=True)
             await _until_forgotten(settings, store, producer, wanted, found, timeout_seconds)
         finally:
             await producer.stop()

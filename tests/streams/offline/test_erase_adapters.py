@@ -1,12 +1,23 @@
-"""Which versions have learned of an erased session."""
+"""Which versions have learned of an erased session, and what is left of those."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from benchmarks.random_adapters import version_of
+from fleetlore.config import Settings
+from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
-from streams.offline.erase.adapters import has_learned
+from fleetlore.wire.topics import topic
+from sinks.adapter_files import LocalMirror
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.signing_key import create_signing_key
+from streams.embedded.broker import EmbeddedBroker
+from streams.offline.erase.adapters import has_learned, learned_versions
 from streams.offline.erase.found import Found
 
 
@@ -42,3 +53,58 @@ def test_a_call_model_has_learned_what_its_ranges_hold(
 ) -> None:
     version = calls(0, 10, created)
     assert has_learned(version, {"v": version}, found(offset, ended)) is learned
+
+
+async def test_nothing_is_left_of_a_version_that_has_learned_of_it(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
+) -> None:
+    """The topics are compacted: what is not deleted there, weights and the names in them, stays for ever."""
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=1)
+    create_signing_key(tmp_path / "key")
+    store = LocalMirror(tmp_path / "store")
+    settings = Settings(
+        broker=broker.address, tenants=(tenant,), signing_key=str(tmp_path / "key"), adapters_dir=str(store.folder)
+    )
+    made = {}
+    async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
+        for number, (start, stop) in enumerate([(6, 9), (0, 6), (0, 9)], 1):
+            data = (DataRange(topic(tenant, "trajectories"), 0, start, stop),)
+            made[number] = version_of(CallsManifest, number, tenant, ordinal=number, data=data)
+            await publisher.publish(*made[number])
+        await publisher.revoke(tenant, made[2][1].version)  # by a person, for another reason
+        learned = await learned_versions(settings, tenant, found(5), erase=True)
+        assert learned == [f"calls/{made[number][1].version}" for number in (3, 2)]
+        newest: dict[bytes, bytes | None] = {}
+        for name in ("adapters.weights", "adapters.manifests"):
+            newest |= {each.key: each.value for each in await read_to_end(broker.address, [topic(tenant, name)], 30)}
+        innocent = made[1][1]
+        assert {key for key, value in newest.items() if value} == {innocent.version.encode(), innocent.key}
+        assert set(store.versions(tenant, "calls")) == {innocent.version}
+        published = await publisher.published(tenant)
+        assert published.pointer is not None and published.pointer.version == innocent.version
+        assert all(published.revoked(made[number][1].version) for number in (2, 3))
+        assert await learned_versions(settings, tenant, found(5), erase=True) == []
+
+
+async def test_a_revoked_version_is_not_sent_to_a_broker_that_lost_it(
+    own_broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
+) -> None:
+    own_broker.start()
+    await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS, partitions=1)
+    create_signing_key(tmp_path / "key")
+    settings = Settings(
+        broker=own_broker.address, signing_key=str(tmp_path / "key"), adapters_dir=str(tmp_path / "store")
+    )
+    good, bad = (version_of(CallsManifest, number, tenant, ordinal=number) for number in (1, 2))
+    async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
+        await publisher.publish(*good)
+        await publisher.publish(*bad)
+        await publisher.revoke(tenant, bad[1].version)
+    own_broker.kill()
+    own_broker.start()
+    await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS, partitions=1)
+    async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
+        assert await publisher.restore(tenant) == 1
+        assert await publisher.restore(tenant) == 0
+    records = await read_to_end(own_broker.address, [topic(tenant, "adapters.weights")], 30)
+    assert [each.key for each in records] == [good[1].version.encode()]
