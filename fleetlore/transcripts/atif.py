@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from fleetlore.transcripts.conversation import Conversation, seconds_of, text_of_content
+from fleetlore.transcripts.conversation import MALFORMED, Conversation, seconds_of, text_of_content
 from fleetlore.transcripts.session import LoggedSession, repeatable_id
 
 FORM = "atif"
@@ -29,7 +29,7 @@ def read(path: Path) -> Iterator[LoggedSession | None]:
                 talk.call(str(call["tool_call_id"]), str(call["function_name"]), call.get("arguments"))
             for result in (step.get("observation") or {}).get("results") or ():
                 talk.result(str(result.get("source_call_id")), text_of_content(result.get("content")), time=time)
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+    except MALFORMED:
         yield None
     else:
         yield talk.done()

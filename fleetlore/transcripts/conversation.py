@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -12,9 +12,15 @@ import orjson
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 
-__all__ = ["Conversation", "says_failure", "seconds_of", "text_of_content"]
+__all__ = ["MALFORMED", "Conversation", "says_failure", "seconds_of", "text_of_content"]
+
+#: What reading a log raises that is not of its form: no JSON, or JSON of another shape.
+MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError)
 
 _MAX_GOAL = 2_000
+# Seconds, milliseconds, microseconds, nanoseconds: a time of today is in one of them before the year 5138.
+_UNITS = (1.0, 1e3, 1e6, 1e9)
+_LATEST = 1e11
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
 _FAILED = re.compile(
     r"\s*(?:Traceback \(most recent call last\)|Error\b|ERROR\b|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
@@ -106,12 +112,13 @@ def text_of_content(content: object) -> str:
 
 
 def seconds_of(time: object) -> float:
-    """A time of a log, in seconds since the Unix epoch; 0 where it has none."""
+    """A time of a log, in seconds since the Unix epoch; 0 where it has none. One without an offset is UTC."""
     if isinstance(time, int | float):
-        return float(time) / (1000 if time > 1e11 else 1)
+        return next((time / unit for unit in _UNITS if 0 <= time / unit < _LATEST), 0.0)
     if isinstance(time, str):
         try:
-            return datetime.fromisoformat(time).timestamp()
+            moment = datetime.fromisoformat(time)
         except ValueError:
             return 0.0
+        return max(0.0, (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     return 0.0

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from fleetlore.errors import ModelUnavailable
-from fleetlore.transcripts.conversation import Conversation, seconds_of, text_of_content
+from fleetlore.transcripts.conversation import MALFORMED, Conversation, seconds_of, text_of_content
 from fleetlore.transcripts.session import LoggedSession, repeatable_id
 from fleetlore.wire import events as ev
 
 FORM = "inspect"
 _ZSTANDARD = 93  # a method that this Python's zipfile does not know
+# A run that came to its end has the first; one that was stopped has the second alone.
+_HEADERS = ("header.json", "_journal/start.json")
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
 _ATTACHED = "attachment://"
+# What a damaged archive raises: cut, changed, of a kind that this Python cannot read, or encrypted.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 
 
 def read(path: Path) -> Iterator[LoggedSession | None]:
@@ -28,7 +34,7 @@ def read(path: Path) -> Iterator[LoggedSession | None]:
     """
     try:
         archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile:
+    except _DAMAGED:
         yield None
         return
     with archive:
@@ -37,15 +43,15 @@ def read(path: Path) -> Iterator[LoggedSession | None]:
             if name.startswith("samples/") and name.endswith(".json"):
                 try:
                     yield _session(orjson.loads(_member(archive, name)), about)
-                except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
+                except (*MALFORMED, *_DAMAGED):
                     yield None
 
 
 def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
-    try:
-        return dict(orjson.loads(_member(archive, "header.json"))["eval"])
-    except (KeyError, TypeError, ValueError):
-        return {}
+    for name in _HEADERS:
+        with suppress(*MALFORMED, *_DAMAGED):
+            return dict(orjson.loads(_member(archive, name))["eval"])
+    return {}
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -58,7 +64,10 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
         raise ModelUnavailable("this .eval needs zstandard: pip install zstandard") from None
     about.compress_type, about.CRC = zipfile.ZIP_STORED, None  # type: ignore[assignment]  # as it lies there
     about.file_size = about.compress_size
-    return bytes(zstandard.ZstdDecompressor().decompressobj().decompress(archive.read(about)))
+    try:
+        return bytes(zstandard.ZstdDecompressor().decompressobj().decompress(archive.read(about)))
+    except zstandard.ZstdError as error:
+        raise zipfile.BadZipFile(f"{name}: {error}") from None
 
 
 def _session(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from fleetlore.transcripts.conversation import Conversation, seconds_of, text_of_content
+from fleetlore.transcripts.conversation import MALFORMED, Conversation, seconds_of, text_of_content
 from fleetlore.transcripts.session import LoggedSession, repeatable_id
 
 FORM = "messages"
@@ -28,16 +28,30 @@ def read(path: Path) -> Iterator[LoggedSession | None]:
                 if line.strip() not in (b"[", b"{"):  # the first line of one document
                     yield None
                     continue
-                found = orjson.loads(line + file.read())
+                try:
+                    found = orjson.loads(line + file.read())
+                except orjson.JSONDecodeError:  # it was cut
+                    yield None
+                    continue
             if isinstance(found, list) and not _is_message(found):
-                for each in found:  # an array of sessions
-                    yield session_of(each, orjson.dumps(each))
+                yield from (_readable(each) for each in found)  # an array of sessions
             else:
-                yield session_of(found, line)
+                yield _readable(found, line)
+
+
+def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
+    try:
+        return session_of(found, raw or orjson.dumps(found))
+    except MALFORMED:
+        return None
 
 
 def session_of(found: Any, raw: bytes) -> LoggedSession | None:
-    """A session; None where there are no messages."""
+    """A session; None where there are no messages.
+
+    Raises:
+        Exception: one of `MALFORMED`: its messages are of another shape.
+    """
     about: dict[str, Any] = found if isinstance(found, dict) else {"messages": found}
     messages = about.get("messages") or about.get("traj")
     if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):

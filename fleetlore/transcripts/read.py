@@ -86,7 +86,7 @@ def _form_of(path: Path) -> str | None:
     if path.suffix == ".traj":
         return swe_agent.FORM
     with path.open("rb") as file:
-        head = file.readline(_HEAD)
+        head = file.readline()
     try:
         first = orjson.loads(head)
     except orjson.JSONDecodeError:  # a document of several lines

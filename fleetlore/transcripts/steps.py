@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,22 +29,30 @@ def read(trajectories: Path) -> Iterator[LoggedSession | None]:
     """All sessions of a file of trajectories, with the steps that lie beside it.
 
     Raises:
-        ConfigError: a file cannot be read.
+        ConfigError: a file cannot be read, or holds something else.
     """
-    sessions: dict[str, LoggedSession] = {}
-    for line in _lines(trajectories):
-        session = LoggedSession(line["session"], line["agent"], line["task"], line["goal"])
-        session.source, session.place = line.get("source") or "", line.get("place") or ""
-        if line.get("outcome") is not None:
-            session.outcome = "success" if line["outcome"] else "failure"
-            if line.get("label_from") == "env_reward":
-                session.reward = float(line["outcome"])
-        sessions[session.session] = session
     steps = trajectories.with_name(trajectories.name.replace(TRAJECTORIES, STEPS))
-    for line in _lines(steps):
-        if line["session"] in sessions:
-            sessions[line["session"]].events.append(_event(line))
+    sessions: dict[str, LoggedSession] = {}
+    try:
+        for line in _lines(trajectories):
+            sessions[line["session"]] = _session(line)
+        for line in _lines(steps):
+            if line["session"] in sessions:
+                sessions[line["session"]].events.append(_event(line))
+    except (KeyError, TypeError, AttributeError) as error:
+        said = f"{trajectories} and {steps.name} have other lines than their names say ({error!r})"
+        raise ConfigError(f"{said}: give a log of another form another name") from None
     yield from sessions.values()
+
+
+def _session(line: dict[str, Any]) -> LoggedSession:
+    session = LoggedSession(line["session"], line["agent"], line["task"], line["goal"])
+    session.source, session.place = line.get("source") or "", line.get("place") or ""
+    if line.get("outcome") is not None:
+        session.outcome = "success" if line["outcome"] else "failure"
+        if line.get("label_from") == "env_reward":
+            session.reward = float(line["outcome"])
+    return session
 
 
 def _event(line: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
@@ -63,5 +72,5 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                     yield orjson.loads(line)
                 except orjson.JSONDecodeError as error:
                     raise ConfigError(f"{path}, line {number}: {error}") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None

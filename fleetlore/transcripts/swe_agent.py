@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from fleetlore.transcripts.conversation import Conversation
+from fleetlore.transcripts.conversation import MALFORMED, Conversation
 from fleetlore.transcripts.session import LoggedSession, repeatable_id
 
 FORM = "swe-agent"
@@ -30,7 +30,7 @@ def read(path: Path) -> Iterator[LoggedSession | None]:
                 talk.result(str(number), str(step.get("observation") or ""))
         resolved = (found.get("info") or {}).get("resolved")
         talk.session.end(None, resolved if isinstance(resolved, bool) else None)
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+    except MALFORMED:
         yield None
     else:
         yield talk.done()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gzip
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import tzset
 from typing import Any
 
 import orjson
 import pytest
 import zstandard
 
+from fleetlore.emit.encode import encode
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.transcripts.conversation import Conversation, says_failure
+from fleetlore.transcripts.conversation import Conversation, says_failure, seconds_of
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
 from fleetlore.transcripts.session import LoggedSession, timed_events
 from fleetlore.wire import events as ev
@@ -198,6 +200,122 @@ def test_a_sample_in_zstandard_is_read(tmp_path: Path) -> None:
     path.write_bytes(raw)
     [session] = [each for each in read_files("inspect", [path]) if each is not None]
     assert session.outcome == "success" and len(session.events) == 3
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("2026-01-01T00:00:00Z", 1767225600.0),
+        ("2026-01-01T02:00:00+02:00", 1767225600.0),
+        ("2026-01-01T00:00:00", 1767225600.0),  # of no zone: the same wherever the log is read
+        (1767225600, 1767225600.0),
+        (1767225600_000, 1767225600.0),
+        (1767225600_000_000, 1767225600.0),
+        (1767225600_000_000_000, 1767225600.0),
+        (1e300, 0.0),
+        (-1, 0.0),
+        ("1902-01-01", 0.0),
+        ("yesterday", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_a_time_is_read_in_whatever_unit_and_zone(
+    time: object, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    tzset()
+    try:
+        assert seconds_of(time) == seconds
+    finally:
+        monkeypatch.undo()
+        tzset()
+
+
+def damaged(text: bytes) -> Iterator[bytes]:
+    """The text cut at many places, and with each of its values in turn replaced by what belongs to no form."""
+    for end in range(1, len(text), max(1, len(text) // 60)):
+        yield text[:end]
+    document = orjson.loads(text)
+    for path in list(places(document)):
+        for value in (None, 5, "x", [1], {"a": [None]}, [{}]):
+            changed = orjson.loads(text)
+            inside = changed
+            for step in path[:-1]:
+                inside = inside[step]
+            inside[path[-1]] = value
+            yield orjson.dumps(changed)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where in a document there is anything."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        yield (*path, name)
+        yield from places(part, (*path, name))
+
+
+@pytest.mark.parametrize("form", ["messages", "claude-code", "inspect", "atif", "swe-agent"])
+def test_a_damaged_log_costs_no_other_one(form: str, tmp_path: Path) -> None:
+    """One cut file, or one line of another shape, ended an import of thousands."""
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    WRITERS[form](folder)
+    [path] = [each for each in folder.iterdir() if each.name != "other.json"]
+    if form == "inspect":
+        with zipfile.ZipFile(path) as archive:
+            text = archive.read("samples/1_epoch_1.json")
+    else:
+        text = next(line for line in path.read_bytes().split(b"\n") if b"look" in line or form == "atif")
+        text = path.read_bytes() if form == "atif" else text
+    bad, good = tmp_path / f"bad{path.suffix}", path
+    whole = {each.session for each in read_files(form, [good]) if each is not None}
+    assert whole
+    for number, broken in enumerate(damaged(text)):
+        if form == "inspect":
+            with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr("samples/1.json", broken)
+            if number % 7 == 0:
+                raw = bytearray(bad.read_bytes())
+                raw[40 + number % 60] ^= 0xFF  # in the compressed data
+                bad.write_bytes(raw)
+        else:
+            bad.write_bytes(broken)
+        sessions = [each for each in read_files(form, [bad, good]) if each is not None]
+        assert whole <= {each.session for each in sessions}
+        for session in sessions:
+            for event in timed_events(session, "default", 1.7e9):
+                encode(event)
+
+
+def test_a_cut_array_of_several_lines_is_unreadable_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'[\n {"messages": [{"role": "user", "content": "look"}]},\n {"mess')
+    assert list(read_files("messages", [tmp_path / "a.json"])) == [None]
+
+
+def test_a_run_of_inspect_that_was_stopped_says_who_ran_it(tmp_path: Path) -> None:
+    in_inspect(tmp_path)
+    with zipfile.ZipFile(tmp_path / "log.eval") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["_journal/start.json"] = members.pop("header.json")
+    stopped = tmp_path / "stopped.eval"
+    with zipfile.ZipFile(stopped, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    sessions = [[each for each in read_files("inspect", [path]) if each] for path in (tmp_path / "log.eval", stopped)]
+    assert [(each.session, each.agent, each.task) for [each] in sessions] == [(sessions[0][0].session, "m", "t")] * 2
+
+
+def test_the_form_is_found_behind_a_long_first_line(tmp_path: Path) -> None:
+    long = {"type": "user", "sessionId": "s1", "message": {"role": "user", "content": "look " * 20_000}}
+    (tmp_path / "s1.jsonl").write_bytes(orjson.dumps(long) + b"\n")
+    [session] = read_sessions(tmp_path)
+    assert session.source == "claude-code"
+
+
+def test_a_file_of_the_own_name_and_another_form_is_said(tmp_path: Path) -> None:
+    (tmp_path / "trajectories.jsonl").write_bytes(b'{"messages": []}\n')
+    with pytest.raises(ConfigError, match=r"trajectories\.jsonl"):
+        read_sessions(tmp_path)
 
 
 @pytest.mark.parametrize(
