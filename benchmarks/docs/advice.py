@@ -32,7 +32,14 @@ FIRST = (
     "fail_at_10%",
     "fail_at_20%",
 )
-BESIDE = ("ways_out", "sessions_with_foreign_literals", "calibration_error", "auroc_after_failure")
+BESIDE = (
+    "failed_said",
+    "failed_said_so_far",
+    "ways_out",
+    "sessions_with_foreign_literals",
+    "calibration_error",
+    "auroc_after_failure",
+)
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Report = Mapping[str, Any]

@@ -283,8 +283,7 @@ def items(
         lore_items = read_lore(broker, data, tenant, timeout).items.values()
         # Names of places are many, and have a command of their own.
         chosen = [each for each in lore_items if (each.kind == kind.value if kind else each.kind != "place" or item_id)]
-        # What serves other tasks, then what went wrong, and last how one goal was reached.
-        chosen.sort(key=lambda each: (each.worth()[0], each.kind != "strategy", *each.worth()[1:]), reverse=True)
+        chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
         _show_item(_one(chosen, item_id, "item"), json)
         return

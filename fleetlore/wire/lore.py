@@ -187,17 +187,19 @@ class MemoryItem:
         """
         return standing(self.agents, self.support, self.against, self.last_seen, half_life_seconds)
 
-    def worth(self) -> tuple[float, float, str]:
+    def worth(self) -> tuple[float, int, float, str]:
         """By which items about different things are ranked: what they tell those who meet another task.
 
         First how many agents, and how many goals, back it, whichever is less, without the agents that needed nobody to
         tell them; contradictions take their share. One goal is no other task, what one agent alone met may be its
-        own fault, a lesson says no more than its error does, and a name of a place is looked up there. Then `standing`.
+        own fault, a lesson says no more than its error does, and a name of a place is looked up there. Then what
+        several goals back, before what went wrong at one, before the way that solved one; and `standing`.
         """
+        of_others = 2 if self.goals > 1 else int(self.kind != "strategy")
         if self.kind in ("lesson", "place") or min(self.agents, self.goals) <= 1:
-            return 0.0, self.standing(), self.id
+            return 0.0, of_others, self.standing(), self.id
         kept = max(0, self.support - self.against) / max(1, self.support)
-        return min(self.delayed, self.goals) * kept, self.standing(), self.id
+        return min(self.delayed, self.goals) * kept, of_others, self.standing(), self.id
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)

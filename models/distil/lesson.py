@@ -6,8 +6,11 @@ error and succeeded contradicts it, and names the recovery it taught instead.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
+from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.distil.formatting import VERSION, Calls, call_text, error_text, item_id, known_of, line
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
@@ -15,6 +18,7 @@ from models.memory.quality import ERROR
 
 # What one session tried; what several tried is said.
 MAX_TRIED = 8
+_PLACEHOLDER = re.compile(r"<[^<>]*>")
 
 
 def lessons(trajectory: Trajectory, calls: Calls, telling: list[int]) -> list[Candidate]:
@@ -29,7 +33,10 @@ def lessons(trajectory: Trajectory, calls: Calls, telling: list[int]) -> list[Ca
 def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
     tool, error, known = failed.tool, error_text(failed), known_of(failed)
     attempts = [call for call in calls if call.pattern == failed.pattern]
-    tried = list(dict.fromkeys([call_text(call, known=known) for call in attempts]))[:MAX_TRIED]
+    told = [
+        call_text(call, known=known) for call in attempts if not _is_masked(masked_arguments(call.arguments, known))
+    ]
+    tried = list(dict.fromkeys(told))[:MAX_TRIED]
     return Candidate(
         **origin(trajectory),
         item_id=item_id(trajectory.tenant, "lesson", failed.pattern or ""),
@@ -50,6 +57,15 @@ def _lesson(trajectory: Trajectory, calls: Calls, failed: Step) -> Candidate:
         aspect="tried",
         version=VERSION,
     )
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether nothing of the arguments is left that others could try."""
+    if isinstance(value, dict):
+        return all(map(_is_masked, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_masked, value))
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
 
 def contradicted(

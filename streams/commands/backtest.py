@@ -229,7 +229,15 @@ def _show_advice(report: Mapping[str, Any]) -> None:
         )
     beside = {(source, at): row for source, slices in report["advice_beside"].items() for at, row in slices.items()}
     _figures("Advice before first calls", {at: row["first_calls"] for at, row in beside.items()})
-    names = ("auroc_after_failure", "calibration_error", "ways_out", "sessions_with_foreign_literals", "passing")
+    names = (
+        "failed_said",
+        "failed_said_so_far",
+        "auroc_after_failure",
+        "calibration_error",
+        "ways_out",
+        "sessions_with_foreign_literals",
+        "passing",
+    )
     _table("Beside advice", names, {at: [row[name] for name in names] for at, row in beside.items()})
     pseudo: Rows = {
         (f"{source}, {name}", at): row

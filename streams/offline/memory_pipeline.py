@@ -249,6 +249,7 @@ class _Fleet(Fleet):
 
     def __init__(self, agent: str, pipeline: MemoryPipeline) -> None:
         super().__init__(agent, broker=NO_BROKER, tenant=DEFAULT_TENANT, clock=pipeline.clock)
+        self._lifetime.enter()  # nothing is to be sent
         self._pipeline = pipeline
 
     @property

@@ -19,6 +19,7 @@ from models.backtest.advice.ways_out import (
     foreign_literals,
     hit_rate,
     names_solution,
+    said_of_failures,
     shuffled_hit_rate,
     solutions,
     ways_out,
@@ -46,8 +47,10 @@ class AdviceFigures:
         beside: by source and slice, what stands beside them. `pseudo_calls`: of which no agent asks, by name with
             calls, failed and warned. `passing`: calls left out because their failure passes by itself. `ways_out`: how
             many have words not seen before. `sessions_with_foreign_literals`. `auroc_after_failure`.
-            `calibration_error`. `first_calls` of sessions: calls, failed, warned, fail_warned, recall, named_kind,
-            named_exact, and P(fails) of the tenth and the fifth of them with the highest risk.
+            `calibration_error`. `failed_said`: share of the failures before or after which something was said;
+            `failed_said_so_far`: or was of the same failure earlier in the session. `first_calls` of sessions: calls,
+            failed, warned, fail_warned, recall, named_kind, named_exact, and P(fails) of the tenth and the fifth of
+            them with the highest risk.
     """
 
     advice: dict[str, BySlice]
@@ -221,6 +224,8 @@ def _beside(sessions: Sequence[Heard], foreign: Sequence[Foreign], chosen: Seque
         "sessions_with_foreign_literals": mean([foreign[number].ever for number in chosen]),
         "auroc_after_failure": auroc(asked.risk[after], asked.failed[after]),
         "calibration_error": calibration_error(asked.risk, asked.failed),
+        "failed_said": mean([now for each in heard for now, _ in said_of_failures(each)]),
+        "failed_said_so_far": mean([now or earlier for each in heard for now, earlier in said_of_failures(each)]),
         "first_calls": {
             "calls": len(failed),
             "failed": _share(failed),

@@ -58,6 +58,20 @@ def ways_out(heard: Heard) -> Iterator[WayOut]:
                     yield WayOut(said, frozenset(new))
 
 
+def said_of_failures(heard: Heard) -> Iterator[tuple[bool, bool]]:
+    """Of each failure, whether something was said right before or after it, and whether it was of an earlier failure of
+    the same class in the session: nothing is told twice.
+    """
+    told: set[str] = set()
+    for turn in heard.log.turns():
+        failure = turn.call.failure
+        if failure is not None and not turn.call.passes:
+            now = bool(heard.before[turn.place].text or heard.after[turn.place].text)
+            yield now, failure.class_ in told
+            if now:
+                told.add(failure.class_)
+
+
 def hit_rate(cases: Sequence[WayOut]) -> float | None:
     """Share of what was told that holds the way out."""
     return mean([each.held_by(each.told) for each in cases if each.told])

@@ -415,3 +415,17 @@ def test_a_number_is_a_setting_unless_it_is_an_id() -> None:
     (item,) = session(few, many, "page_size 50 is not allowed")
     assert "`page_size=50` → `page_size=100`" in item.content
     assert session(few, '{"page_size": 50, "customer_id": 8}', "no such customer") == []
+
+
+def test_a_call_of_which_nothing_is_left_to_try_is_no_lesson() -> None:
+    def of(number: int, arguments: str) -> Judgment:
+        error = "Error: non-pending order cannot be modified"
+        failed = call("modify", arguments, error=error)
+        return judgment(failed, label="failure", session=f"s{number}", goal=f"g{number}")
+
+    masked = [
+        of(number, f'{{"order_id": "#W{1000 + number}", "item_ids": ["{7000 + number}"]}}') for number in range(3)
+    ]
+    assert [each.calls for one in masked for each in distil(one)] == [(), (), ()]
+    plain = [of(number, '{"order_id": "#W1000", "reason": "mistake"}') for number in range(3)]
+    assert all("mistake" in each.calls[0] for one in plain for each in distil(one))

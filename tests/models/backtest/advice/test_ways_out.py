@@ -4,6 +4,7 @@ from models.backtest.advice.ways_out import (
     foreign_literals,
     hit_rate,
     names_solution,
+    said_of_failures,
     shuffled_hit_rate,
     solutions,
     ways_out,
@@ -33,6 +34,17 @@ def test_what_was_told_before_the_call_counts_where_nothing_is_told_after_it() -
     of = log(call("select * from cars", error=GONE), call("select * from car_makers"))
     (way_out,) = ways_out(heard(of, SILENT._replace(way_out="`car_makers`")))
     assert way_out.told == "`car_makers`"
+
+
+def test_what_was_said_of_a_failure_counts_for_its_next_rounds() -> None:
+    of = log(
+        call("select * from cars", error=GONE),
+        call("select * from other", error="no such table: other"),
+        call("select * from cars", error=GONE),
+        call("select * from cars", error="503 Service Unavailable"),
+    )
+    told = {0: SILENT._replace(text="known here: car_makers")}
+    assert list(said_of_failures(heard(of, after=told))) == [(True, False), (False, False), (False, True)]
 
 
 def test_what_the_session_has_seen_is_nothing_new() -> None:
