@@ -32,7 +32,7 @@ __all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_da
 Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
 
 # By `weight`. The pipeline keeps 2,000 characters of each text.
-MAX_CHARACTERS = 12 * 1024
+MAX_CHARACTERS = 8 * 1024
 _LEAST_CUT = 1024
 _LARGEST_DATA = 4 * MAX_CHARACTERS  # a character has up to six bytes in JSON
 _MASK = re.compile(rb"\[redacted:(\w+)\]")

@@ -14,7 +14,7 @@ from fleetlore.redact.vendor_forms import BEFORE, VENDOR_FORMS
 __all__ = ["BY_SHAPE", "FORMS", "SOURCES", "VERSION", "Form", "Group"]
 
 #: Of the table. It changes with every form that is added or changed.
-VERSION = "4"
+VERSION = "5"
 #: Where the forms come from.
 SOURCES = (
     "vendors' documentation of their tokens",
@@ -66,6 +66,10 @@ def _shape(pattern: str) -> str:
     """The pattern as it is found in JSON too, where the letter of an escape may stand before a token."""
     return re.sub(r"\\b|\(\?<!\[[^\]]*\]\)", "", pattern).replace("(?P<secret>", "(?:").replace(BEFORE, "")
 
+
+# Of a Kubernetes manifest.
+_KIND = r"\bkind: {1,4}[\\x22']?Secret\b"
+_VALUES = r"(?:\s+[\w.-]+: *[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+"
 
 FORMS: tuple[Group, ...] = (
     Group(
@@ -252,12 +256,13 @@ FORMS: tuple[Group, ...] = (
         "kind:",
         None,
         (
+            # One block of values behind the kind, or before it, as `kubectl get` sorts them; none beyond a masked one.
             Form(
                 "kubernetes_secret",
                 "Secret",
-                r"\bkind: {1,4}[\\x22']?Secret\b(?s:(?!\bkind:).){0,500}?\bdata:(?P<secret>(?:\s+[\w.-]+: "
-                r"*[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+)",
+                rf"{_KIND}(?s:(?!\bkind:|\[redacted:k).){{0,500}}?\b(?:data|stringData):(?P<secret>{_VALUES})",
             ),
+            Form("kubernetes_secret", "Secret", rf"\b(?:data|stringData):(?P<secret>{_VALUES})(?=\s+{_KIND})"),
         ),
     ),
     Group(
@@ -286,7 +291,7 @@ FORMS: tuple[Group, ...] = (
                 "password",
                 "mysql",
                 r"\bmysql\w*\b(?:(?!\bmysql)[^\n|;]){0,500}?\s-p(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|"
-                r"rune\b)[^\s\"']{3,128})",
+                r"rune\b|assw)[^\s\"']{3,128})",
             ),
         ),
     ),

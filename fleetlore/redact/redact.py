@@ -177,7 +177,9 @@ def _is_open(text: str, needles: set[bytes]) -> bool:
 
 
 def redact(text: str) -> str:
-    """`text` with every secret masked; the same text, unchanged, where there is none. Idempotent."""
+    """`text` with every secret masked; the same text, unchanged, where there is none. Idempotent, except that of two
+    tokens with nothing between them the second is masked the next time.
+    """
     return _redact_cached(text) if len(text) <= _CACHED_CHARS else _redact(text)
 
 

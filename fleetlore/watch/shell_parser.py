@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-MAX_TEXT = 8192
+MAX_TEXT = 5 * 1024
 # Words and operators that are looked at: what is more stands in a loop that a machine wrote.
 _MAX_TOKENS = 1024
 _MAX_DEPTH = 4

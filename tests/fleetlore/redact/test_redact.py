@@ -220,6 +220,32 @@ def test_any_mixture_is_idempotent(text: str) -> None:
     assert redact(once) == once
 
 
+# Of several lines, as a tool prints them and cuts them off.
+MANIFEST = (
+    "apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\ndata:\n  user: YWRtaW4xMjM0\n  pass: aHVudGVyMmh1bnRlcjI=\n"
+)
+SORTED = (
+    "apiVersion: v1\ndata:\n  user: YWRtaW4xMjM0\nkind: Secret\nmetadata:\n  name: a\nstringData:\n  b: hunter2hunter\n"
+)
+PEM = "-----BEGIN RSA PRIVATE " + "KEY-----\n" + f"{A}{A}\n" * 3 + "abc=\n-----END RSA PRIVATE " + "KEY-----\n"
+blocks = st.sampled_from([MANIFEST, SORTED, PEM, "kind: Secret\n", "data:\n", *[text for _, text, _ in SECRETS]])
+cut = st.builds(lambda text, start, end: text[start : start + end], blocks, st.integers(0, 80), st.integers(0, 400))
+
+
+@given(st.lists(st.tuples(blocks | cut, st.sampled_from(["\n", "\n---\n", " ", "\n\n  "])), max_size=5))
+@example([(MANIFEST, "\n"), (MANIFEST[14:], "\n")])
+def test_what_is_cut_off_or_repeated_is_masked_once(parts: list[tuple[str, str]]) -> None:
+    once = redact("".join(text + end for text, end in parts))
+    assert redact(once) == once
+
+
+def test_values_of_a_manifest_are_masked_in_any_order() -> None:
+    for text in (MANIFEST, SORTED, MANIFEST + "---\n" + SORTED):
+        masked = redact(text)
+        assert not any(value in masked for value in ("YWRtaW4xMjM0", "aHVudGVyMmh1bnRlcjI", "hunter2hunter"))
+        assert "name: a" in masked
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
