@@ -132,8 +132,8 @@ async def test_a_missing_broker_costs_the_agent_nothing(caplog: pytest.LogCaptur
 
 
 async def test_the_buffer_is_bounded_in_bytes_too(unused_address: str) -> None:
-    emitter = Emitter(unused_address, "default", max_bytes=100_000)
-    accepted = sum(emitter.emit(outcome("s", n, **{RESULT: "x" * 10_000})) for n in range(20))
+    emitter = Emitter(unused_address, "default", max_bytes=75_000)
+    accepted = sum(emitter.emit(outcome("s", n, **{RESULT: "x" * 7_500})) for n in range(20))
     assert accepted == 10
     await emitter.close()
 
