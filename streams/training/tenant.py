@@ -93,6 +93,7 @@ class TenantTrainer:
     async def forget(self) -> None:
         """Begin again from the version in service: what was learned since, and is kept, may hold what was erased."""
         self._learner.begin_again()
+        self._trial = None  # its canary ends as well
         self._backlog = Backlog(MOST_WAITING)
         self._offered.clear()
         self._offered_from.clear()

@@ -206,13 +206,15 @@ class TrainerRole:
                         await self._commit(consumer, trainer)
 
     async def _begin_again(self, consumer: AIOKafkaConsumer) -> None:
-        """Learn without what was erased: from the versions in service, and from the committed offsets on."""
+        """Learn without what was erased: from the versions in service and the committed offsets, or the beginning."""
         self._erased_seen = self._erased.count
         for trainer in self._trainers.values():
             await trainer.forget()
         for partition in consumer.assignment():
             committed = await consumer.committed(partition)
-            if committed is not None:
+            if committed is None:
+                await consumer.seek_to_beginning(partition)
+            else:
                 consumer.seek(partition, committed)
         await self._recall(consumer)
 

@@ -179,6 +179,14 @@ async def test_a_trainer_that_starts_again_ends_a_trial_whose_sessions_nobody_co
     assert running(learner) == tried.stable
 
 
+async def test_an_erasure_ends_a_trial_for_its_version_may_hold_what_is_erased(tried: OnTrial) -> None:
+    await tried.trainer.forget()
+    assert await tried.channels() == {"stable": tried.stable}
+    tried.clock.advance(PATIENCE_SECONDS + 1)
+    assert not await tried.trainer.end_trial()  # there is none: the next candidate need not wait for its end
+    assert running(tried.learner) == tried.stable
+
+
 async def test_nothing_is_learned_on_from_a_version_that_is_revoked_though_no_other_is_left(tried: OnTrial) -> None:
     (tenant,) = tried.settings.tenants
     await tried.publisher.revoke(tenant, tried.canary)

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -241,6 +242,42 @@ def learned_anew(withdrawn: str) -> Callable[[AdapterListing], bool]:
 
 
 @pytest.mark.long
+class Positions:
+    """A consumer of two partitions, of which nobody has committed the second."""
+
+    def __init__(self, name: str) -> None:
+        self.at = {TopicPartition(name, 0): 90, TopicPartition(name, 1): 90}
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self.at)
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        return 40 if partition.partition == 0 else None
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.at[partition] = offset
+
+    async def seek_to_beginning(self, partition: TopicPartition) -> None:
+        self.at[partition] = 0
+
+
+async def test_after_an_erasure_all_that_no_version_holds_is_read_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first commit, whatever had been read by then was forgotten and never learned."""
+
+    async def none(*arguments: object) -> list[Any]:
+        return []
+
+    monkeypatch.setattr("streams.training.trainer.newest_before", none)
+    consumer: Any = Positions(topic(settings.tenants[0], "judgments"))
+    publisher: Any = None
+    role = TrainerRole(settings, {}, publisher, Metrics("trainer"), Readiness("broker"))
+    role._trainers = {topic(settings.tenants[0], "judgments"): SimpleNamespace(forget=none, recall=lambda known: None)}  # type: ignore[dict-item]
+    await role._begin_again(consumer)
+    assert sorted(consumer.at.values()) == [0, 40]
+
+
 async def test_a_rollback_is_not_undone_by_what_was_learned_before(settings: Settings) -> None:
     tenant = settings.tenants[0]
     await send(settings, world(settings, 100))
