@@ -194,6 +194,7 @@ class AdapterSubscriber(Generic[Holder]):
             return
         if self._pending is not None and self._pending.version == pointer.version:
             return
+        self._pending = None  # the channel points elsewhere by now, also where that is not here yet
         complete = self._registry.complete()
         if complete is None:
             self._fetch_later()

@@ -135,6 +135,21 @@ async def test_a_rollback_while_a_version_waits_takes_it_away(
     assert subscriber.version == version(kind, 1)[1].version
 
 
+async def test_a_waiting_version_that_the_channel_has_left_is_not_run_while_the_next_one_is_on_its_way(
+    subscriber: Subscriber, kind: str, busy: list[bool]
+) -> None:
+    """A rollback to a version whose weights were still being fetched put the withdrawn one into use."""
+    await deliver(subscriber, *version(kind, 1), 1)
+    busy[0] = True
+    await deliver(subscriber, *version(kind, 2), 2)
+    _, elsewhere = version(kind, 3)
+    await subscriber.take("adapters.manifests", elsewhere.key, KEY.sign(elsewhere))
+    pointer = pointer_to(elsewhere, 3)
+    await subscriber.take("adapters.pointers", pointer.key, KEY.sign(pointer))
+    assert not subscriber.apply_pending()
+    assert subscriber.version == version(kind, 1)[1].version
+
+
 async def test_a_refused_version_is_counted_and_the_old_one_stays(subscriber: Subscriber, kind: str) -> None:
     await deliver(subscriber, *version(kind, 1), 1)
     await deliver(subscriber, *unfit(kind, 2), 2)
