@@ -115,10 +115,10 @@ class RegistryFollower:
         if self._task is None:
             self._task = asyncio.create_task(self._follower.run(), name="fleetlore-adapters")
         async with self._giving:
-            for view in self._verified:
-                for record in list(view.records()):
-                    await subscriber.take(*record)
             self._subscribers.append(subscriber)
+            for record in [record for view in self._verified for record in view.records()]:
+                if subscriber in self._subscribers:
+                    await self._give_to(subscriber, subscriber.take(*record))
 
     async def leave(self, subscriber: Subscriber) -> None:
         """Give it nothing any more; with the last one the connection ends."""

@@ -178,8 +178,10 @@ async def test_an_agent_that_fails_ends_alone(follower: RegistryFollower) -> Non
     for record in version(1, epoch=1):
         await follower._give(*record)
     assert len(good.taken) == 3
-    await follower.leave(failing)
-    await follower.leave(good)
+    late = Failing()
+    await follower.join(late)  # which is given all of it at once, and whose own task this is
+    for agent in (failing, good, late):
+        await follower.leave(agent)
 
 
 async def test_agents_of_one_loop_and_tenant_share_a_feed() -> None:
