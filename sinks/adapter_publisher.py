@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaError
 
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.registry import RegistryView
-from fleetlore.adapters.signatures import Manifest, SigningKey, public_keys, verify_pointer, verify_revocation
+from fleetlore.adapters.signatures import Manifest, SigningKey, public_keys
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
@@ -249,30 +249,29 @@ class AdapterPublisher(Generic[Manifest]):
         await self._send(tenant, "adapters.pointers", revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
-        """Send the broker the versions of the store that it has lost; return their number."""
+        """Send the broker what it has lost of the store; return the number of versions.
+
+        Only what agents would take: what a key signed that is believed no more stays in the folder. A revoked version
+        is not brought back either: nobody would run it, and what it learned may have been erased.
+        """
         if self._store is None:
             return 0
         there, known = await self._read_topics(tenant), await self._read_all(tenant)
-        for document in self._store.revocations(tenant):
-            revocation = verify_revocation(document, self._trusted)
-            await self._send(tenant, "adapters.pointers", revocation.key, document)
-        kept = self._store.versions(tenant, self.kind.name)
-        # A revoked one is not brought back: nobody would run it, and what it learned may have been erased.
-        missing = {
-            version: files
-            for version, files in kept.items()
-            if version not in there.versions and not known.revoked(version)
-        }
-        for version, (weights, manifest) in missing.items():
-            await self._send(tenant, "adapters.manifests", f"{self.kind.name}/{version}".encode(), manifest)
-            await self._send(tenant, "adapters.weights", version.encode(), weights)
-        signed = self._store.pointer(tenant, self.kind.name)
-        if signed is not None:
-            pointer = verify_pointer(signed, self._trusted)
-            # An older pointer must not become the newest record: compaction would keep it and drop the right one.
-            if there.pointer is None or there.pointer.epoch < pointer.epoch:
-                await self._send(tenant, "adapters.pointers", pointer.key, signed)
-        return len(missing)
+        had, versions = set(there.records()), known.versions.keys() - there.versions.keys()
+        lost = [(name, key, value) for name, key, value in known.records() if (name, key, value) not in had]
+        revocations = [record for record in lost if record[1].startswith(REVOKED.encode())]
+        # An agent that sees a pointer finds its version.
+        parts = [
+            record
+            for kind in ("adapters.manifests", "adapters.weights")
+            for record in lost
+            if record[0] == kind and record[1].decode().rpartition("/")[2] in versions
+        ]
+        # Of two pointers of a channel `known` has the newer: an older one would be kept by compaction.
+        pointers = [record for record in lost if record[0] == "adapters.pointers" and record not in revocations]
+        for record in (*revocations, *parts, *pointers):
+            await self._send(tenant, *record)
+        return len(versions)
 
     async def _read_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView[Manifest]:
         registry = RegistryView(self.kind, tenant, self._trusted)

@@ -51,7 +51,9 @@ async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: floa
             value = orjson.loads(record.value)
         except orjson.JSONDecodeError:
             continue
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or not all(
+            isinstance(value.get(n, 0), int | float) for n in ("epoch", "created")
+        ):
             continue
         known = found[kind].get(key)
         # Of two pointers with one epoch the first is followed.

@@ -23,7 +23,13 @@ from fleetlore.calls.slot import CallModelSlot
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.risk.model import RiskModel
-from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, ProceduralManifest, in_cohort
+from fleetlore.wire.adapter_manifest import (
+    AdapterManifest,
+    CallsManifest,
+    ProceduralManifest,
+    Revocation,
+    in_cohort,
+)
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
@@ -461,6 +467,16 @@ async def test_a_listing_shows_versions_in_order_and_the_newest_pointer(
     assert [(p["channel"], p["epoch"]) for p in listing.pointers] == [("stable", 2)]
 
 
+async def test_a_listing_passes_over_what_is_no_document(publisher: Publisher, tenant: str, version: Version) -> None:
+    """Who may write there and has no key kept everybody from looking."""
+    await publisher.publish(*version(1))
+    for value in (b'{"epoch": null}', b'{"epoch": "9"}', b"[1]", b"no json"):
+        await publisher._send(tenant, "adapters.pointers", f"{publisher.kind.name}/stable".encode(), value)
+    await publisher._send(tenant, "adapters.manifests", b"x/y", b'{"created": "today"}')
+    listing = await read_adapters(str(publisher._bootstrap), tenant)
+    assert [each["version"] for each in listing.pointers] == [version(1)[1].version] and len(listing.manifests) == 1
+
+
 async def test_a_listing_of_topics_that_do_not_exist_is_empty(broker: EmbeddedBroker, tenant: str) -> None:
     assert (await read_adapters(broker.address, tenant)).manifests == ()
 
@@ -493,6 +509,27 @@ async def test_a_broker_that_lost_everything_is_filled_again(
     listing = await read_adapters(own_broker.address, tenant)
     assert [(p["version"], p["epoch"]) for p in listing.pointers] == [(first[1].version, 3)]
     assert len(listing.manifests) == 2
+
+
+async def test_what_a_retired_key_signed_stays_in_the_store(
+    kind: Kind, broker: EmbeddedBroker, make_topics: MakeTopics, tenant: str, tmp_path: Path, version: Version
+) -> None:
+    """The trainer's folder outlives its keys: `restore` failed on the first document of one that was taken back."""
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, partitions=1)
+    store = LocalMirror(tmp_path / "store")
+    old, new = create_signing_key(tmp_path / "old"), create_signing_key(tmp_path / "new")
+    weights, manifest = version(1)
+    store.save(tenant, kind.name, manifest.version, weights, old.sign(manifest))
+    store.point(tenant, kind.name, old.sign(pointer_to(manifest, 1)))
+    revocation = Revocation(tenant, "version", "0" * 64, "bad", 0.0)
+    store.revoke(tenant, "version", "0" * 64, old.sign(revocation))
+    async with AdapterPublisher(kind, broker.address, new, store) as publisher:
+        assert await publisher.restore(tenant) == 0
+    async with AdapterPublisher(kind, broker.address, new, store, trusted=old.public_base64) as publisher:
+        assert await publisher.restore(tenant) == 1
+    listing = await read_adapters(broker.address, tenant)
+    assert [each["version"] for each in listing.pointers] == [manifest.version]
+    assert [each["what"] for each in listing.revocations] == ["0" * 64]
 
 
 async def test_a_stale_store_never_moves_the_channel_back(
