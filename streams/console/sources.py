@@ -72,12 +72,12 @@ class Sources:
         self._settings = settings
         self._tenant = tenant
         self._clock = clock or SystemClock()
-        self._replica = LoreReplica(settings.broker, tenant, fetch_wait_ms=_FETCH_WAIT_MS, clock=self._clock)
+        self._replica = LoreReplica(settings.cluster, tenant, fetch_wait_ms=_FETCH_WAIT_MS, clock=self._clock)
         self._scraper = Scraper(metrics, self._clock)
         self._adapters = AdapterListing((), (), ())
         self._letters: deque[DeadLetterRecord] = deque(maxlen=LETTERS_KEPT)
         self._dead_letters = Follower(
-            settings.broker,
+            settings.cluster,
             [topic(tenant, "dead-letters")],
             self._take_letters,
             what="dead letters",
@@ -87,7 +87,7 @@ class Sources:
         )
         self._decisions: dict[str, Decision] = {}
         self._decided = Follower(
-            settings.broker,
+            settings.cluster,
             [topic(tenant, decision.TOPIC)],
             self._take_decisions,
             what="decisions",
@@ -172,5 +172,5 @@ class Sources:
     async def _watch_adapters(self) -> None:
         while True:
             with contextlib.suppress(BrokerUnavailable):
-                self._adapters = await read_adapters(self._settings.broker, self._tenant)
+                self._adapters = await read_adapters(self._settings.cluster, self._tenant)
             await asyncio.sleep(ADAPTERS_SECONDS)
