@@ -8,9 +8,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from fleetlore.config import Settings
+from fleetlore.errors import StackError
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
@@ -35,6 +37,7 @@ from tests.chaos.accounting import Account, account, put_table, table
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.streams.conftest import end, guarded, wait_ready, worker_environ
 
 SESSIONS = 60
 BURST = 32
@@ -44,6 +47,7 @@ DRAIN_SECONDS = 150.0
 STORM = 6
 ABORTED = 4
 LAG_SECONDS = 30.0
+LAST_CHARACTERS = 60_000
 # Longer than aiokafka waits for an answer.
 REQUEST_SECONDS = 45.0
 RESTARTS = 3
@@ -111,10 +115,8 @@ async def a_broker_frozen(scene: Scene) -> int:
 
 async def a_worker_asleep(scene: Scene) -> int:
     """SIGSTOP for twice its session timeout."""
-    children = Path(f"/proc/{scene.worker.pid}/task/{scene.worker.pid}/children").read_text().split()
     for number in (signal.SIGSTOP, signal.SIGCONT):
-        for child in children:
-            os.kill(int(child), number)
+        signal_child(scene.worker, number)
         await asyncio.sleep(2 * SESSION_TIMEOUT_SECONDS)
     return 0
 
@@ -206,6 +208,19 @@ async def frozen_past_a_request(scene: Scene) -> int:
     return 0
 
 
+async def frozen_while_assigned(scene: Scene) -> int:
+    """Partitions are assigned anew while the leader of some hangs, which answers once another leads them."""
+    broker = scene.cluster.brokers[-1]
+    broker.pause()
+    try:
+        another = await scene.another()
+        await asyncio.sleep(2 * AWAY_SECONDS)
+    finally:
+        broker.resume()
+    os.killpg(another.pid, signal.SIGKILL)
+    return 1
+
+
 async def rolling_restart(scene: Scene) -> int:
     """One worker comes and the one before it goes by SIGTERM, three times."""
     going = scene.worker
@@ -256,6 +271,7 @@ CASES = {
     "aborted transactions": aborted_transactions,
     "quotas of the brokers": under_quotas,
     "a broker frozen past a request's time": frozen_past_a_request,
+    "a broker frozen while partitions are assigned": frozen_while_assigned,
     "rolling restart with abandoned sessions": rolling_restart,
     "workers come and go, sessions pause": workers_come_and_go,
 }
@@ -265,6 +281,49 @@ CHANGED = {
 }
 
 pytestmark = pytest.mark.slow
+
+
+class Workers:
+    """Workers that tell their state where not everything is worked in.
+
+    Args:
+        folder: for what each says.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, settings: Settings) -> subprocess.Popen[bytes]:
+        told = str(self._folder / str(len(self._running)))
+        command = (sys.executable, "-m", "tests.streams.told_worker", told)
+        self._running.append(guarded(*command, environ=worker_environ(settings)))
+        wait_ready(f"http://127.0.0.1:{settings.metrics_port}", self._running[-1])
+        return self._running[-1]
+
+    def end(self) -> None:
+        for each in self._running:
+            end(each)
+
+    def last_words(self) -> str:
+        for each in self._running:
+            if each.poll() is None:
+                signal_child(each, signal.SIGUSR1)
+        time.sleep(2.0)
+        return "\n".join(file.read_text(errors="replace")[-LAST_CHARACTERS:] for file in sorted(self._folder.iterdir()))
+
+
+def signal_child(worker: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Signal a worker, not its supervisor."""
+    for child in Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split():
+        os.kill(int(child), number)
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path)
+    yield made
+    made.end()
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +337,7 @@ async def test_nothing_is_lost_or_doubled(
     three: KafkaCluster,
     milvus: str,
     tenant: str,
-    start_worker: Start,
+    workers: Workers,
     reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
     accounts: list[Account],
 ) -> None:
@@ -294,14 +353,18 @@ async def test_nothing_is_lost_or_doubled(
     )
     await ensure_topics(settings)
     began, events = time.monotonic(), CHANGED.get(name, all_ended)(fleet_events(tenant, 1, SESSIONS))
-    worker = await asyncio.to_thread(start_worker, settings)
-    happening = asyncio.create_task(CASES[name](Scene(three, settings, worker, start_worker, events)))
+    worker = await asyncio.to_thread(workers.start, settings)
+    happening = asyncio.create_task(CASES[name](Scene(three, settings, worker, workers.start, events)))
     async with in_order(three.address, tenant, Random(1)) as send:
         for start in range(0, len(events), BURST):
             await send(events[start : start + BURST])
             await asyncio.sleep(0.1)
     kills = await happening
-    await wait_drained(settings, tenant, DRAIN_SECONDS)
+    try:
+        await wait_drained(settings, tenant, DRAIN_SECONDS)
+    except StackError as error:
+        error.add_note(await asyncio.to_thread(workers.last_words))
+        raise
     if worker.poll() is None:
         async with asyncio.timeout(LAG_SECONDS):
             while await asyncio.to_thread(lag, settings):

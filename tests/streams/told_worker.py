@@ -1,0 +1,85 @@
+"""Run a worker that tells its state at SIGUSR1: `python -m tests.streams.told_worker FILE`.
+
+For a failure that does not come twice. What the worker and its Kafka client log goes to FILE too, the client's below
+CRITICAL included, which a worker keeps to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import Any
+
+from fleetlore.cli.main import main
+from streams.runtime import worker
+from streams.runtime.app import FleetApp
+
+
+class ToldApp(FleetApp):
+    """The app of this process, which is the only one."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        signal.signal(signal.SIGUSR1, lambda *_: logging.getLogger("told").warning("%s", told(self)))
+
+
+def told(app: Any) -> str:
+    """What each partition has come to, and what every task waits for."""
+    consumer, ledger = app.consumer, app._ledger
+    client = consumer._thread._consumer
+    assignment = client._subscription.subscription.assignment
+    lines = [
+        f"open {app._open}, stopping {app.should_stop}, rebalancing {app.rebalancing}, lease {app._lease.holds}",
+        f"generation {app.consumer_generation_id}, flow {consumer.flow_active}, active {consumer._active_partitions}",
+        f"paused {consumer._paused_partitions}, buffered {consumer._buffered_partitions}",
+        f"fetcher in flight {client._fetcher._in_flight}, records {list(client._fetcher._records)}",
+        *(f"{name}: {vars(client._coordinator)[name]!r}" for name in COORDINATOR),
+    ]
+    for tp in sorted(assignment.tps if assignment else ()):
+        state = assignment.state_value(tp)
+        lines.append(
+            f"{tp.topic}[{tp.partition}] leader {client._client.cluster.leader_for_partition(tp)} "
+            f"position {state._position} status {state._status} highwater {state.highwater} lso {state.lso} | "
+            f"read {consumer._read_offset[tp]} committed {consumer._committed_offset[tp]} | "
+            f"done {ledger._positions.get(tp)} allowed {ledger._pending.get(tp)} settled {ledger._committed.get(tp)} "
+            f"held {ledger._held.get(tp)}"
+        )
+    for loop in (app.loop, consumer._thread.thread_loop):
+        lines += [f"{task.get_name()}: {waits(task.get_coro())}" for task in asyncio.all_tasks(loop)]
+    return "\n".join(lines)
+
+
+def waits(coroutine: Any) -> str:
+    """What a task waits in, from the outside to the inside."""
+    places = []
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        places.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+        coroutine = coroutine.cr_await
+    return " > ".join(places)
+
+
+COORDINATOR = (
+    "coordinator_id",
+    "generation",
+    "member_id",
+    "_pending_exception",
+    "_rejoin_needed_fut",
+    "_coordination_task",
+    "_heartbeat_task",
+    "_commit_refresh_task",
+    "_commit_lock",
+)
+
+
+if __name__ == "__main__":
+    handler = logging.FileHandler(sys.argv.pop())
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    for logger in ("aiokafka", "told", "streams", "faust", "mode"):
+        logging.getLogger(logger).addHandler(handler)
+    logging.getLogger("aiokafka").setLevel(logging.INFO)
+    logging.getLogger("aiokafka").propagate = False
+    worker.FleetApp = ToldApp  # type: ignore[misc]
+    sys.argv.append("worker")
+    main()
