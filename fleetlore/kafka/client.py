@@ -27,6 +27,8 @@ from fleetlore.cluster import TOKEN, Bootstrap, Cluster
 STOP_SECONDS = 1.0
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 2.0
+# Longest wait for an answer that waits for nobody else.
+ANSWER_SECONDS = 10.0
 
 C = TypeVar("C")
 
@@ -97,6 +99,9 @@ def faust_settings(bootstrap: Bootstrap, session_timeout_seconds: float) -> dict
     return {
         "broker": [f"kafka://{host}" for host in str(bootstrap).split(",")],
         "broker_session_timeout": session_timeout_seconds,
+        # A broker that hangs keeps its connections, and what was asked of it holds up what waits behind it. A request
+        # to join is answered when the last member has come, after a session timeout at the latest.
+        "broker_request_timeout": session_timeout_seconds + ANSWER_SECONDS,
         "broker_heartbeat_interval": heartbeat_seconds(session_timeout_seconds),
         "broker_rebalance_timeout": session_timeout_seconds,
     }
@@ -122,12 +127,33 @@ async def connect(client: Any) -> None:
                 raise
             client._txn_manager = client._sender._txn_manager = client._message_accumulator._txn_manager = None
             await client.start()
+        if isinstance(client, AIOKafkaConsumer):
+            look_for_moved_leaders(client)
     except BaseException as error:
         _close_first_connection(error.__traceback__)
         await disconnect(client)
         if isinstance(error, KafkaConnectionError) and (why := await _refusal(client)) is not None:
             raise KafkaConnectionError(f"{error.args[0]}: {why}") from error
         raise
+
+
+def look_for_moved_leaders(consumer: AIOKafkaConsumer) -> None:
+    """Have a started consumer ask who leads a partition where a broker says that it does no more.
+
+    aiokafka 0.14 does so where it fetches. Where it has no position yet and asks for the first offset, it asks the same
+    broker ten times a second until its metadata are five minutes old, and reads nothing of the partition.
+    """
+    ask = consumer._fetcher._proc_offset_request
+
+    async def ask_and_look(node: int, topics: Any) -> Any:
+        try:
+            return await ask(node, topics)
+        except KafkaError as error:
+            if error.invalid_metadata:
+                consumer._client.force_metadata_update()
+            raise
+
+    consumer._fetcher._proc_offset_request = ask_and_look
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:

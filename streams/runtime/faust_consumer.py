@@ -20,9 +20,10 @@ from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
 from mode.services import WaitResults
+from mode.threads import MethodQueue
 
 from fleetlore.cluster import Bootstrap
-from fleetlore.kafka.client import connection_settings
+from fleetlore.kafka.client import connection_settings, look_for_moved_leaders
 from streams.runtime.lease import Lease
 
 # What the coordinator may answer to a member: fine, or that a rebalance has begun, for which the member is waited.
@@ -34,9 +35,14 @@ NO_GENERATION = -1
 # How soon to fetch again from a partition that was paused. Faust waits a second, in which a worker would stand idle.
 RECHECK_SECONDS = 0.05
 
+# To the thread at a time: a fetch, commits of the loop and of a rebalance, a seek, and what is asked about offsets.
+CALLS = 8
+
 
 class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-ignore]
     """The thread of the Kafka client."""
+
+    _method_queue: MethodQueue | None = None
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
@@ -45,8 +51,17 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
         consumer._isolation_level = "read_committed"
         return consumer
 
+    @property
+    def method_queue(self) -> MethodQueue:
+        # Faust lets two calls wait at a time. Where a broker hangs, a fetch may wait for the next assignment and a
+        # question about an offset for the broker, and the commit before that assignment stands behind them.
+        if self._method_queue is None:
+            self._method_queue = MethodQueue(num_workers=CALLS, loop=self.thread_loop, beacon=self.beacon)
+        return self._method_queue
+
     async def on_start(self) -> None:
         await super().on_start()
+        look_for_moved_leaders(self._consumer)
         if (coordinator := getattr(self._consumer, "_coordinator", None)) is not None:
             _renew_by(coordinator, self.transport.lease)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
@@ -17,11 +17,12 @@ from aiokafka.errors import KafkaError
 
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.emit.emitter import Emitter
-from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connect, disconnect
+from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connect, connected, disconnect, make_consumer
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import TOOL, Event
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
+from tests.doubles.mock_cluster import MockCluster
 
 ROOT = Path(__file__).parents[3]
 Begin = Callable[[str, str], Awaitable[Callable[[], Awaitable[None]]]]
@@ -174,3 +175,18 @@ async def test_a_stop_that_cancels_its_own_task_does_not_cancel_the_caller() -> 
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
+
+
+async def test_a_consumer_without_a_position_finds_a_leader_that_has_moved() -> None:
+    """As after a broker that hung: its answer comes late, and nothing else tells the client to look."""
+    pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
+    with MockCluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=1)
+        cluster.move_leader("t", 0, 1)
+        async with connected(make_consumer(cluster.address)) as consumer:
+            await consumer._client.add_topic("t")
+            cluster.move_leader("t", 0, 2)
+            partition = TopicPartition("t", 0)
+            consumer.assign([partition])
+            async with asyncio.timeout(20):
+                assert await consumer.position(partition) == 0
