@@ -184,13 +184,17 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             if not self._open:
                 log.warning("%s: batch left to the next worker: %s", stage.name, error)
                 return
-            self._open = False
-            if isinstance(error, FleetloreError):
-                log.critical("%s: %s", stage.name, error)
-            else:
-                log.critical("%s failed", stage.name, exc_info=error)
-            self._health.fail(f"{stage.name}: {error!r}")
-            await self.crash(error)
+            await self._end(stage.name, error)
+
+    async def _end(self, what: str, error: BaseException) -> None:
+        """End the worker without a commit."""
+        self._open = False
+        if isinstance(error, FleetloreError):
+            log.critical("%s: %s", what, error)
+        else:
+            log.critical("%s failed", what, exc_info=error)
+        self._health.fail(f"{what}: {error!r}")
+        await self.crash(error)
 
     async def _drain(self, budget_seconds: float) -> None:
         """Begin no more batches, end those under way and commit what is done.
@@ -222,6 +226,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             await orders.read(self._settings.cluster, self._settings.tenants)
         await self._batch_producer.start()
         await self._open_store()
+        # No task of the app: those begin with the first assignment, which may never come.
+        self.add_future(self._watch_client())
         await super().on_start()
 
     async def _open_store(self) -> None:
@@ -310,10 +316,14 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         try:
             await watch_topics(self._settings)
         except TopicsChanged as error:
-            self._open = False
-            log.critical("%s", error)
-            self._health.fail(str(error))
-            await self.crash(error)
+            await self._end("topics", error)
+
+    async def _watch_client(self) -> None:
+        while not self.should_stop:
+            if (error := faust_adapter.failure(self)) is not None:
+                await self._end("the Kafka client", error)
+                return
+            await self.sleep(LAG_SECONDS)
 
     async def _follow_orders(self) -> None:
         settings, clock = self._settings, SystemClock()

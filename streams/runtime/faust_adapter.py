@@ -60,6 +60,18 @@ async def commit(app: faust.App, offsets: Mapping[TopicPartition, int]) -> bool:
     return bool(await app.consumer._commit({TP(*tp): offset for tp, offset in offsets.items()}))
 
 
+def failure(app: faust.App) -> BaseException | None:
+    """What the Kafka client has stopped at for good: its own `getmany` would raise it, and Faust does not call that."""
+    client = None if app._consumer is None else app._consumer._thread._consumer
+    if client is None:
+        return None
+    coordinator = client._coordinator
+    ended = (coordinator._coordination_task, client._fetcher._fetch_task, client._client._sync_task)
+    return coordinator._pending_exception or next(
+        (task.exception() for task in ended if task.done() and not task.cancelled()), None
+    )
+
+
 def stop_fetching(app: faust.App) -> None:
     """Read nothing more from the broker; heartbeats and commits go on."""
     if app._consumer is not None:

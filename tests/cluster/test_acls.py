@@ -207,6 +207,19 @@ async def test_the_fleet_works_with_these_lists(
     assert await asyncio.to_thread(running.wait, 40) == 0
 
 
+async def test_a_worker_that_may_not_join_its_group_ends_and_says_so(
+    granted: Secured, milvus: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = of(granted, "worker", milvus=milvus, group="another", metrics_port=free_port())
+    command = (sys.executable, "-m", "fleetlore.cli.main", "worker")
+    running = guarded(*command, environ=worker_environ(settings))
+    try:
+        assert await asyncio.to_thread(running.wait, 60) == 1
+    finally:
+        end(running)
+    assert "GroupAuthorizationFailed" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 async def test_the_trainer_becomes_ready_with_its_list(
     filled: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,8 +35,9 @@ class Request(IntEnum):
 
 
 class Failure(IntEnum):
-    """What a request is answered with (Kafka's error codes); all of them may pass but `MESSAGE_TOO_LARGE`."""
+    """What a request is answered with (Kafka's error codes); but for the first and `MESSAGE_TOO_LARGE` all may pass."""
 
+    NOT_FORESEEN = -1
     NOT_LEADER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10

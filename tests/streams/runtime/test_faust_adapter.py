@@ -24,10 +24,11 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import IllegalStateError
 from faust.transport.consumer import Consumer as BaseConsumer
 from mode import Service
+from mode.utils.trees import Node
 
 from fleetlore.kafka.read import observer
 from streams.embedded.broker import EmbeddedBroker
-from streams.runtime.faust_adapter import expired
+from streams.runtime.faust_adapter import expired, failure
 from streams.runtime.faust_consumer import FleetConsumer, FleetConsumerThread
 from streams.stage.base import Record, TopicPartition
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
@@ -193,6 +194,39 @@ async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: 
         await worker.kill()
     async with adapter_worker(cluster.address, topic, group) as worker:
         assert await worker.records(3) == [(number, str(number)) for number in range(12, 15)]
+
+
+async def test_what_stops_the_client_for_good_is_told(cluster: MockCluster, tenant: str) -> None:
+    """aiokafka keeps it for whoever fetches the next records its way, which is not Faust's."""
+    topic = f"fleetlore.{tenant}.events"
+    cluster.create_topic(topic, partitions=1)
+    async with AIOKafkaConsumer(topic, bootstrap_servers=cluster.address, group_id=tenant) as consumer:
+        app: Any = SimpleNamespace(_consumer=SimpleNamespace(_thread=SimpleNamespace(_consumer=consumer)))
+        await consumer.position(KafkaPartition(topic, 0))
+        assert failure(app) is None
+        cluster.fail_next(Request.HEARTBEAT, [Failure.NOT_FORESEEN])
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (error := failure(app)) is None:
+                await asyncio.sleep(0.1)
+        assert "heartbeat" in str(error)
+
+
+async def test_a_call_to_the_client_waits_for_no_other() -> None:
+    """One fetch and one question that wait for a broker that hangs were all that Faust lets wait."""
+    thread: Any = FleetConsumerThread.__new__(FleetConsumerThread)
+    thread._method_queue, thread.thread_loop, thread.beacon = None, asyncio.get_running_loop(), Node(None)
+    queue = thread.method_queue
+    await queue.start()
+    hangs, said = asyncio.Event(), asyncio.get_running_loop().create_future()
+    try:
+        for _ in range(3):
+            await queue.call(asyncio.get_running_loop().create_future(), hangs.wait)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await (await queue.call(said, asyncio.sleep, 0, "committed"))
+    finally:
+        hangs.set()
+        await queue.stop()
+    assert said.result() == "committed"
 
 
 async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
