@@ -16,7 +16,7 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import create_conn
@@ -138,22 +138,20 @@ async def connect(client: Any) -> None:
 
 
 def look_for_moved_leaders(consumer: AIOKafkaConsumer) -> None:
-    """Have a started consumer ask who leads a partition where a broker says that it does no more.
+    """Have a started consumer ask who leads a partition where a broker gives it no first position.
 
-    aiokafka 0.14 does so where it fetches. Where it has no position yet and asks for the first offset, it asks the same
-    broker ten times a second until its metadata are five minutes old, and reads nothing of the partition.
+    aiokafka 0.14 does so where it fetches. Where it asks for a position, it asks the same broker ten times a second
+    until its metadata are five minutes old, though the broker says that it leads no more, and reads nothing.
     """
-    ask = consumer._fetcher._proc_offset_request
+    update = consumer._fetcher._update_fetch_positions
 
-    async def ask_and_look(node: int, topics: Any) -> Any:
-        try:
-            return await ask(node, topics)
-        except KafkaError as error:
-            if error.invalid_metadata:
-                consumer._client.force_metadata_update()
-            raise
+    async def update_and_look(assignment: Any, node: int, partitions: list[TopicPartition]) -> bool:
+        news: bool = await update(assignment, node, partitions)
+        if not all(assignment.state_value(each).has_valid_position for each in partitions):
+            consumer._client.force_metadata_update()
+        return news
 
-    consumer._fetcher._proc_offset_request = ask_and_look
+    consumer._fetcher._update_fetch_positions = update_and_look
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:

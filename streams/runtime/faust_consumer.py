@@ -8,6 +8,7 @@ too. Each change overrides a private method of Faust.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
 from collections.abc import Mapping
@@ -34,6 +35,9 @@ NO_GENERATION = -1
 
 # How soon to fetch again from a partition that was paused. Faust waits a second, in which a worker would stand idle.
 RECHECK_SECONDS = 0.05
+
+# Of a request's time: how long the group's coordinator may take to say what is committed.
+SEEK_SHARE = 0.8
 
 # To the thread at a time: a fetch, commits of the loop and of a rebalance, a seek, and what is asked about offsets.
 CALLS = 8
@@ -75,6 +79,19 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
             consumer.seek(partition, fetched[partition][0].offset)
         return {}
 
+    async def seek_to_committed(self) -> Mapping[TP, int | None]:
+        found: Mapping[TP, int | None] = await self.call_thread(self._seek_to_committed)
+        return found
+
+    async def _seek_to_committed(self) -> Mapping[TP, int | None]:
+        # In one request; aiokafka asks for the commit of one partition after the other.
+        consumer = self._ensure_consumer()
+        partitions = consumer.assignment()
+        commits = await consumer._coordinator.fetch_committed_offsets(partitions)
+        for partition, commit in commits.items():
+            consumer.seek(partition, commit.offset)
+        return {each: commits[each].offset if each in commits else None for each in partitions}
+
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         # With all partitions moved away there is nothing to commit, which aiokafka takes for a mistake and Faust for a
         # reason to crash. Checked here, on the consumer's thread, where no rebalance comes between.
@@ -95,7 +112,14 @@ class FleetConsumer(Consumer):  # type: ignore[misc,unused-ignore]
 
     async def perform_seek(self) -> None:
         generation = self.app.consumer_generation_id
-        await super().perform_seek()
+        try:
+            async with asyncio.timeout(SEEK_SHARE * self.app.conf.broker_request_timeout):
+                await super().perform_seek()
+        except TimeoutError:
+            # Faust gives it a request's time, and takes its end for the end of the worker: no assignment after that
+            # would let records in. So this is a rebalance, which begins anew.
+            self.app.tables.recovery.signal_recovery_start.set()
+            raise IllegalStateError("the coordinator does not say what is committed") from None
         # Faust would let records come in now, and clear them away when the seek of the next rebalance is done.
         if self.app.consumer_generation_id != generation:
             raise IllegalStateError("partitions were assigned anew during the seek")

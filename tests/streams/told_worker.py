@@ -76,7 +76,7 @@ COORDINATOR = (
 if __name__ == "__main__":
     handler = logging.FileHandler(sys.argv.pop())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    for logger in ("aiokafka", "told", "streams", "faust", "mode"):
+    for logger in ("aiokafka", "told", "streams", "faust"):
         logging.getLogger(logger).addHandler(handler)
     logging.getLogger("aiokafka").setLevel(logging.INFO)
     logging.getLogger("aiokafka").propagate = False

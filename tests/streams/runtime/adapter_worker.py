@@ -22,6 +22,7 @@ from streams.runtime.lease import Lease
 from streams.stage.base import TopicPartition
 
 SESSION_TIMEOUT_SECONDS = 6.0
+REQUEST_TIMEOUT_SECONDS = 8.0
 BUFFER_PLACES = 64  # 1 MiB
 
 
@@ -52,6 +53,7 @@ def main(bootstrap: str, topic: str, group: str, fetch_wait_ms: str) -> None:
         broker_session_timeout=SESSION_TIMEOUT_SECONDS,
         broker_heartbeat_interval=1.0,
         broker_rebalance_timeout=SESSION_TIMEOUT_SECONDS,
+        broker_request_timeout=REQUEST_TIMEOUT_SECONDS,
         # Were Faust to commit anything by itself, it would do so within this time.
         broker_commit_interval=0.1,
         broker_commit_every=1,

@@ -196,6 +196,17 @@ async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: 
         assert await worker.records(3) == [(number, str(number)) for number in range(12, 15)]
 
 
+@pytest.mark.long
+async def test_records_come_in_once_the_coordinator_says_what_is_committed(cluster: MockCluster, tenant: str) -> None:
+    """It takes longer than a request may: Faust then ends, without a word, what would let records in."""
+    topic = f"fleetlore.{tenant}.events"
+    cluster.create_topic(topic, partitions=1)
+    await produce(cluster.address, topic, range(3))
+    cluster.fail_next(Request.OFFSET_FETCH, [Failure.COORDINATOR_LOADING] * 250)  # ten a second or twenty
+    async with adapter_worker(cluster.address, topic, tenant) as worker:
+        assert await worker.records(3) == [(number, str(number)) for number in range(3)]
+
+
 async def test_what_stops_the_client_for_good_is_told(cluster: MockCluster, tenant: str) -> None:
     """aiokafka keeps it for whoever fetches the next records its way, which is not Faust's."""
     topic = f"fleetlore.{tenant}.events"
@@ -409,7 +420,8 @@ async def test_a_seek_that_a_rebalance_overtakes_lets_no_record_in(
     async def on_revoked(revoked: set[Any]) -> None:
         await assigned.wait()
 
-    consumer.app = SimpleNamespace(consumer_generation_id=2)
+    conf = SimpleNamespace(broker_request_timeout=PATIENCE_SECONDS)
+    consumer.app = SimpleNamespace(consumer_generation_id=2, conf=conf)
     consumer.flow_active, consumer.can_resume_flow, consumer.suspend_flow = False, asyncio.Event(), asyncio.Event()
     consumer._read_offset, consumer._committed_offset = {}, {}
     monkeypatch.setattr(consumer, "seek_to_committed", seek_to_committed)
