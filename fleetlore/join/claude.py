@@ -51,15 +51,14 @@ def _taken(session: Session, begun: dict[str, Action], event: str, given: Any) -
         return text
     action = begun.pop(call, None) or session.begin(tool, arguments, call_id=call)
     seconds = given["duration_ms"] / 1000 if "duration_ms" in given else None
-    if event == "PostToolUseFailure":
-        if given.get("is_interrupt"):
-            action.abandon()
-            return ""
-        action.end(error_text=given["error"], duration_seconds=seconds)
-        return session.advise().text
-    response = given["tool_response"]
-    if isinstance(response, dict) and (response.get("is_error") or response.get("isError")):
-        action.end(error_text=str(response.get("content", response)), duration_seconds=seconds)
-        return session.advise().text
-    action.end(response, duration_seconds=seconds)
-    return ""
+    response = given.get("tool_response")
+    said = response if isinstance(response, dict) else {}
+    if given.get("is_interrupt") or said.get("interrupted"):
+        action.abandon()
+        return ""
+    if event == "PostToolUse" and not said.get("is_error") and not said.get("isError"):
+        action.end(response, duration_seconds=seconds)
+        return ""
+    error = given["error"] if event == "PostToolUseFailure" else str(said.get("content", said))
+    action.end(error_text=error, duration_seconds=seconds)
+    return session.advise().text

@@ -7,35 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from base64 import b64decode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-import orjson
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.join.otel import Traces
-from fleetlore.join.otel_spans import Span
+from fleetlore.join.traces import Traces
+from fleetlore.transcripts.otlp import spans_of
 
-__all__ = ["receiving_app", "spans_of"]
+__all__ = ["receiving_app"]
 
 # Spans of a trace come children first, from several processes and in batches of some seconds.
 SILENT_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _MAX_BODY = 16 * 1024 * 1024
-_FAILED = ("STATUS_CODE_ERROR", 2)
 
 
 def receiving_app(fleet: Fleet, *, silent_seconds: float = SILENT_SECONDS, max_spans: int = 50_000) -> Starlette:
@@ -75,57 +67,3 @@ def receiving_app(fleet: Fleet, *, silent_seconds: float = SILENT_SECONDS, max_s
         return Response(answer, media_type=form)
 
     return Starlette(routes=[Route("/v1/traces", take, methods=["POST"])], lifespan=lifespan)
-
-
-def spans_of(body: bytes, form: str) -> Iterator[Span]:
-    """Spans of an export in the form `application/json` or `application/x-protobuf`.
-
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError, DecodeError: it is none.
-    """
-    if form == "application/json":
-        export = orjson.loads(body)
-    else:
-        export = MessageToDict(ExportTraceServiceRequest.FromString(body))
-    for resource in export.get("resourceSpans", ()):
-        shared = _attributes(resource.get("resource") or {})
-        for scope in resource.get("scopeSpans", ()):
-            for span in scope.get("spans", ()):
-                yield _span(span, shared, in_hex=form == "application/json")
-
-
-def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span:
-    status = span.get("status") or {}
-    trace, id, parent = (span.get(name, "") for name in ("traceId", "spanId", "parentSpanId"))
-    if not in_hex:  # protobuf's own JSON has bytes in base64
-        trace, id, parent = (b64decode(each).hex() for each in (trace, id, parent))
-    if not trace or not id:
-        raise ValueError("a span without its ids")
-    return Span(
-        span.get("name", ""),
-        trace.lower(),
-        id.lower(),
-        parent.lower(),
-        int(span.get("startTimeUnixNano", 0)) / 1e9,
-        int(span.get("endTimeUnixNano", 0)) / 1e9,
-        {**shared, **_attributes(span)},
-        status.get("code") in _FAILED,
-        status.get("message", ""),
-        [(event.get("name", ""), _attributes(event)) for event in span.get("events", ())],
-    )
-
-
-def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
-    return {each["key"]: _value(each.get("value") or {}) for each in holder.get("attributes", ())}
-
-
-def _value(value: dict[str, Any]) -> Any:
-    for name, given in value.items():
-        if name == "intValue":
-            return int(given)
-        if name == "arrayValue":
-            return [_value(each) for each in given.get("values", ())]
-        if name == "kvlistValue":
-            return {each["key"]: _value(each.get("value") or {}) for each in given.get("values", ())}
-        return given
-    return None

@@ -25,6 +25,7 @@ class LoggedSession:
         times: of the events, in seconds since the Unix epoch; empty where the log has none.
         source: where it was logged: a benchmark, a product, a team.
         place: where it acted: a database, a repository, a host; empty where the log does not say.
+        conversation: that it is a part of; empty where the log does not say.
         unanswered: calls of which the log has no result; they are no events.
     """
 
@@ -38,6 +39,7 @@ class LoggedSession:
     times: list[float] = field(default_factory=list)
     source: str = ""
     place: str = ""
+    conversation: str = ""
     unanswered: int = 0
 
     def all_events(self) -> list[tuple[Kind, dict[str, Any]]]:
@@ -48,6 +50,8 @@ class LoggedSession:
         started: dict[str, Any] = {ev.GOAL: self.goal, ev.TASK: self.task}
         if self.place:
             started[ev.PLACE] = self.place
+        if self.conversation:
+            started[ev.CONVERSATION] = self.conversation
         return [("session.started", started), *self.events, ("session.ended", ended)]
 
     def end(self, reward: float | None, succeeded: bool | None = None) -> None:

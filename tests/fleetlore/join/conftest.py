@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fleetlore import Fleet
+from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.testing import FakeClock
 from fleetlore.testing.sessions import memory_item
+from fleetlore.wire.lore import Pattern
 from tests.doubles.recorder import Recorder
 
 DENIED = "PermissionError", "[Errno 13] Permission denied: '/etc/shadow'"
@@ -35,3 +37,15 @@ def read_file(path: str) -> str:
     if path == "/etc/shadow":
         raise PermissionError(13, "Permission denied", path)
     return f"text of {path}"
+
+
+def know_denied(fleet: Fleet, tool: str = "read_file", argument: str = "path") -> str:
+    """Id of the pattern by which the fleet knows that reading /etc/shadow fails."""
+    denied = {argument: "/etc/shadow"}
+    failure = failure_of(tool, denied, *DENIED)
+    pattern = Pattern(
+        id=failure.exact, level="exact", tenant="default", tool=tool, parent=failure.class_, failures=3, calls=3,
+        call=call_id(tool, denied), sessions=3,
+    )  # fmt: skip
+    fleet.replica.index.put_pattern(pattern, 0.0)
+    return failure.exact

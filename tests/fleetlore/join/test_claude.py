@@ -18,6 +18,7 @@ from fleetlore import Fleet, Session
 from fleetlore.join.claude import fleet_hooks
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
+from tests.fleetlore.join.conftest import know_denied
 
 BASE = BaseHookInput(session_id="c1", transcript_path="/t", cwd="/")
 
@@ -77,11 +78,35 @@ async def test_parallel_calls_are_joined_by_their_id(fleet: Fleet, recorder: Rec
     assert recorder.error(second) == ("_OTHER", "Exit code 1\ncat: /etc/shadow: Permission denied")
 
 
+async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
+    id = know_denied(fleet, "Bash", "command")
+    async with fleet.session("g") as session:
+        process = Process(session)
+        assert await process.before("1", "/etc/shadow") and not await process.before("2", "ls")
+        await process.after("2", "ls", {"stdout": "a"})
+        await process.failed("1", "/etc/shadow", "[Errno 13] Permission denied: '/etc/shadow'")
+    credited = {each[events.ARGUMENTS]["command"]: each.get(events.ADVICE) for each in recorder.outcomes}
+    assert credited == {"ls": None, "/etc/shadow": [id]}
+
+
+async def test_a_client_that_is_resumed_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g", session_id="c1", resume=True) as session:
+        ended = Process(session)
+        await ended.before("1", "make")
+    assert await ended.before("2", "ls") == "" and not recorder.outcomes  # the session has ended, the client has not
+    async with fleet.session("g", session_id="c1", resume=True) as session:
+        await Process(session).after("1", "make", {"stdout": "done"})
+    assert [each[events.ARGUMENTS] for each in recorder.outcomes] == [{"command": "make"}]
+    assert len({event.session for event in recorder.events}) == 2
+
+
 async def test_an_interrupt_is_no_failure_and_an_error_in_a_response_is_one(fleet: Fleet, recorder: Recorder) -> None:
     async with fleet.session("g") as session:
         process = Process(session)
         await process.before("1", "sleep 60")
         await process.failed("1", "sleep 60", "interrupted", interrupted=True)
+        await process.before("3", "sleep 60")
+        await process.after("3", "sleep 60", {"stdout": "", "stderr": "", "interrupted": True})
         await process.after("2", "x", {"isError": True, "content": "no such table: cars"})  # begun before the hooks
     [outcome] = recorder.outcomes
     assert recorder.error(outcome) == ("_OTHER", "no such table: cars")

@@ -16,7 +16,7 @@ from fleetlore import Fleet, tool
 from fleetlore.join.langchain import FleetMiddleware
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, read_file
+from tests.fleetlore.join.conftest import DENIED, know_denied, read_file
 
 HEARD: list[str] = []
 
@@ -56,6 +56,16 @@ async def test_sync_and_async_calls_are_recorded_once_as_what_they_were(
     outcomes = {(each[events.ARGUMENTS]["path"], recorder.error(each)) for each in recorder.outcomes}
     assert len(recorder.outcomes) == 4
     assert outcomes == {("/srv/a", None), ("/etc/shadow", DENIED)}
+
+
+async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
+    id = know_denied(fleet)
+    async with fleet.session("g") as session:
+        assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-/etc/shadow").ids == (id,)
+        session.advise("read_file", {"path": "/srv/a"}, call_id="call-/srv/a")
+        await agent(calls("/srv/a", "/etc/shadow")).ainvoke(GO)
+    credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
+    assert credited == {"/srv/a": None, "/etc/shadow": [id]}
 
 
 async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder) -> None:

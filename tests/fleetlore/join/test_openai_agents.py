@@ -7,15 +7,19 @@ from typing import Any
 import pytest
 from agents import Agent, ModelBehaviorError, ModelResponse, RunConfig, Runner, Usage, set_tracing_disabled
 from agents.models.interface import Model
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 
 from fleetlore import Fleet
-from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.join.openai_agents import function_tool, tell
 from fleetlore.wire import events
-from fleetlore.wire.lore import Pattern
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, read_file
+from tests.fleetlore.join.conftest import DENIED, know_denied, read_file
 
 set_tracing_disabled(True)
 
@@ -37,8 +41,12 @@ class Script(Model):
         self.heard.append(system_instructions)
         return ModelResponse(output=next(self._turns), usage=Usage(), response_id=None)
 
-    def stream_response(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError
+    async def stream_response(self, *args: Any, **options: Any) -> Any:
+        response = Response(
+            id="r", created_at=0, model="m", object="response", output=next(self._turns), tools=[],
+            tool_choice="auto", parallel_tool_calls=True,
+        )  # fmt: skip
+        yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
 
 
 async def run(script: Script, *tools: Any, **options: Any) -> Any:
@@ -70,17 +78,13 @@ async def test_parallel_calls_are_recorded_as_what_they_were(fleet: Fleet, recor
 
 
 async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
-    denied = {"path": "/etc/shadow"}
-    failure = failure_of("read_file", denied, *DENIED)
-    known: dict[str, Any] = {"parent": failure.class_, "call": call_id("read_file", denied), "sessions": 3}
-    pattern = Pattern(id=failure.exact, level="exact", tenant="default", tool="read_file", failures=3, calls=3, **known)
-    fleet.replica.index.put_pattern(pattern, 0.0)
+    id = know_denied(fleet)
     async with fleet.session("g") as session:
-        assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-1").ids == (failure.exact,)
+        assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-1").ids == (id,)
         session.advise("read_file", {"path": "/srv/a"}, call_id="call-0")
         await run(Script(READ, DENY), function_tool(read_file))
     credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
-    assert credited == {"/srv/a": None, "/etc/shadow": [failure.exact]}
+    assert credited == {"/srv/a": None, "/etc/shadow": [id]}
 
 
 async def test_the_options_of_the_sdk_work_as_before(fleet: Fleet, recorder: Recorder) -> None:
@@ -104,6 +108,37 @@ async def test_a_call_that_the_sdk_refuses_did_not_succeed(fleet: Fleet, recorde
         await run(Script(("read_file", arguments)), function_tool(read_file))
     error = recorder.error(recorder.outcomes[0])
     assert error is not None and error[0] == ModelBehaviorError.__name__
+
+
+async def test_an_approved_run_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:
+    config = RunConfig(call_model_input_filter=tell)
+    asking = Agent("a", model=Script(READ), tools=[function_tool(read_file, needs_approval=True)])
+    async with fleet.session("g", session_id="t1", resume=True):
+        waiting = await Runner.run(asking, "go", run_config=config)
+    assert recorder.kinds == ["session.started", "session.ended"]
+    state = waiting.to_state()
+    state.approve(waiting.interruptions[0])
+    async with fleet.session("g", session_id="t1", resume=True):
+        await Runner.run(asking, state, run_config=config)
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["text of /srv/a"]
+    assert len({event.session for event in recorder.events}) == 2
+
+
+def test_sync_runs_are_recorded(fleet: Fleet, recorder: Recorder) -> None:
+    reading = Agent("a", model=Script(READ, DENY), tools=[function_tool(read_file)])
+    with asyncio.Runner() as runner, fleet.session("g"):
+        asyncio.set_event_loop(runner.get_loop())  # else the package makes one that nobody closes
+        Runner.run_sync(reading, "go", run_config=RunConfig(call_model_input_filter=tell))
+    asyncio.set_event_loop(None)
+    assert {recorder.error(each) for each in recorder.outcomes} == {None, DENIED}
+
+
+async def test_a_streamed_run_is_recorded(fleet: Fleet, recorder: Recorder) -> None:
+    reading = Agent("a", model=Script(READ, DENY), tools=[function_tool(read_file)])
+    async with fleet.session("g"):
+        async for _ in Runner.run_streamed(reading, "go").stream_events():
+            pass
+    assert {recorder.error(each) for each in recorder.outcomes} == {None, DENIED}
 
 
 async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder) -> None:

@@ -26,9 +26,10 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.join.otel import FleetSpanProcessor, show_advice
-from fleetlore.join.otel_spans import session_of
-from fleetlore.join.otlp import receiving_app, spans_of
+from fleetlore.join.otlp import receiving_app
 from fleetlore.join.pydantic_ai import FleetLore
+from fleetlore.transcripts.otel_spans import Span, session_of
+from fleetlore.transcripts.otlp import spans_of
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
@@ -43,9 +44,8 @@ def pydantic_ai(provider: TracerProvider) -> None:
     """The real package, with a scripted model."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        if len(messages) > 1:
-            return ModelResponse([TextPart("done")])
-        return ModelResponse([ToolCallPart("read_file", {"path": path}) for path in PATHS])
+        # One after the other: the error would cancel a call beside it.
+        return ModelResponse([ToolCallPart("read_file", {"path": PATHS[len(messages) // 2]})])
 
     traced = Instrumentation(InstrumentationSettings(tracer_provider=provider))
     agent = Agent(FunctionModel(answer), tools=[read_file], name="reader", capabilities=[traced])
@@ -179,12 +179,68 @@ def test_in_the_agent_s_process(emitter: str, fleet: Fleet, recorder: Recorder) 
 
 async def test_a_call_without_a_text_of_its_error_has_failed_all_the_same() -> None:
     """MCP's own spans have `error.type` and no text, no arguments and no result."""
-    from fleetlore.join.otel_spans import Span
-
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "error.type": "tool_error"}
     session = told([Span("tools/call x", "t", "s", "", 1.0, 2.0, attributes)])
     [(_, data)] = session.events
     assert data[events.ERROR_TYPE] == "_OTHER" and data[events.TOOL] == "x"
+
+
+async def wait(path: str) -> str:
+    """Wait."""
+    await asyncio.sleep(60)
+    return path
+
+
+async def cancelled_pydantic_ai(provider: TracerProvider) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([ToolCallPart("wait", {"path": "x"})])
+
+    traced = Instrumentation(InstrumentationSettings(tracer_provider=provider))
+    await Agent(FunctionModel(answer), tools=[wait], capabilities=[traced]).run("look")
+
+
+async def cancelled_open_inference(provider: TracerProvider) -> None:
+    made = OpenInferenceProvider()
+    for processor in provider._active_span_processor._span_processors:
+        made.add_span_processor(processor)
+    tracer = made.get_tracer("test")
+
+    @tracer.agent
+    async def run(question: str) -> str:
+        return str(await tracer.tool(wait)("x"))
+
+    await run("look")
+
+
+@pytest.mark.parametrize("emit", [cancelled_pydantic_ai, cancelled_open_inference])
+async def test_a_cancelled_call_neither_failed_nor_worked(fleet: Fleet, recorder: Recorder, emit: Any) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(FleetSpanProcessor(fleet))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await emit(provider)
+    provider.shutdown()
+    assert not recorder.outcomes
+    assert {event.data[events.OUTCOME] for event in recorder.events if event.kind == "session.ended"} <= {"unknown"}
+
+
+def test_a_call_that_ended_without_a_result_worked_where_its_emitter_says_so() -> None:
+    given = {"openinference.span.kind": "TOOL", "tool.name": "x", "input.value": "{}"}
+    assert told([Span("x", "t", "s", "", 1.0, 2.0, given, worked=True)]).events[0][0] == "outcome"
+    assert not told([Span("x", "t", "s", "", 1.0, 2.0, given)]).events
+
+
+def test_two_traces_of_a_conversation_are_two_parts_of_it(fleet: Fleet, recorder: Recorder) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(FleetSpanProcessor(fleet))
+    tracer = provider.get_tracer("test")
+    for _ in range(2):
+        given = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.conversation.id": "thread-1"}
+        with tracer.start_as_current_span("execute_tool x", attributes=given):
+            pass
+    started = [event for event in recorder.events if event.kind == "session.started"]
+    assert [event.data[events.CONVERSATION] for event in started] == ["thread-1"] * 2
+    assert len({event.session for event in started}) == 2
 
 
 def test_the_order_of_spans_does_not_count(provider: TracerProvider, exporter: InMemorySpanExporter) -> None:

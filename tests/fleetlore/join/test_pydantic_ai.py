@@ -9,13 +9,13 @@ from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.tools import DeferredToolRequests
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext
 
 from fleetlore import Fleet, tool
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, read_file
+from tests.fleetlore.join.conftest import DENIED, know_denied, read_file
 
 HEARD: list[str | None] = []
 
@@ -77,6 +77,33 @@ async def test_a_call_that_waits_for_approval_has_not_ended(fleet: Fleet, record
     async with fleet.session("g"):
         await agent("x", name="ask", tools=[ask], output_type=[str, DeferredToolRequests]).run("go")
     assert recorder.kinds == ["session.started", "action", "session.ended"]
+
+
+async def test_an_approved_run_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:
+    def ask(ctx: RunContext[None], path: str) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return f"text of {path}"
+
+    asking = agent("x", name="ask", tools=[ask], output_type=[str, DeferredToolRequests])
+    async with fleet.session("g", session_id="t1", resume=True):
+        waiting = await asking.run("go")
+    approved = DeferredToolResults(approvals={"call-x": True})
+    async with fleet.session("g", session_id="t1", resume=True):
+        await asking.run(message_history=waiting.all_messages(), deferred_tool_results=approved)
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["text of x"]
+    assert len({event.session for event in recorder.events}) == 2
+
+
+async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
+    id = know_denied(fleet)
+    async with fleet.session("g") as session:
+        assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-/etc/shadow").ids == (id,)
+        session.advise("read_file", {"path": "/srv/a"}, call_id="call-/srv/a")
+        with pytest.raises(PermissionError):
+            await agent("/srv/a", "/etc/shadow").run("go")
+    credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
+    assert credited["/etc/shadow"] == [id] and not credited.get("/srv/a")
 
 
 async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder) -> None:

@@ -13,10 +13,11 @@ import orjson
 
 from fleetlore.transcripts.conversation import Conversation
 from fleetlore.transcripts.session import LoggedSession, repeatable_id
+from fleetlore.wire import events as ev
 
 __all__ = ["MAPPING", "Span", "session_of"]
 
-MAPPING = "1"
+MAPPING = "2"
 FORM = "otel"
 
 _TOOL_KINDS = {("gen_ai.operation.name", "execute_tool"), ("openinference.span.kind", "TOOL"),
@@ -30,6 +31,8 @@ _GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
 _CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")
 _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
+# Who cancels a call says nothing of its tool.
+_CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 
 
 class Span(NamedTuple):
@@ -39,7 +42,7 @@ class Span(NamedTuple):
         trace, id, parent: in hex; the parent is empty for a root.
         start, end: in seconds since the Unix epoch.
         attributes: with those of its resource.
-        failed: its status is ERROR.
+        failed, worked: its status is ERROR, or OK; mostly it is neither.
         events: names and attributes.
     """
 
@@ -51,6 +54,7 @@ class Span(NamedTuple):
     end: float
     attributes: Mapping[str, Any]
     failed: bool = False
+    worked: bool = False
     status: str = ""
     events: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
@@ -65,25 +69,32 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     for span in (*tools, *agents[::-1]):  # what the outermost agent says counts most
         known.update({name: value for name, value in span.attributes.items() if value})
     conversation = str(_first(known, _CONVERSATION) or "")
-    session = LoggedSession(
-        repeatable_id(FORM, conversation, spans[0].trace), str(_first(known, _AGENT) or FORM), "", "", source=FORM
-    )
+    id, agent = repeatable_id(FORM, conversation, spans[0].trace), str(_first(known, _AGENT) or FORM)
+    session = LoggedSession(id, agent, "", "", source=FORM, conversation=conversation[: ev.MAX_ID_LENGTH])
     talk = Conversation(session)
     asked = [_first(span.attributes, _GOAL) for span in agents]
     # Some emitters give the messages to the spans of the model's calls alone.
     asked += [span.attributes.get(_GOAL[0]) for span in sorted(spans, key=lambda span: span.start)]
     talk.say("user", next(filter(None, map(_said, asked)), ""), min(span.start for span in spans))
-    if agents and agents[0].failed:
+    if agents and agents[0].failed and not _is_unknown(agents[0]):
         session.end(None, False)
     for span in tools:
         name = _first(span.attributes, _TOOL_NAME) or span.name.removeprefix("execute_tool ").removeprefix(
             "tools/call "
         )
-        talk.call(span.id, str(name), _parsed(_first(span.attributes, _ARGUMENTS)))
-        error = _error(span)
-        result = error if error is not None else _parsed(_first(span.attributes, _RESULT))
-        talk.result(span.id, result, error is not None, span.end)
+        arguments, result, error = _first(span.attributes, _ARGUMENTS), _first(span.attributes, _RESULT), _error(span)
+        # An emitter that gives arguments gives results: without one the call was cut off.
+        if _is_unknown(span) or (arguments is not None and result is None and error is None and not span.worked):
+            continue
+        talk.call(span.id, str(name), _parsed(arguments))
+        talk.result(span.id, _parsed(result) if error is None else error, error is not None, span.end)
     return talk.done()
+
+
+def _is_unknown(span: Span) -> bool:
+    """Whether it was cancelled, so that nobody knows how it would have ended."""
+    kinds = [str(attributes.get("exception.type", "")) for name, attributes in span.events if name in _EXCEPTIONS]
+    return any(kind.rpartition(".")[2] in _CANCELLED for kind in (*kinds, str(span.attributes.get("error.type", ""))))
 
 
 def _error(span: Span) -> str | None:
