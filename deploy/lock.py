@@ -27,9 +27,11 @@ def requirements() -> list[str]:
     """What both distributions require with the extras that the image has."""
     agents = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     server = tomllib.loads((ROOT / "deploy" / "server" / "pyproject.toml").read_text())["project"]
-    found = {*agents["dependencies"], *server["dependencies"], *server["optional-dependencies"]["console"]}
-    for extra in ("cli", "adapters", "personal"):
-        found.update(agents["optional-dependencies"][extra])
+    found = {*agents["dependencies"], *server["dependencies"]}
+    # What a setting of a role asks for: a model that judges, weights in an object store, a private trainer.
+    for project, extras in ((agents, ("cli", "adapters", "personal", "s3")), (server, ("console", "llm", "privacy"))):
+        for extra in extras:
+            found.update(project["optional-dependencies"][extra])
     # To build our own without fetching anything.
     found.update(["setuptools>=77", "wheel"])
     return sorted(each for each in found if not each.startswith("fleetlore"))

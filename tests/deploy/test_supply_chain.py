@@ -47,6 +47,12 @@ def test_the_lock_holds_what_is_required_in_the_versions_of_the_constraints(lock
             assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
 
 
+@pytest.mark.parametrize("package", ["openai", "s3fs", "opacus", "uvicorn", "stdnum"])
+def test_the_image_has_what_a_setting_of_a_role_asks_for(package: str, locked: dict[str, str]) -> None:
+    """FLEETLORE_LLM_URL, FLEETLORE_WEIGHTS_STORAGE, FLEETLORE_PRIVACY_NOISE, the console, FLEETLORE_MASK_PERSONAL."""
+    assert {package, f"python-{package}"} & locked.keys()
+
+
 def test_the_image_takes_nothing_without_a_hash_but_pytorch() -> None:
     installs = re.findall(r"^RUN pip install (.*)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
     assert [("--require-hashes" in each, "--no-deps" in each) for each in installs] == [
