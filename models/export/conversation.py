@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
+
+import orjson
 
 from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.wire.trajectory import Step, Trajectory
@@ -75,7 +78,9 @@ def arguments_of(step: Step) -> dict[str, Any]:
     """Arguments of a call by name; plain text is the argument `TEXT_PARAMETER`."""
     value = parsed(step.arguments)
     if isinstance(value, dict):
-        return value
+        with suppress(orjson.JSONEncodeError):  # nested deeper than can be written, which is less than can be read
+            orjson.dumps(value)
+            return value
     return {TEXT_PARAMETER: step.arguments} if step.arguments else {}
 
 

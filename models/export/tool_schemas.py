@@ -30,13 +30,18 @@ def as_functions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     What has no name is left out: it is no tool that an agent can call by name.
     """
-    return [_function(tool.get("function", tool)) for tool in tools if tool.get("function", tool).get("name")]
+    stated = [tool.get("function", tool) for tool in tools]
+    return [_function(tool) for tool in stated if isinstance(tool, dict) and _name(tool)]
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    name = tool.get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    schema: dict[str, Any] = next(
-        (tool[name] for name in ("parameters", "input_schema", "inputSchema") if tool.get(name)), {}
-    )
+    schemas = [tool.get(name) for name in ("parameters", "input_schema", "inputSchema")]
+    schema: dict[str, Any] = next((each for each in schemas if each and isinstance(each, dict)), {})
     told = {name: tool[name] for name in ("name", "description", "strict") if tool.get(name)}
     return {"type": "function", "function": told | {"parameters": {"type": "object", "properties": {}} | schema}}
 

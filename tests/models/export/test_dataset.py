@@ -195,6 +195,22 @@ def test_definitions_of_other_apis_are_rewritten(defined: dict[str, Any]) -> Non
     }
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [{"function": "find"}, {"function": None, "name": "find"}, {"name": 5}, {"name": ""}, {"description": "no name"}],
+)
+def test_what_an_agent_defined_oddly_ends_no_export(odd: dict[str, Any]) -> None:
+    assert as_functions([odd]) == []
+    (tool,) = as_functions([{"name": "find", "parameters": "id", "input_schema": {"required": ["id"]}}])
+    assert tool["function"]["parameters"]["required"] == ["id"]
+
+
+def test_a_call_nested_too_deep_ends_no_export(tmp_path: Path) -> None:
+    deep = judgment(call("sql", '{"query":' + "[" * 300 + "]" * 300 + "}", "Beetle"), session="deep", goal="g")
+    write_dataset([deep, recovery()], "sft", "trl", tmp_path / "data")
+    assert len(lines(tmp_path / "data")) == 2
+
+
 def test_a_folder_with_something_in_it_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
     with pytest.raises(ConfigError, match="not an empty folder"):
