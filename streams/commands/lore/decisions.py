@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated
 
@@ -121,7 +122,11 @@ def decisions(
 
     bootstrap = connection(broker, data).cluster
     records = ask(read_to_end(bootstrap, [topic(tenant, decision.TOPIC)], timeout))
-    newest = {each.key: each for each in (Decision.from_json(record.value) for record in records if record.value)}
+    newest: dict[str, Decision] = {}
+    for record in records:
+        with suppress(ValueError):  # of a release that says it in another way
+            decided = Decision.from_json(record.value or b"")
+            newest[decided.key] = decided
     found = sorted(newest.values(), key=lambda each: (-each.time, each.key))
     if json:
         print_json([msgspec.to_builtins(each) for each in found])
@@ -147,4 +152,11 @@ def _decision(kind: Kind, id: str, undo: bool, by: str, why: str) -> Decision:
         raise typer.BadParameter("give the whole id or name")
     from fleetlore.redact.redact import redact
 
-    return Decision(kind=kind, id=id, on=not undo, by=by or getpass.getuser(), why=redact(why), time=time.time())
+    return Decision(kind=kind, id=id, on=not undo, by=by or _own_name(), why=redact(why), time=time.time())
+
+
+def _own_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container may run as a number that has no name
+        raise typer.BadParameter("you have no name on this machine: give --by") from None

@@ -1,0 +1,46 @@
+"""`fleetlore decisions` and `revoke`, where what they find is odd."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from typer.testing import CliRunner, Result
+
+from fleetlore.cli.app import build_app
+from fleetlore.wire.decision import Decision
+from fleetlore.wire.topics import topic
+from streams.commands.lore.decisions import register
+from streams.embedded.broker import EmbeddedBroker
+
+
+def run(*arguments: str) -> Result:
+    app = build_app()
+    register(app)
+    return CliRunner().invoke(app, arguments)
+
+
+async def test_a_decision_of_another_release_hides_no_other(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "decisions", partitions=1)
+    known = Decision(kind="agent", id="a1", on=True, by="me", why="it lies", time=1.0)
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+        name = topic(tenant, "decisions")
+        await producer.send(name, b'{"kind": "place"}', key=b"place/x")
+        await producer.send_and_wait(name, known.to_json(), key=known.key.encode())
+    result = await asyncio.to_thread(run, "decisions", "--tenant", tenant, "--broker", broker.address, "--json")
+    assert [each["id"] for each in orjson.loads(result.stdout)] == ["a1"]
+
+
+def test_who_has_no_name_on_this_machine_is_asked_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000620000")
+
+    monkeypatch.setattr(getpass, "getuser", unknown)
+    result = run("revoke", "item", "x", "--undo", "--why", "it is right", "--broker", "127.0.0.1:1")
+    assert result.exit_code == 2 and "--by" in result.stderr
