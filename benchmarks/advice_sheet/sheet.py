@@ -9,10 +9,12 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.advice_sheet.verdicts import RUBRICS, SILENT, Reading
+from fleetlore.cli.tools import ToolFact, facts_of_tools
 from fleetlore.errors import ConfigError
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import MemoryItem, standing
 from models.backtest.advice.heard import Call, Heard
 from models.backtest.report import Learned
 from models.backtest.splitting import split
@@ -65,18 +67,23 @@ def calls_sheet(folder: Path, seed: int, n: int) -> Sheet:
 
 
 def items_sheet(folder: Path, seed: int, n: int) -> Sheet:
-    """The best-ranked memory items of what the training sessions taught.
+    """The best-ranked of what the training sessions taught: memory items, and what the call model says of tools.
 
     Raises:
         ConfigError: the logs cannot be read, or taught nothing.
     """
     train, _ = split(read_sessions(folder), seed, SHARE)
-    recalled = [item for item in _learned(train, seed).items if item.superseded_by is None]
-    best = sorted(recalled, key=MemoryItem.worth, reverse=True)[:n]
+    learned = _learned(train, seed)
+    ranked: list[tuple[tuple[float, int, float, str], Iterable[str]]] = [
+        (item.worth(), _item_lines(item)) for item in learned.items if item.superseded_by is None
+    ]
+    if learned.calls is not None:
+        ranked += [(_worth(fact), _fact_lines(fact)) for fact in facts_of_tools(learned.calls)]
+    best = sorted(ranked, key=lambda each: each[0], reverse=True)[:n]
     if not best:
         raise ConfigError(f"the sessions of {folder} taught nothing")
-    entries = [_entry(number, item.id, _item_lines(item)) for number, item in enumerate(best, 1)]
-    reading = Reading("items", folder.name, seed, {item.id: "" for item in best})
+    entries = [_entry(number, worth[-1], lines) for number, (worth, lines) in enumerate(best, 1)]
+    reading = Reading("items", folder.name, seed, {worth[-1]: "" for worth, _ in best})
     return Sheet(reading, _text(reading, entries))
 
 
@@ -104,6 +111,17 @@ def _item_lines(item: MemoryItem) -> Iterable[str]:
     yield f"{item.kind}, backed by {item.agents} agents in {item.support} sessions; tool {item.tool or '-'}"
     yield _quoted("when", item.when)
     yield _quoted("says", f"{item.title}\n{item.content}")
+
+
+def _worth(fact: ToolFact) -> tuple[float, int, float, str]:
+    """As `MemoryItem.worth`: what it rests on, and an id without its text."""
+    id = f"tool-{stable_hash(repr(fact)):016x}"
+    return float(min(fact.agents, fact.sessions)), 2, standing(fact.agents, fact.sessions, 0, 0.0), id
+
+
+def _fact_lines(fact: ToolFact) -> Iterable[str]:
+    yield f"{fact.about} of {', '.join(fact.tools)}, backed by {fact.agents} agents in {fact.sessions} sessions"
+    yield _quoted("says", fact.says)
 
 
 def _shown(title: str, call: Call) -> str:

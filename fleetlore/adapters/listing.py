@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from fleetlore.adapters.blob_store import sha256_of
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.topics import topic
@@ -66,3 +67,17 @@ async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: floa
     stable = {p.get("name"): p.get("epoch", 0) for p in pointers if p.get("channel") == "stable"}
     followed = (p for p in pointers if p.get("channel") != "canary" or p.get("epoch", 0) > stable.get(p.get("name"), 0))
     return AdapterListing(tuple(manifests), tuple(followed), tuple(found["acks"].values()), revocations)
+
+
+async def read_weights(bootstrap: Bootstrap, tenant: str, adapter: str, timeout_seconds: float = 10.0) -> bytes | None:
+    """Read the weights that agents on the channel `stable` run; None without any, or where they lie elsewhere.
+
+    Raises BrokerUnavailable when that takes longer than `timeout_seconds`.
+    """
+    listing = (await read_adapters(bootstrap, tenant, timeout_seconds)).of(adapter)
+    version = next((str(each.get("version")) for each in listing.pointers if each.get("channel") == "stable"), "")
+    if not version or any(each.get("what") == version for each in listing.revocations):
+        return None
+    records = await read_to_end(bootstrap, [topic(tenant, "adapters.weights")], timeout_seconds)
+    found = next((each.value for each in reversed(records) if each.key == version.encode()), None)
+    return found if found is not None and sha256_of(found) == version else None

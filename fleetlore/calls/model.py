@@ -73,7 +73,8 @@ class CallModel:
         until: end of the newest session that it has learned, in seconds since the Unix epoch.
         lacked: names that sessions lack after failures, by tool.
         resent: failures of which it is measured whether they pass by themselves, by id of their class.
-        look_ups: by tool and kind of failure.
+        look_ups: by tool and kind of failure; forms: by tool and argument.
+        needs: by tool, and by argument, field and value of a mark.
     """
 
     def __init__(self, document: Document) -> None:
@@ -92,7 +93,7 @@ class CallModel:
         self.resent = document.resent
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
         self.forms = {(each.tool, each.argument): each for each in document.forms}
-        self._needs = {(each.tool, each.argument, each.field, each.value): each for each in document.needs}
+        self.needs = {(each.tool, each.argument, each.field, each.value): each for each in document.needs}
         self.places = Places(
             {
                 place: PlaceNames(known.sessions, {n: Ended(*ended) for n, ended in known.names.items()}, known.words)
@@ -111,7 +112,7 @@ class CallModel:
 
     def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
         """What such a call fails for: of what is known of the things that it takes, the surest; None of nothing."""
-        found = [need for mark in marks if (need := self._needs.get((tool, *mark))) is not None]
+        found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: Call, context: CallContext, place: str | None = None) -> Outlook | None:

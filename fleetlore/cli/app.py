@@ -15,6 +15,7 @@ from fleetlore.cli import ingest as cli_ingest
 from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
 from fleetlore.cli import places as cli_places
+from fleetlore.cli import tools as cli_tools
 from fleetlore.cli import transcripts as cli_transcripts
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
@@ -24,7 +25,18 @@ GROUP = "fleetlore.commands"
 # The order and the panels of `fleetlore --help`.
 PANELS = {
     "Start": ("demo", "up"),
-    "Read": ("health", "patterns", "items", "places", "adapters", "facts", "judges", "dead-letters", "console"),
+    "Read": (
+        "health",
+        "patterns",
+        "items",
+        "places",
+        "tools",
+        "adapters",
+        "facts",
+        "judges",
+        "dead-letters",
+        "console",
+    ),
     "Join": ("mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
     "Check": ("doctor", "replay", "backtest", "critic", "pretrain"),
@@ -74,6 +86,7 @@ def build_app() -> typer.Typer:
     app.callback()(_root)
     cli_lore.register(app)
     cli_places.register(app)
+    cli_tools.register(app)
     cli_adapters.register(app)
     cli_dead_letters.register(app)
     cli_mcp.register(app)

@@ -150,7 +150,7 @@ def _form(model: CallModel, failed: FailedCall, told: Collection[str]) -> WayOut
         known, form = model.forms.get((failed.failure.tool, name)), value_form(value)
         if known is not None and form is not None and form not in known.forms:
             id = pattern_id("form", known.tool, known.argument)
-            found.append((known.sessions, WayOut(_form_text(known, form), id, ())))
+            found.append((known.sessions, WayOut(form_text(known, form), id, ())))
     untold = [each for each in found if each[1].id not in told]
     return max(untold, key=lambda each: each[0])[1] if untold else None
 
@@ -216,7 +216,7 @@ def _look_up(model: CallModel, failed: FailedCall, kind: FailureKind) -> WayOut 
     names = words(found.text)
     if found.by == found.tool and "<" not in found.text and all(name in failed.seen for name in names):
         return None
-    return WayOut(_look_up_text(found), look_up_id(found), tuple(names), round(found.used / found.met, 9))
+    return WayOut(look_up_text(found), look_up_id(found), tuple(names), round(found.used / found.met, 9))
 
 
 def look_up_id(of: LookUp) -> str:
@@ -278,16 +278,23 @@ def _is_unknown(kind: FailureKind, place: PlaceNames) -> bool:
     return any(ended.failed >= ended.worked for name in kind.names if (ended := place.ended(name)))
 
 
-def _look_up_text(of: LookUp) -> str:
+def look_up_text(of: LookUp) -> str:
+    """The call by which others looked up what works, and how many of them did."""
     call = of.text if of.by == of.tool else f"{of.by}{'' if of.text.startswith('(') else ' '}{of.text}"
     return f"After any such failure, what works can be looked up: `{call}` ({of.used} of {of.met} sessions did so)"
 
 
-def _form_text(of: ArgumentForms, here: str) -> str:
-    # Nines would be taken for a number of somebody's.
-    *worked, written = (f"`{form.replace(DIGIT, 'N')}`" for form in (*of.shown[:MOST_SHOWN], here))
+def form_text(of: ArgumentForms, here: str = "") -> str:
+    """How an argument is written in calls that work, and how the call that failed has it."""
+    worked = " or ".join(map(_shown, of.shown[:MOST_SHOWN]))
     often = f"{of.agents} agents, {of.sessions} sessions; a: letters, N: a digit"
-    return f"In calls that worked `{of.argument}` was {' or '.join(worked)} ({often}), here {written}"
+    failed = f", here {_shown(here)}" if here else ""
+    return f"In calls that worked `{of.argument}` was {worked} ({often}){failed}"
+
+
+def _shown(form: str) -> str:
+    # Nines would be taken for a number of somebody's.
+    return f"`{form.replace(DIGIT, 'N')}`"
 
 
 def _resent_text(of: Resent) -> str:

@@ -103,11 +103,22 @@ def _said(tool: str, argument: str, known: dict[str, _Written]) -> ArgumentForms
     sessions = sum(written.sessions for written in known.values())
     often = {form: written for form, written in known.items() if written.sessions >= LEAST_SHARE * sessions}
     agents = {agent for written in often.values() for agent in written.agents}
-    if _FREE in often or len(often) > MAX_FORMS or sessions < LEAST_SESSIONS or len(agents) < LEAST_AGENTS:
+    if (
+        _FREE in often
+        or any(map(_is_text, often))
+        or len(often) > MAX_FORMS
+        or sessions < LEAST_SESSIONS
+        or len(agents) < LEAST_AGENTS
+    ):
         return None
     forms = sorted(often, key=lambda form: (-often[form].sessions, form))
     shown = tuple(often[form].shown(form) for form in forms)
     return ArgumentForms(tool, argument, tuple(forms), shown, sessions, len(agents))
+
+
+def _is_text(form: str) -> bool:
+    """Whether what is written so is words or an address: a city, a street, an e-mail. Those have no form."""
+    return form == LETTERS or " " in form or "@" in form
 
 
 def _general(part: str) -> str:

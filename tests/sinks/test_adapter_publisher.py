@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.random_adapters import manifest_for, pointer_to, random_weights, version_of
 from fleetlore.adapters import subscriber as subscribing
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
-from fleetlore.adapters.listing import read_adapters, read_to_end
+from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.subscriber import AdapterHolder, AdapterSubscriber
@@ -465,6 +465,10 @@ async def test_a_listing_shows_versions_in_order_and_the_newest_pointer(
     listing = await read_adapters(broker.address, tenant)
     assert [manifest["ordinal"] for manifest in listing.manifests] == [1, 2]
     assert [(p["channel"], p["epoch"]) for p in listing.pointers] == [("stable", 2)]
+    # Where they fit into a record; else agents fetch them from elsewhere.
+    expected = version(2, 2)[0] if len(version(2, 2)[0]) <= MAX_INLINE_BYTES else None
+    assert await read_weights(broker.address, tenant, publisher.kind.name) == expected
+    assert await read_weights(broker.address, tenant, "another") is None
 
 
 async def test_a_listing_passes_over_what_is_no_document(publisher: Publisher, tenant: str, version: Version) -> None:

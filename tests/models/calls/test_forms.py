@@ -51,6 +51,13 @@ def test_an_argument_that_is_written_freely_has_no_form() -> None:
     assert forms(["a longer sentence, which somebody wrote, about an order, freely"] * 20) == ()
 
 
+def test_words_and_addresses_have_no_form() -> None:
+    cities: list[object] = ["Denver", "New York", "Seattle", "San Jose", "Austin", "Fort Worth"] * 4
+    assert forms(cities) == () == forms([f"{number} Oak Street" for number in range(100, 124)])
+    assert forms([f"mia{number}@example.com" for number in range(100, 124)]) == ()
+    assert forms([f"{number} " for number in range(100, 124)]) == ()
+
+
 @given(st.lists(st.sampled_from([*ORDERS[:3], "#123", [], ["1"], 5, None, "free text " * 9]), max_size=40))
 def test_forms_are_of_the_calls_and_each_once(values: list[object]) -> None:
     for found in forms(values):
