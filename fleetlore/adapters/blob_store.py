@@ -14,13 +14,17 @@ import re
 import stat
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import orjson
 
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
+from fleetlore.files import write_whole
 
 SCHEMA = 1
 MAX_INLINE_BYTES = 512 * 1024
+# Mode of a file of weights, before the umask: agents of other users read the shared folder.
+EVERYBODY = 0o666
 # No `..`, no hidden file, no second scheme: nothing that could lead out of the root or into another storage.
 _BELOW = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")
 
@@ -77,9 +81,7 @@ class BlobStore:
         try:
             from fsspec.core import url_to_fs
 
-            # A shared folder needs a folder for each tenant. A store would make a bucket where its name is misspelt.
-            options = {"auto_mkdir": True} if root.startswith("file:") else {}
-            self._files, self._folder = url_to_fs(self._root, **options)
+            self._files, self._folder = url_to_fs(self._root)
         except (ImportError, ValueError) as error:
             raise ConfigError(f"the storage of weights {root!r} cannot be used: {error}") from error
 
@@ -94,8 +96,9 @@ class BlobStore:
                 "FLEETLORE_WEIGHTS_STORAGE says where larger ones go"
             )
         name = f"{tenant}/{version}.safetensors"
+        write = self._write_file if self._root.startswith("file:") else self._files.pipe_file
         try:
-            self._files.pipe_file(f"{self._folder}/{name}", weights)
+            write(f"{self._folder}/{name}", weights)
         except Exception as error:  # each kind of storage has errors of its own
             raise BrokerUnavailable(f"{self._root} did not take weights: {error!r}") from error
         return WeightsReference(f"{self._root}/{name}", version, len(weights))
@@ -128,6 +131,11 @@ class BlobStore:
         if sha256_of(weights) != reference.sha256:
             raise AdapterRefused("tampered", f"{reference.uri[:200]} is not what its hash says")
         return weights
+
+    def _write_file(self, path: str, weights: bytes) -> None:
+        """Whole or not at all, as an object store does it: agents may be reading the same weights."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(Path(path), weights, EVERYBODY)
 
     def _read_file(self, path: str, start: int, end: int) -> bytes:
         """Part of a regular file. A link would lead out of the root, and a pipe would keep its reader waiting."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +34,24 @@ def test_what_was_put_is_fetched(blob_store: BlobStore) -> None:
     assert blob_store.put("acme", VERSION, WEIGHTS) == reference
     assert parse_reference(reference.to_json()) == reference
     assert blob_store.fetch(reference, MOST) == WEIGHTS
+
+
+def test_weights_that_find_no_room_leave_those_that_were_there(tmp_path: Path) -> None:
+    """Published again on a full disk, they were cut under the eyes of every agent that fetched them."""
+    blob_store = BlobStore(f"file://{tmp_path}/adapters")
+    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(WEIGHTS) // 2, limits[1]))
+    try:
+        with pytest.raises(BrokerUnavailable):
+            blob_store.put("acme", VERSION, WEIGHTS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert blob_store.fetch(reference, MOST) == WEIGHTS
+    (file,) = (tmp_path / "adapters" / "acme").iterdir()
+    umask = os.umask(0o022)
+    os.umask(umask)
+    assert file.stat().st_mode & 0o777 == 0o666 & ~umask  # agents of other users read it
 
 
 def test_what_was_dropped_is_missing(blob_store: BlobStore) -> None:
