@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fleetlore.adapters.signatures import SigningKey
 from fleetlore.errors import ConfigError
+from fleetlore.files import write_whole
 
 
 def load_signing_key(file: str | Path) -> SigningKey:
@@ -25,8 +26,7 @@ def create_signing_key(file: str | Path) -> SigningKey:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = SigningKey(Ed25519PrivateKey.generate())
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
-        handle.write(key.to_pem())
+    write_whole(draft, key.to_pem())
     try:
         # A link, because it is made whole or not at all: of two processes that start together, both use the same key.
         os.link(draft, path)
