@@ -207,6 +207,17 @@ def test_a_leaked_old_key_locks_nobody_out_in_whatever_order(order: tuple[int, i
     assert set(view._trusted) == {NEW.key_id}
 
 
+def test_what_a_revoked_key_signed_runs_again_once_another_has_signed_it() -> None:
+    view: RegistryView[AdapterManifest] = RegistryView(CallsManifest, "acme", TRUSTED)
+    for record in (*published(1, 1, OLD), revoked("key", OLD.key_id)):
+        view.take(*record)
+    version = made(1)[1].version
+    assert view.revoked(version) and view.pointer is None
+    for record in published(1, 2):
+        view.take(*record)
+    assert not view.revoked(version) and view.complete() is not None
+
+
 def test_a_key_that_ranks_below_says_nothing_about_those_above() -> None:
     view: RegistryView[AdapterManifest] = RegistryView(CallsManifest, "acme", TRUSTED)
     for key in (OLD.key_id, NEW.key_id):

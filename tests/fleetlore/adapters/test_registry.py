@@ -10,7 +10,7 @@ from fleetlore.adapters.blob_store import WeightsReference
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.errors import AdapterRefused
-from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
+from fleetlore.wire.adapter_manifest import ADAPTERS, CANARY, CHANNEL, AdapterManifest
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
@@ -159,6 +159,17 @@ def test_a_second_pointer_of_the_same_epoch_is_stale(made: Made) -> None:
     registry.take(*made.records[5])
     pointer = pointer_to(made.manifests[0], 2)
     assert refusal(registry, "adapters.pointers", pointer.key, KEY.sign(pointer)) == "stale"
+
+
+@pytest.mark.parametrize(("epoch", "tried"), [(1, False), (2, False), (3, True)])
+def test_a_canary_counts_while_its_epoch_is_above_the_stable_one(made: Made, epoch: int, tried: bool) -> None:
+    """Of two that were written at once, a rollback and a canary, the rollback counts."""
+    registry = RegistryView(made.kind, "acme", public_keys(KEY.public_base64), agent="a1")
+    canary = pointer_to(made.manifests[0], epoch, channel=CANARY)
+    for record in (made.records[5], ("adapters.pointers", canary.key, KEY.sign(canary))):
+        registry.take(*record)
+    assert registry.pointer is not None and registry.pointer.channel == (CANARY if tried else CHANNEL)
+    assert (registry.canary is not None) is tried
 
 
 def test_reading_again_after_a_reconnect_counts_nothing(made: Made) -> None:

@@ -37,6 +37,21 @@ def test_feedback_outranks_the_environment() -> None:
     assert FeedbackJudge().judge(session(WORKED)) is None
 
 
+def test_where_an_environment_spoke_rules_vote_on_a_small_share_and_a_critic_on_all() -> None:
+    class Critic(RulesJudge):
+        version, audited = "critic", 1.0
+
+    chain = JudgeChain((RewardJudge(), RulesJudge(), Critic()))
+    voted = [
+        {verdict.version for verdict in chain.votes(session(FAILED, ending="failure", reward=0.0, session=f"s{n}"))}
+        for n in range(3_200)
+    ]
+    assert all({RewardJudge.version, "critic"} <= versions for versions in voted)
+    assert 60 < sum(RulesJudge.version in versions for versions in voted) < 140  # 100 are expected
+    alone = [chain.votes(session(FAILED, session=f"s{n}")) for n in range(20)]
+    assert all(verdicts[0].version == RulesJudge.version for verdicts in alone)
+
+
 @pytest.mark.parametrize(
     ("ending", "reward", "label", "probability"),
     [
