@@ -19,8 +19,10 @@ from streams.stage.base import Outgoing, Store
 COLLECTION = "items"
 
 
-async def load_facts(settings: Settings, tenant: str, facts: Sequence[MemoryItem]) -> tuple[int, int]:
-    """Replace all facts of their documents by `facts`; return how many are new and how many were deleted.
+async def load_facts(
+    settings: Settings, tenant: str, sources: Collection[str], facts: Sequence[MemoryItem]
+) -> tuple[int, int]:
+    """Replace all facts of some documents (`sources`) by `facts`; return how many are new and how many were deleted.
 
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; load them again.
@@ -30,7 +32,6 @@ async def load_facts(settings: Settings, tenant: str, facts: Sequence[MemoryItem
         await store.open()
         known = await known_facts(store, tenant)
         ids = {fact.id for fact in facts}
-        sources = {fact.source for fact in facts}
         gone = [fact for fact in known if fact.source in sources and fact.id not in ids]
         await write_facts(settings, store, tenant, facts, gone)
         return len(ids - {fact.id for fact in known}), len(gone)

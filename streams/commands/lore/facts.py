@@ -46,7 +46,9 @@ def load(
     from streams.offline.facts import load_facts
 
     found = [fact for file in files for fact in read_facts(file, tenant, tool, source)]
-    new, gone = ask(load_facts(settings, tenant, found))
+    # By their names, not by what was found: a document that says nothing any more takes back what it said.
+    sources = {source or file.name for file in files}
+    new, gone = ask(load_facts(settings, tenant, sources, found))
     if json:
         print_json({"tenant": tenant, "facts": len(found), "new": new, "forgotten": gone})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -42,11 +43,11 @@ async def test_loading_a_document_again_replaces_what_it_said(
     path = tmp_path / "ports.md"
     path.write_text("# Root\nPorts below 1024 need root.\n# Open\nPort 80 is open.\n")
     first = read_facts(path, tenant, "net")
-    assert await load_facts(settings, tenant, first) == (2, 0)
-    assert await load_facts(settings, tenant, first) == (0, 0)
+    assert await load_facts(settings, tenant, [path.name], first) == (2, 0)
+    assert await load_facts(settings, tenant, [path.name], first) == (0, 0)
     assert await told(address, tenant) == {"Ports below 1024 need root.", "Port 80 is open."}
     path.write_text("# Root\nPorts below 1024 need root.\n# Open\nPort 8080 is open.\n")
-    assert await load_facts(settings, tenant, read_facts(path, tenant, "net")) == (1, 1)
+    assert await load_facts(settings, tenant, [path.name], read_facts(path, tenant, "net")) == (1, 1)
     assert await told(address, tenant) == {"Ports below 1024 need root.", "Port 8080 is open."}
 
     live, other = store_of(own_milvus), store_of(own_milvus, "v2")
@@ -65,6 +66,15 @@ async def test_loading_a_document_again_replaces_what_it_said(
     search.close()
     assert await told(address, tenant) == {"Port 8080 is open."}
     assert len(await forget_facts(settings, tenant, (), source="ports.md")) == 1
+    assert await told(address, tenant) == set()
+
+    await load_facts(settings, tenant, [path.name], first)
+    path.write_text("")  # it says nothing any more
+    app = typer.Typer()
+    register(app)
+    where = ["--broker", address, "--milvus", own_milvus, "--tenant", tenant]
+    run = await asyncio.to_thread(CliRunner().invoke, app, ["facts", "load", str(path), *where])
+    assert "2 older forgotten" in run.output
     assert await told(address, tenant) == set()
 
 
