@@ -15,6 +15,7 @@ from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     IncompatibleBrokerVersion,
+    KafkaConnectionError,
     KafkaError,
     TopicAlreadyExistsError,
     UnsupportedVersionError,
@@ -54,8 +55,10 @@ class TopicAdmin:
         try:
             async with connected(self._client):
                 yield self
-        except KafkaError as error:
+        except KafkaConnectionError as error:
             raise BrokerUnavailable(f"no Kafka broker at {self._settings.broker}: {error}") from error
+        except KafkaError as error:
+            raise BrokerUnavailable(f"the broker at {self._settings.broker}: {error!r}") from error
 
     async def create_missing(self) -> list[str]:
         """Create the missing topics, leave the others as they are; return the names of the new ones."""

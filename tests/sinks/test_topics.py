@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.errors import ClusterAuthorizationFailedError, IncompatibleBrokerVersion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +60,18 @@ async def test_a_broker_that_is_away_is_said_to_be() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(BrokerUnavailable, match=address):
         await ensure_topics(Settings(broker=address))
+
+
+async def test_a_broker_that_refuses_is_not_said_to_be_away() -> None:
+    class Refusing:
+        async def start(self) -> None: ...
+        async def close(self) -> None: ...
+        async def list_topics(self) -> list[str]:
+            raise ClusterAuthorizationFailedError
+
+    with pytest.raises(BrokerUnavailable, match="the broker at kafka:9092: ClusterAuthorizationFailedError"):
+        async with TopicAdmin(Settings(broker="kafka:9092"), Refusing()).connected() as admin:
+            await admin.create_missing()
 
 
 async def test_a_cluster_that_cannot_create_topics_is_said_to(mock_cluster: str, tenant: str) -> None:
