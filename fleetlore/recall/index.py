@@ -19,7 +19,7 @@ from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.recall.hints import worth_telling
 from fleetlore.stats.text_index import TextIndex
-from fleetlore.wire.lore import HOW_TO, NOT_DONE, MemoryItem, Pattern
+from fleetlore.wire.lore import ERROR_MET, HOW_TO, NOT_DONE, MemoryItem, Pattern
 
 __all__ = ["LoreIndex"]
 
@@ -30,7 +30,7 @@ Derived = TypeVar("Derived")
 KEPT = 8
 _MAX_DERIVED = 4096
 # Numbers of steps are no literals of the task.
-_LINE = re.compile(rf"^(\d+\. |{NOT_DONE}.*)?(.*)$", re.M)
+_LINE = re.compile(rf"(\d+\. |{NOT_DONE}.*)?(.*)")
 
 
 class _Ranked(Generic[Entry]):
@@ -121,12 +121,14 @@ def _goal_text(goal: str) -> str:
 
 
 def _of_other_task(item: MemoryItem, known: frozenset[str]) -> MemoryItem:
-    return replace(
-        item,
-        title=masked_text(item.title, known),
-        description=masked_text(item.description, known),
-        content=_LINE.sub(lambda line: (line[1] or "") + masked_text(line[2], known), item.content),
-    )
+    def masked(line: str) -> str:
+        return _LINE.sub(lambda found: (found[1] or "") + masked_text(found[2], known), line, count=1)
+
+    # An error about that task's values says nothing without them.
+    lines = [(line, masked(line)) for line in item.content.splitlines()]
+    content = "\n".join(told for line, told in lines if told == line or not line.startswith(ERROR_MET))
+    title, description = masked_text(item.title, known), masked_text(item.description, known)
+    return replace(item, title=title, description=description, content=content)
 
 
 class LoreIndex:

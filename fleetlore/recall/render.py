@@ -84,7 +84,9 @@ def clean(text: str) -> str:
     if _FENCE.search(plain):
         harmless = _FENCE.sub("(fleet memory)", plain)
     if len(harmless) > _MAX_CONTENT:
-        harmless = harmless[:_MAX_CONTENT] + "…"
+        # Whole lines say more than a part of one.
+        whole, _, part = harmless[:_MAX_CONTENT].rpartition("\n")
+        harmless = f"{whole or part}…"
     return harmless.replace("\n", "\n  ")
 
 
@@ -107,13 +109,17 @@ def _said(item: MemoryItem) -> str:
 def _way(lines: Sequence[str]) -> Iterator[str]:
     """The lines of a way that say something: its goal is known, and whoever failed did not do all of it."""
     steps = [step for line in lines if (step := _STEP.match(line))]
-    before, wrong = "", 0
+    before: re.Match[str] | None = None
+    wrong = 0
     for line in lines:
         step = _STEP.match(line)
         if step is not None:
-            if before and step["arguments"][:SAME] == before:
-                line = f"{step['number']}. {step['tool']}(the same)"
-            before = step["arguments"][:SAME] if len(step["arguments"]) >= SAME else ""
+            # The same tool was called with something else: equal steps in a row are one.
+            if before is not None and before["tool"] != step["tool"]:
+                begun = step["arguments"][:SAME]
+                if len(begun) == SAME and before["arguments"].startswith(begun):
+                    line = f"{step['number']}. {step['tool']}(the same)"
+            before = step
         wrong = 1 if line.startswith(ONLY_FAILED) else wrong + bool(wrong)
         is_all = line.startswith(NOT_DONE) and not line.endswith(":") and line.count(",") + 1 >= len(steps)
         if not (line.startswith(GOAL) or is_all or (wrong > 2 and line.startswith("- "))):

@@ -25,6 +25,8 @@ INSTEAD_OF = " — instead"
 NOT_DONE = "A session that failed did not do"
 # Begins the lines of what only failed sessions did.
 ONLY_FAILED = "Only in a session that failed"
+# Before an error that a failed session met.
+ERROR_MET = "Error met there: "
 # Of a way that solved a task: before the goal in its title, and in its content.
 HOW_TO, GOAL = "How to: ", "Goal: "
 

@@ -13,12 +13,11 @@ from zlib import crc32
 import orjson
 
 from fleetlore.fingerprint.fingerprint import arguments_text, parsed
-from fleetlore.wire.lore import GOAL, HOW_TO
+from fleetlore.wire.lore import ERROR_MET, GOAL, HOW_TO
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.formatting import MAX_GOAL, MAX_STEP, REMEMBERED, VERSION, Calls, error_text, item_id, line
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 from models.memory.consolidation import ENDING_BITS
-from models.memory.quality import ERROR_MET
 
 MAX_OUTLINE_BYTES = 3_000
 MAX_OUTLINE = 24

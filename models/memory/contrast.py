@@ -12,9 +12,9 @@ from itertools import chain, groupby
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.literals import masked_text, names
-from fleetlore.wire.lore import INSTEAD_OF, NOT_DONE, ONLY_FAILED
+from fleetlore.wire.lore import ERROR_MET, INSTEAD_OF, NOT_DONE, ONLY_FAILED
 from models.memory.candidate import SEVERAL_GOALS, Candidate
-from models.memory.quality import ERROR_MET, SAME_CALLS, TRIED
+from models.memory.quality import SAME_CALLS, TRIED
 
 MAX_LINES = 8
 # Of each side.

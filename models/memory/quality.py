@@ -9,11 +9,10 @@ import re
 from functools import lru_cache
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import ERROR_MET, MemoryItem
 
 # What the distiller writes before a quoted error or call, and `is_junk` reads again.
 ERROR = "Error: "
-ERROR_MET = "Error met there: "
 TRIED = "Tried in vain: "
 SAME_CALLS = "A session that failed made the same calls in another order or number."
 

@@ -251,14 +251,19 @@ def test_the_values_of_a_like_task_are_masked_and_the_numbers_of_its_steps_are_n
     put(index, "far", "strategy", task="b", title="How to: book a flight")
     (item,) = advise(index, Situation(now=NOW, task="new", goal="refund the order")).items
     assert item.content == content.replace("4711", "<number>")
+    errors = "\nError met there: order '4711' is unknown\nError met there: the shop is closed"
+    put(index, "near", "strategy", task="a", title="How to: refund the order of a customer", content=content + errors)
+    (item,) = advise(index, Situation(now=NOW, task="new", goal="refund the order")).items
+    assert item.content.endswith("did)\nError met there: the shop is closed")
 
 
 def test_a_way_is_told_without_what_the_session_knows() -> None:
     index = LoreIndex()
     program = "def area(side): return side * side  # of a square"
     content = (
-        f"Goal: the area of a square\nWhat worked:\n1. python({program})\n2. answer({program})\n"
-        "A session that failed did not do 2, 1\nOnly in a session that failed:\n- answer(4)\n- answer(5)\n"
+        f"Goal: the area of a square\nWhat worked:\n1. python({program} 1)\n2. python({program} 2)\n"
+        f"3. answer({program} 2)\n"
+        "A session that failed did not do 3, 2, 1\nOnly in a session that failed:\n- answer(4)\n- answer(5)\n"
         "Error met there: 'side' is not defined"
     )
     put(index, "way", "strategy", task="a", title="How to: the area of a square", content=content)
@@ -266,8 +271,9 @@ def test_a_way_is_told_without_what_the_session_knows() -> None:
     assert lines[0].startswith("- [#way] What tells success from failure at this very task (")
     assert lines[1:] == [
         "What worked:",
-        f"1. python({program})",
-        "2. answer(the same)",
+        f"1. python({program} 1)",
+        f"2. python({program} 2)",
+        "3. answer(the same)",
         "Only in a session that failed:",
         "- answer(4)",
         "Error met there: 'side' is not defined",
