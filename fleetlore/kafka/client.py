@@ -20,7 +20,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import create_conn
-from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownError
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import KafkaConnectionError, KafkaError, NotCoordinatorForGroupError, UnknownError, for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
 
 from fleetlore.cluster import TOKEN, Bootstrap, Cluster
 
@@ -128,7 +130,7 @@ async def connect(client: Any) -> None:
             client._txn_manager = client._sender._txn_manager = client._message_accumulator._txn_manager = None
             await client.start()
         if isinstance(client, AIOKafkaConsumer):
-            look_for_moved_leaders(client)
+            mend_consumer(client)
     except BaseException as error:
         _close_first_connection(error.__traceback__)
         await disconnect(client)
@@ -137,11 +139,12 @@ async def connect(client: Any) -> None:
         raise
 
 
-def look_for_moved_leaders(consumer: AIOKafkaConsumer) -> None:
-    """Have a started consumer ask who leads a partition where a broker gives it no first position.
+def mend_consumer(consumer: AIOKafkaConsumer) -> None:
+    """Have a started consumer of aiokafka 0.14 heed what brokers say that lead a partition or a group no more.
 
-    aiokafka 0.14 does so where it fetches. Where it asks for a position, it asks the same broker ten times a second
-    until its metadata are five minutes old, though the broker says that it leads no more, and reads nothing.
+    It asks for a first position ten times a second from the same broker until its metadata are five minutes old, and
+    reads nothing. And it takes a coordinator's refusal to say what is committed for the word that nothing is: it would
+    read the topics from their beginning.
     """
     update = consumer._fetcher._update_fetch_positions
 
@@ -152,6 +155,20 @@ def look_for_moved_leaders(consumer: AIOKafkaConsumer) -> None:
         return news
 
     consumer._fetcher._update_fetch_positions = update_and_look
+    coordinator = consumer._coordinator
+    if not isinstance(coordinator, GroupCoordinator):
+        return
+    send = coordinator._send_req
+
+    async def send_and_check(request: Any) -> Any:
+        answer = await send(request)
+        if isinstance(request, OffsetFetchRequest) and (refused := getattr(answer, "error_code", 0)):
+            if for_code(refused) is NotCoordinatorForGroupError:
+                coordinator.coordinator_dead()
+            raise for_code(refused)(consumer._group_id)
+        return answer
+
+    coordinator._send_req = send_and_check
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:

@@ -24,7 +24,7 @@ from mode.services import WaitResults
 from mode.threads import MethodQueue
 
 from fleetlore.cluster import Bootstrap
-from fleetlore.kafka.client import connection_settings, look_for_moved_leaders
+from fleetlore.kafka.client import connection_settings, mend_consumer
 from streams.runtime.lease import Lease
 
 # What the coordinator may answer to a member: fine, or that a rebalance has begun, for which the member is waited.
@@ -65,9 +65,8 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
 
     async def on_start(self) -> None:
         await super().on_start()
-        look_for_moved_leaders(self._consumer)
-        if (coordinator := getattr(self._consumer, "_coordinator", None)) is not None:
-            _renew_by(coordinator, self.transport.lease)
+        mend_consumer(self._consumer)
+        _renew_by(self._consumer._coordinator, self.transport.lease)
 
     async def _fetch_records(self, consumer: Any, *args: Any, **options: Any) -> Mapping[TP, Any]:
         fetched: Mapping[TP, Any] = await super()._fetch_records(consumer, *args, **options)

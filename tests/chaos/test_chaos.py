@@ -30,6 +30,8 @@ from tests.doubles.mock_cluster import MockCluster
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 DRAIN_SECONDS = 120.0
 KILL_SECONDS = 2.5  # between two kills, on the average: a worker that is started again gets something done
+# A worker is awake for six of 19 s on the average, asleep for eight, and has five to write what it may.
+AWAKE_SECONDS, SLEEP_SECONDS, LAST_SLEEP_SECONDS = 8.0, 19.0, 9.0
 
 Faults = Callable[[World, Random, int, float], Awaitable[None]]
 
@@ -78,8 +80,14 @@ SCENARIOS = [
     Scenario("kill -9", faults.kills, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),
     Scenario("SIGTERM", faults.sigterm, FORM.rounds),
     Scenario("workers come and go", faults.come_and_go, FORM.rounds),
-    # The emission ends while it sleeps: nothing that comes later would mend what it writes when it wakes up.
-    Scenario("a worker sleeps", faults.sleep, FORM.sleeps),
+    # The emission ends while it sleeps for the last time: nothing later mends what it writes when it wakes up.
+    Scenario(
+        "a worker sleeps",
+        faults.sleep,
+        FORM.sleeps,
+        AWAKE_SECONDS,
+        FORM.sleeps * SLEEP_SECONDS - LAST_SLEEP_SECONDS,
+    ),
     Scenario("broker hangs", faults.freeze, 1 + FORM.rounds // 6, FORM.freeze_seconds),
     Scenario("Milvus slow and away", faults.milvus, FORM.rounds),
     Scenario("everything", faults.everything, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),

@@ -13,7 +13,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupLoadInProgressError, KafkaError, NotCoordinatorForGroupError
+from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.emit.emitter import Emitter
@@ -190,3 +191,29 @@ async def test_a_consumer_without_a_position_finds_a_leader_that_has_moved() -> 
             consumer.assign([partition])
             async with asyncio.timeout(20):
                 assert await consumer.position(partition) == 0
+
+
+@pytest.mark.parametrize("refusal", [NotCoordinatorForGroupError, GroupLoadInProgressError])
+async def test_a_refusal_to_say_what_is_committed_does_not_mean_that_nothing_is(
+    broker: EmbeddedBroker,
+    tenant: str,
+    make_topics: Callable[..., Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: type[KafkaError],
+) -> None:
+    """As a broker answers that leads the group no more or not yet, in a field of its own."""
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    partition, refusals = TopicPartition(topic(tenant, "events"), 0), [refusal.errno]
+    send = AIOKafkaClient.send
+
+    async def refuse_once(self: AIOKafkaClient, node: int, request: Any, **options: Any) -> Any:
+        if isinstance(request, OffsetFetchRequest) and refusals:
+            return OffsetFetchResponse_v3(0, [], refusals.pop())
+        return await send(self, node, request, **options)
+
+    async with connected(make_consumer(broker.address, group=tenant)) as consumer:
+        consumer.assign([partition])
+        await consumer.commit({partition: 1})
+        monkeypatch.setattr(AIOKafkaClient, "send", refuse_once)
+        assert await consumer.committed(partition) == 1
+        assert not refusals
