@@ -32,6 +32,10 @@ VENDORS = (
     "tfp_<59w>", "oy2<43l>", "SCW<17u>", "AKID<32a>", "da2-<26l>", "xsmtpsib-<64h>-<16a>",
     "sk-lf-<8h>-<4h>-<4h>-<4h>-<12h>", "hcaik_<58l>", "essu_<60b>=", "IGQWRN<120w>", "NRJS-<19h>",
     "sb_secret_<31w>", "$2b$12$<53a>", "$6$<16a>$<86a>", "xoxe-1-<146a>", "shppa_<32h>", "glrt-<20w>", "ghs_<36a>",
+    "cfut_<40a>", "tgp_v1_<43w>", "mdb_sa_sk_<40w>", "polar_oat_<43a>", "xau_<43a>", "esecret_<26a>", "rpa_<45a>",
+    "ucat_<26u>", "alcht_<30a>", "dbtu_<43w>", "retool_<26l>", "m0-<40a>", "snyk_uat.<8h>.<90w>", "vk1.a.<120w>",
+    "xaat-<8h>-<4h>-<4h>-<4h>-<12h>", "p.eyJ<60w>.<43w>", "mfa.<84w>", "s.<24a>", "BSA<28w>", "EXO<26l>", "dkea<32h>",
+    "2/1204567890123456/1204567890123457:<32h>", "pk_12345678_<32u>", "ctx7sk-<36w>", "AVNS_<24w>", "4/0A<60w>",
     "dp.st.prd.<43a>", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIi<40w>.<43w>",
 )  # fmt: skip
 
@@ -59,7 +63,13 @@ NOTATIONS = (
     "api_key: {}", "api_key: '{}'", "[db]\npassword = {}", "secret=> '{}'", 'api_key <- "{}"',
     'System.setProperty("db.password", "{}")', 'resource "x" {{\n  password = "{}"\n}}', "Pwd={};Server=x",
     "PGPASSWORD={} psql", "mysql -u root -p{} shop", 'client_secret: !!str "{}"', ":password => '{}'",
-    "passwd='{}'",
+    "passwd='{}'", 'API_TOKEN ?= "{}"', 'API_TOKEN ::= "{}"', '$apiToken .= "{}"', '$apiToken ??= "{}"',
+    "api_token: |\n  {}", "db_password: >-\n    {}", 'let api_token = String::from("{}");', "secret_key_base: {}",
+    "mysql -uroot -p'{}' shop", "az login --service-principal -u me -p {}", "twine upload -u me -p {} dist/*",
+    "unzip -P {} f.zip", 'ssh-keygen -t rsa -N "{}" -f k', "keytool -storepass {} -list",
+    "rabbitmqctl add_user bob {}", "CONFIG SET requirepass {}", 'echo "{}" | passwd --stdin bob', 'psk="{}"',
+    "lftp -u bob,{} h", 'gh secret set API_TOKEN --body "{}"', "requests.get(u, auth=('bob', '{}'))",
+    "auth=HTTPBasicAuth('bob', '{}')", "PHPSESSID={}", '<entry name="apiToken" value="{}" />',
 )  # fmt: skip
 
 SENTENCES = (

@@ -14,7 +14,7 @@ from fleetlore.redact.vendor_forms import BEFORE, VENDOR_FORMS
 __all__ = ["BY_SHAPE", "FORMS", "SOURCES", "VERSION", "Form", "Group"]
 
 #: Of the table. It changes with every form that is added or changed.
-VERSION = "5"
+VERSION = "6"
 #: Where the forms come from.
 SOURCES = (
     "vendors' documentation of their tokens",
@@ -50,15 +50,17 @@ class Group(NamedTuple):
     forms: tuple[Form, ...]
 
 
-#: Forms of detect-secrets 1.5 that hold no substring of their own: a kind, its pattern, and a shape that is in every
+# A search for one of two takes as long as for each, and each event is searched for all.
+_BEHIND_A_DOT = r"\.[\w-]{6}(?:\.[\w-]{27}|(?<=s\.......)[A-Za-z0-9]{18})"
+_BEHIND_DIGITS = r":(?<=\d{8}:)[\w-]{32}"
+#: Forms that hold no substring of their own: a kind, its pattern, and a shape that is in every
 #: text that the pattern matches. A shape begins with one character, which a search finds at once.
 BY_SHAPE: tuple[tuple[str, str, str], ...] = (
-    (
-        "discord_token",
-        r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}",
-        r"\.[\w-]{6}\.[\w-]{27}",
-    ),
-    ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", r":(?<=\d{8}:)[\w-]{35}"),
+    ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
+    ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
+    ("asana_token", r"(?<![\w/])[12]/(?:\d{13,20}/)?\d{13,20}:[0-9a-f]{32}\b", _BEHIND_DIGITS),
+    # An old one.
+    ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
 )
 
 
@@ -140,7 +142,7 @@ FORMS: tuple[Group, ...] = (
             Form("prefect_key", "pnu_", r"\bpnu_[A-Za-z0-9]{36}"),
             Form("readme_key", "rdme_", r"\brdme_[a-z0-9]{60,}"),
             Form("rubygems_key", "rubygem", r"\brubygems_[a-f0-9]{40,}"),
-            Form("sentry_token", "sntryu_|sntrys_", r"\bsntry[us]_[\w+/=]{40,}"),
+            Form("sentry_token", "sntryu_|sntrys_", r"\bsntry[us]_[\w+/=-]{40,}"),
             Form("settlemint_token", "sm_aat_|sm_pat_|sm_sat_", r"\bsm_[aps]at_[A-Za-z0-9]{16}"),
             Form("shippo_token", "shippo_", r"\bshippo_(?:live|test)_[a-fA-F0-9]{40}"),
             Form("sourcegraph_token", "sgp_", r"\bsgp_(?:(?:[a-fA-F0-9]{16}|local)_)?[a-fA-F0-9]{40}"),
@@ -153,8 +155,8 @@ FORMS: tuple[Group, ...] = (
         (
             Form(
                 "gitlab_token",
-                "glpat-|gldt-|glrt-|glptt-|glcbt-|glsoat-|glft-|glag|glimt-|glffct-|gloas-",
-                r"gl(?:pat|dt|rt|ptt|cbt|soat|ft|agent|imt|ffct|oas)-[\w.-]{20,}",
+                "glpat-|gldt-|glrt-|glptt-|glcbt-|glsoat-|glft-|glag|glimt-|glffct-|gloas-|glrtr-",
+                r"gl(?:pat|dt|rtr?|ptt|cbt|soat|ft|agent|imt|ffct|oas)-[\w.-]{20,}",
             ),
             Form(
                 "slack_token",
@@ -183,7 +185,7 @@ FORMS: tuple[Group, ...] = (
     ),
     Group(
         ".",
-        r"\.[A-Za-z0-9_-]{16}",
+        r"\.[\w=-]{16}",
         (
             Form("jwt", "eyJ", r"\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]{6,}"),
             Form("google_oauth_token", "ya29.", r"\bya29\.[\w-]{20,}"),
@@ -272,7 +274,9 @@ FORMS: tuple[Group, ...] = (
             Form(
                 "url_password",
                 "://",
-                r"://[^\s/@:\"'\\<>\[]{0,128}:(?P<secret>(?!\[redacted:|[$<*{])[^\s/\"'<>\\]{1,256}?)@(?=[\w.\[-])",
+                # A password, or a token in the place of a name.
+                r"://(?:[^\s/@:\"'\\<>\[]{0,128}:|(?=[\w-]*\d)(?=[\w-]{20,}@))"
+                r"(?P<secret>(?!\[redacted:|[$<*{])[^\s/\"'<>\\]{1,256}?)@(?=[\w.\[-])",
             ),
         ),
     ),
@@ -290,8 +294,8 @@ FORMS: tuple[Group, ...] = (
             Form(
                 "password",
                 "mysql",
-                r"\bmysql\w*\b(?:(?!\bmysql)[^\n|;]){0,500}?\s-p(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|"
-                r"rune\b|assw)[^\s\"']{3,128})",
+                r"\bmysql\w*\b(?:(?!\bmysql)[^\n|;]){0,500}?\s-p[\"']?(?P<secret>(?!\[redacted:|[$-]|"
+                r"rint\b|ath\b|erm\b|rune\b|assw)[^\s\"']{3,128})",
             ),
         ),
     ),

@@ -48,7 +48,7 @@ def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) ->
     return Rule(kind, tuple(needles.split("|")), compiled, replace)
 
 
-_AGAIN = r"(?:[_-]?(?:[0-9]{1,2}|again|confirm(?:ation)?|repeat|new|old|value|string|str|raw|text|b64|base64))?"
+_AGAIN = r"(?:[_-]?(?:[0-9]{1,2}|again|confirm(?:ation)?|repeat|new|old|value|string|str|raw|text|b64|base64|base))?"
 PASSWORDS = (
     r"(?:passwords?|passwd|passphrase|passcode|passwort|kennwort|pwd|contrase\u00f1a|senha|mot_?de_?passe|wachtwoord"
     rf"|(?<![a-z])(?:pass|pw)(?![a-z])){_AGAIN}"
@@ -58,7 +58,7 @@ KEYS = (
     r"(?:secrets?|tokens?|x-[a-z-]{1,40}key|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key"
     r"|encryption[_-]?key|signing[_-]?key"
     rf"|auth[_-]?key|license[_-]?key|master[_-]?key|app[_-]?key|service[_-]?key"
-    rf"|client[_-]?key|consumer[_-]?key|account[_-]?key|x-amz-signature|credentials?|creds|{_AUTH}){_AGAIN}"
+    rf"|client[_-]?key|consumer[_-]?key|account[_-]?key|x-(?:amz|goog)-signature|credentials?|creds|{_AUTH}){_AGAIN}"
 )
 _VALUE = (
     r"""(?:(?:(?<![a-z0-9_])[rbf@$]{0,2}(?=["'`]))?"""
@@ -74,7 +74,8 @@ _FILLERS = (
 )
 _NOT_SECRET = frozenset(_FILLERS.split())
 _PLACEHOLDER = re.compile(
-    r"\$\{|\$\(|\{\{|%[(s]|\[redacted:|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|(?:[~.]*/[\w.-]+){2,}/?\Z"
+    r"\$\{|\$\(|\{\{|%[(s]|\[redacted:\w+\]\W*\Z"
+    r"|\d{1,3}(?:[_,]\d{3})+\Z|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|(?:[~.]*/[\w.-]+){2,}/?\Z"
 )
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]|(?:os|env|process|self|cfg|config|settings|args|request|ctx)\.|<")
 FOLDER = re.compile(r"[~/]|[A-Za-z]:")
@@ -123,7 +124,9 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
         r"""|\\*["']\s{0,4},\s{0,4}\\*["'](?:value|val|content|default)\\*["']"""
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
-        r"""\s{0,4}(?P<sign>===?|:=|=>|<-|[:=])\s{0,4}(?:!!?\w{1,12}\s{1,4})?"""
+        r"""\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|(?:[.?+]|\?\?|\|\|)=|[:=])\s{0,4}"""
+        # A YAML tag, a YAML block, a call that makes a text of the value.
+        r"""(?:!!?\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
     )
     assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
     option = re.compile(rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+)(?!-){_VALUE}", re.IGNORECASE)

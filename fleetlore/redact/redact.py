@@ -54,14 +54,14 @@ _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = tuple
 
 _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in BY_SHAPE)
 # One after the other: a search for what may begin with either of two characters takes three times as long.
-_SHAPES = tuple(re.compile(shape.encode()) for *_, shape in BY_SHAPE)
+_SHAPES = tuple(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in BY_SHAPE))
 
 # Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do
 # not. No word beside a name begins as a sign does, so none is tried twice. The second pattern is for a text with `--`:
 # there a blank behind the word is enough (`--token x`).
 _BESIDE = (
-    r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'`\s\])(,*0-9_-]|&(?!gt;)|value|val|content|default|secret"""
-    r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|s){0,24}+"""
+    r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'`\s\])(,*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret"""
+    r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base|s){0,24}+"""
 )
 # What is said of a secret goes on with what looks like one.
 _SAID = (
@@ -340,7 +340,7 @@ class _Copy:
         """`{"name": "DB_PASSWORD", "value": …}`"""
         value = copy.get("value")
         if type(value) is str:
-            for beside in ("name", "key", "header"):
+            for beside in ("name", "key", "header", "field", "id", "label"):
                 name = copy.get(beside)
                 if type(name) is str and len(name) <= _LONG_KEY and (secret := _key(name)[1]) is not None:
                     copy["value"] = _under_secret_name(name, secret, value)

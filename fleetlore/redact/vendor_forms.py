@@ -7,7 +7,7 @@ from __future__ import annotations
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
 # A word of a command line, quoted or not.
-_WORD = r"[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,128})"
+_WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,128})"
 # Words that may stand before the name of a key. A look for the key's shape does without them.
 BEFORE = r"(?:[a-z][a-z0-9]{0,15}[_-]){0,3}"
 
@@ -15,7 +15,7 @@ BEFORE = r"(?:[a-z][a-z0-9]{0,15}[_-]){0,3}"
 def _any(called: str) -> str:
     return (
         rf"(?<![\w-]){BEFORE}{called}[_-](?:[a-z0-9]{{1,8}}[_-]){{0,2}}"
-        r"(?=[A-Za-z0-9]*\d)(?=[A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{20,}"
+        r"(?=[A-Za-z0-9]*\d)(?=[A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{20,}[\w-]*"
     )
 
 
@@ -51,6 +51,14 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("lob_key", "live_", r"\blive_(?:pub_)?[a-f0-9]{31,40}\b"),
         ("yandex_token", "y0_A|y1_A|y2_A|y3_A", r"\by[0-3]_A[\w-]{40,}"),
         ("huggingface_token", "hf_", r"\bhf_(?:oauth|jwt)_[\w.-]{20,}"),
+        ("clickup_token", "pk_", r"\bpk_\d{6,9}_[A-Z0-9]{32}\b"),
+        # Cloudflare, Together, MongoDB Atlas, Polar, Xata, Anyscale, RunPod, Weights & Biases, UpCloud, Alchemy,
+        # Pinterest, dbt, CockroachDB, Retool, Socket, DeepSource, Aiven, Dub.
+        ("vendor_key",
+         "cfut_|cfat_|cfkt_|tgp_v1_|sa_sk_|polar_|xau_|esecret_|rpa_|wandb_v|ucat_|alcht_|pina_|dbtc_|dbtu_|dbts_"
+         "|CCDB1_|retool_|sktsec_|dsp_|AVNS_|dub_",
+         r"\b(?:cf[aku]t|tgp_v1|mdb_sa_sk|polar_[a-z]{2,5}|xau|esecret|rpa|wandb_v1|ucat|alcht|pina|dbt[csu]|CCDB1"
+         r"|retool|sktsec|dsp|AVNS|dub)_(?=[\w-]*\d)[\w-]{20,}"),
     ),
     "-": (
         ("cerebras_key", "csk-", r"\bcsk-[a-z0-9]{40,}"),
@@ -72,6 +80,9 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("akamai_key", "akab-", r"\bakab-[a-z0-9]{16}-[a-z0-9]{16}"),
         ("square_token", "sq0atp-|sq0csp-", r"\bsq0(?:atp|csp)-[\w\\-]{20,}"),
         ("square_token", "sandbox-sq0", r"\bsandbox-sq0[a-z]{3}-[\w-]{20,}"),
+        # Axiom; mem0, Context7, Helicone.
+        ("vendor_key", "xaat-|xapt-", rf"\bxa[ap]t-{_UUID}"),
+        ("vendor_key", "m0-|7sk-|helicone-", r"\b(?:m0|ctx7sk|sk-helicone)-(?=[\w-]*\d)[\w-]{24,}"),
         ("scalingo_token", "tk-", r"\btk-(?:us|eu)-[\w-]{40,}"),
     ),
     ".": (
@@ -79,9 +90,14 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("sentry_dsn", "sentry.i|@sentry.", r"(?<=://)[0-9a-f]{32}(?::[0-9a-f]{32})?(?=@[\w.-]*(?:sentry|ingest))"),
         ("yandex_token", "t1.", r"\bt1\.[A-Z0-9a-z_-]{20,}={0,2}\.[\w-]{60,}={0,2}"),
         ("paseto", "v1.|v2.|v3.|v4.", r"\bv[1-4]\.(?:local|public)\.[\w-]{40,}"),
-        ("google_code", "/0A", r"\b4/0A[\w.-]{30,}"),
+        # Snyk, VK, Tinybird, Discord, Authress.
+        ("vendor_key", "snyk_uat|snyk_sat|vk1.a.|p.eyJ|mfa.",
+         r"\b(?:snyk_[us]at\.|vk1\.a\.|p\.eyJ|mfa\.)[\w-]{8,}\.?[\w-]{40,}(?:\.[\w-]{20,})?"),
+        ("vendor_key", ".acc",
+         r"\b(?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][\w-]{10,32}\.[\w+/=-]{30,}"),
     ),
     "/": (
+        ("google_code", "/0A", r"\b4/0A[\w.-]{30,}"),
         ("google_refresh_token", "1//0", r"\b1//0[\w-]{30,}"),
         ("zapier_webhook", "hooks.zapier.c", r"(?<=hooks\.zapier\.com/hooks/catch/)[\w/]{8,}"),
         ("google_chat_webhook", "chat.googleapi", r"(?<=chat\.googleapis\.com/v1/spaces/)[\w/?=&%-]{30,}"),
@@ -105,11 +121,26 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("ntlm_hash", "aad3b435b51404ee", r"\baad3b435b51404ee[a-f0-9]{16}:[a-fA-F0-9]{32}\b"),
         ("putty_key", "PuTTY-Us", r"(?<=PuTTY-User-Key-File-)\d:[\s\S]{0,4000}?Private-MAC: [0-9a-f]{40,64}"),
     ),
+    "(": (
+        ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(",
+         r"\b(?:HTTP(?:Basic|Digest)Auth|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*[\"'][^\"'\n]{1,64}[\"']"
+         r"\s{0,2},\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,128})[\"']"),
+    ),
+    "=": (
+        ("password", "psk=", rf"\b(?:wpa[_-])?psk\s?=\s?{_WORD}"),
+        ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
+         r"\b(?:PHPSESSID|JSESSIONID|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
+    ),
     "!": (("salesforce_token", "00D", r"\b00D[A-Za-z0-9]{12,15}![\w.]{60,}"),),
     "AT": (("atlassian_token", "ATATT|ATCTT|ATBB|ATTA|ATST", r"\bAT(?:ATT|CTT|BB|TA|ST)[A-Za-z0-9+/=_-]{28,}"),),
     "-us": (("mailchimp_key", "-us", r"\b[0-9a-z]{32}-us\d{1,2}\b"),),
-    "SK": (("twilio_key", "|".join(f"SK{each}" for each in _LOWER), r"\bSK[0-9a-z]{32}\b"),),
-    "AC": (("twilio_key", "|".join(f"AC{each}" for each in _LOWER), r"\bAC[0-9a-z]{32}\b"),),
+    "SK": (("twilio_key", "|".join(f"SK{each}" for each in _LOWER), r"\bSK(?:[0-9a-z]{32}|[0-9a-fA-F]{32})\b"),),
+    "AC": (("twilio_key", "|".join(f"AC{each}" for each in _LOWER), r"\bAC(?:[0-9a-z]{32}|[0-9a-fA-F]{32})\b"),),
+    "BSA": (("brave_key", "BSA", r"\bBSA(?=[\w-]*\d)[\w-]{28}(?![\w-])"),),
+    "EXO": (("exoscale_key", "EXO", r"\bEXO(?=[a-z]*\d)[0-9a-z]{26}\b"),),
+    "AQE": (("adyen_key", "AQE", r"\bAQE[a-z][\w+/-]{30,}={0,2}[\w+/=-]*"),),
+    "dkea": (("databricks_token", "dkea", r"\bdkea[a-f0-9]{32}"),),
+    "dose": (("databricks_token", "dose", r"\bdose[a-f0-9]{32}"),),
     "AP": (
         ("artifactory_key", "|".join(f"AP{digit:X}" for digit in range(16)),
          r"(?<![A-Za-z0-9])AP[0-9A-F][A-Za-z0-9]{16,}"),
@@ -168,6 +199,18 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("password", "sqlcmd|mongo|bcp -|svn ",
          rf"\b(?:sqlcmd|mongo(?:sh|dump|restore|import|export)?|bcp|svn)\b"
          rf"[^\n|;]{{0,200}}?\s-[pP]\s{{0,2}}{_WORD}"),
+        ("password", "-principal|twine|cqlsh|useradd|mosquitto|zip -P",
+         rf"\b(?:(?:az\s+login|twine|cqlsh|useradd)\b[^\n|;]{{0,200}}?\s-p\s{{1,2}}"
+         rf"|(?:(?:un)?zip|mosquitto_\w+)\b[^\n|;]{{0,200}}?\s-P\s{{0,2}}){_WORD}"),
+        ("password", "ssh-keyg", rf"\bssh-keygen\b[^\n|;]{{0,200}}?\s-[NP]\s{{1,2}}{_WORD}"),
+        ("password", "storepas|keypas", rf"\s-(?:store|key|dest|src)(?:store)?pass(?:wd)?\s{{1,2}}{_WORD}"),
+        ("password", "rabbitmqc|requirep|wpa_passphrase",
+         rf"\b(?:rabbitmqctl\s+(?:add_user|change_password)\s+\S{{1,64}}\s+"
+         rf"|requirepass\s+|wpa_passphrase\s+\S{{1,64}}\s+){_WORD}"),
+        ("password", "passwd",
+         rf"\b(?:echo|printf)\s+(?:-\w\s+)?{_WORD}[^\n|]{{0,140}}\|\s{{0,4}}(?:sudo\s+)?passwd\b"),
+        ("password", "lftp", rf"\blftp\b[^\n|;]{{0,80}}?\s-u\s{{1,2}}[\w.-]{{1,64}},{_WORD}"),
+        ("secret", "gh secret", rf"\bgh\s+secret\s+set\b[^\n|;]{{0,200}}?\s(?:-b|--body)[ =]{_WORD}"),
         ("password", "freerdp|rdesktop", rf"\b(?:xfreerdp|wfreerdp|rdesktop)\b[^\n|;]{{0,200}}?\s(?:/p:|-p\s){_WORD}"),
         ("password", "To-SecureS|to-securest",
          r"(?i:\bconvertto-securestring\s+(?:-string\s+)?)\\*[\"'](?P<secret>(?!\[redacted:|\$)"

@@ -26,6 +26,17 @@ PEM = "-----BEGIN RSA PRIVATE " + "KEY-----\nMIIEpAIBAAKCAQEA" + A * 2 + "\nabc=
 
 SECRETS: list[tuple[str, str, str]] = [
     # kind, text, what must be gone
+    ("asana_token", "2/1204567890123456/1204567890123457:" + "0123456789abcdef" * 2, "0123456789abcdef"),
+    ("vault_token", "s." + A[:24], A[:24]),
+    ("secret", "secret_key_base: " + A, A),
+    ("secret", "api_token: |\n    " + A, A),
+    ("secret", "API_TOKEN ?= " + A, A),
+    ("password", "mysql -uroot -p'hunter22' db", "hunter22"),
+    ("password", "requests.get(url, auth=('bob', 'hunter22'))", "hunter22"),
+    ("cookie", "PHPSESSID=" + A, A),
+    ("url_password", f"git clone https://{A}@git.example/a/b.git", A),
+    # What stands behind the mask of a vendor within the quotes belongs to it.
+    ("password", f"password = 'ghp_{A[:36]}!more-of-it9'", "more-of-it9"),
     ("private_key", f"key:\n{PEM}\nend", "MIIEpAIBAAKCAQEA"),
     ("private_key", PEM.replace("\n", "\\n"), "MIIEpAIBAAKCAQEA"),
     ("private_key", PEM[:110], "MIIEpAIBAAKCAQEA"),
@@ -118,6 +129,7 @@ SECRETS: list[tuple[str, str, str]] = [
 HARMLESS = [
     "",
     "exit code 1",
+    "Usage(input_tokens=1_000_000, output_tokens=1_000_000)",
     "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "commit da39a3ee5e6b4b0d3255bfef95601890afd80709",
     "123e4567-e89b-12d3-a456-426614174000",
@@ -227,8 +239,8 @@ MANIFEST = (
 SORTED = (
     "apiVersion: v1\ndata:\n  user: YWRtaW4xMjM0\nkind: Secret\nmetadata:\n  name: a\nstringData:\n  b: hunter2hunter\n"
 )
-PEM = "-----BEGIN RSA PRIVATE " + "KEY-----\n" + f"{A}{A}\n" * 3 + "abc=\n-----END RSA PRIVATE " + "KEY-----\n"
-blocks = st.sampled_from([MANIFEST, SORTED, PEM, "kind: Secret\n", "data:\n", *[text for _, text, _ in SECRETS]])
+KEY_FILE = "-----BEGIN RSA PRIVATE " + "KEY-----\n" + f"{A}{A}\n" * 3 + "abc=\n-----END RSA PRIVATE " + "KEY-----\n"
+blocks = st.sampled_from([MANIFEST, SORTED, KEY_FILE, "kind: Secret\n", "data:\n", *[text for _, text, _ in SECRETS]])
 cut = st.builds(lambda text, start, end: text[start : start + end], blocks, st.integers(0, 80), st.integers(0, 400))
 
 
