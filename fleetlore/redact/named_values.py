@@ -75,7 +75,7 @@ _FILLERS = (
 _NOT_SECRET = frozenset(_FILLERS.split())
 _PLACEHOLDER = re.compile(
     r"\$\{|\$\(|\{\{|%[(s]|\[redacted:\w+\]\W*\Z"
-    r"|\d{1,3}(?:[_,]\d{3})+\Z|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|(?:[~.]*/[\w.-]+){2,}/?\Z"
+    r"|\d{1,3}(?:[_,]\d{3})+\W*\Z|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|(?:[~.]*/[\w.-]+){2,}/?\Z"
 )
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]|(?:os|env|process|self|cfg|config|settings|args|request|ctx)\.|<")
 FOLDER = re.compile(r"[~/]|[A-Za-z]:")
