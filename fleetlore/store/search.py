@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -38,6 +40,12 @@ SEARCH_SECONDS = 5.0
 # Matches by words, and as many by meaning, that are ranked.
 CANDIDATES = 50
 MAX_QUERY = 2_000
+# A word that a tenth of so many texts hold weighs little and costs most: Milvus Lite goes through all texts that hold
+# it, 1.3 µs each. Such words are left out of a question as long as so many others are left.
+SAMPLED_TEXTS = 1_000
+COMMON_SHARE = 0.1
+LEAST_WORDS = 4
+SEARCHES_PER_SAMPLE = 1_000
 # Of meaning, where the best match by words counts 1.
 MEANING_WEIGHT = 0.5
 # Matches whose scores differ by less are as good as each other.
@@ -48,6 +56,9 @@ ANY_LIKENESS = 1e-6
 # and items of other tools one pair in 20 is, of an error and the nearest item of its tool 19 in 20.
 LEAST_SHARE = 0.5
 LEAST_COSINE = 0.35
+
+
+_WORD = re.compile(r"\w+")
 
 
 class Match(NamedTuple):
@@ -74,6 +85,8 @@ class LoreSearch:
         self._thread = ThreadPoolExecutor(1, "fleetlore-search")
         self._client: MilvusClient | None = None
         self._checked: set[str] = set()
+        self._searches: Counter[str] = Counter()
+        self._common: dict[str, Mapping[str, int]] = {}
 
     async def items(
         self, text: str, *, kind: ItemKind | None = None, least: int = 0, timeout_seconds: float = SEARCH_SECONDS
@@ -168,7 +181,14 @@ class LoreSearch:
                 # Milvus Lite gives a score by words with its sign turned round.
                 return {hit["id"]: abs(hit["distance"]) if field == WORDS else hit["distance"] for hit in hits}
 
-            by_words = search(WORDS, asked) if asked.strip() else {}
+            if self._searches[collection] % SEARCHES_PER_SAMPLE == 0:
+                rows = client.query(
+                    collection, clause, output_fields=[TEXT], limit=SAMPLED_TEXTS, timeout=timeout_seconds
+                )
+                self._common[collection] = common_words([row[TEXT] for row in rows])
+            self._searches[collection] += 1
+            words = telling_words(asked, self._common[collection])
+            by_words = search(WORDS, words) if words else {}
             by_meaning = search(VECTOR, vector) if meaning and any(vector := _vector(asked)) else {}
         except (ConfigError, ModelUnavailable):
             raise
@@ -191,6 +211,22 @@ class LoreSearch:
                 )
             self._checked.add(collection)
         return self._client
+
+
+def common_words(texts: Sequence[str]) -> Mapping[str, int]:
+    """How many of the texts hold each of the words that a tenth of them hold; none where the texts are few."""
+    if len(texts) < SAMPLED_TEXTS:
+        return {}
+    held = Counter(word for text in texts for word in set(_WORD.findall(text.lower())))
+    return {word: count for word, count in held.items() if count > COMMON_SHARE * len(texts)}
+
+
+def telling_words(text: str, common: Mapping[str, int]) -> str:
+    """The words of a text without the common ones; the least common of these where few others are left."""
+    words = _WORD.findall(text.lower())
+    by_rarity = sorted(set(words), key=lambda word: (common.get(word, 0), word))
+    kept = {word for place, word in enumerate(by_rarity) if place < LEAST_WORDS or word not in common}
+    return " ".join([word for word in words if word in kept])
 
 
 def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None = None) -> dict[str, float]:

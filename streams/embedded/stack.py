@@ -30,6 +30,7 @@ from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port
 from streams.embedded.child import Child
 from streams.embedded.kept_orders import KeptOrders
+from streams.embedded.searchable import keep_searchable
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 from streams.offline.republish import restore_topics
 
@@ -140,6 +141,7 @@ class Stack:
         await self._answering(milvus)
         await restore_topics(self.settings)
         await asyncio.gather(*(self._ready(name) for name in workers))
+        self._watchers.append(asyncio.create_task(keep_searchable(self.settings)))
         if self._trainer:
             await self._launch_role("trainer", "trainer", logs)
         self._write_stack_file()

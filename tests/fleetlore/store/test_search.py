@@ -14,7 +14,16 @@ import pytest
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
 from fleetlore.risk.encoder import shared_encoder
-from fleetlore.store.search import ALIKE, CANDIDATES, LoreSearch, fused
+from fleetlore.store.search import (
+    ALIKE,
+    CANDIDATES,
+    LEAST_WORDS,
+    SAMPLED_TEXTS,
+    LoreSearch,
+    common_words,
+    fused,
+    telling_words,
+)
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 from sinks.metrics import Metrics
@@ -265,3 +274,26 @@ def test_scores_are_relative_to_the_best_match_by_words() -> None:
     both = fused({"a": 8.0}, {"a": 1.0, "b": 0.5, "c": -1.0})
     assert both["a"] == 1.0 and both["b"] == pytest.approx(1 / 6) and both["c"] == 0.0
     assert ALIKE < 0.1
+
+
+def test_words_that_many_texts_hold_are_left_out_of_a_question() -> None:
+    texts = [f"the query failed on table t{number}" for number in range(SAMPLED_TEXTS)]
+    common = common_words(texts)
+    assert set(common) == {"the", "query", "failed", "on", "table"}
+    asked = "The query on cars failed: cars model year price"
+    assert telling_words(asked, common) == "cars cars model year price"
+    # Of a question of nothing else as many stay as are worth a search.
+    assert len(telling_words("the query failed on table", common).split()) == LEAST_WORDS
+    assert telling_words("", common) == ""
+
+
+def test_of_few_texts_every_word_is_asked_for() -> None:
+    assert telling_words("the query failed", common_words(["the query failed"] * (SAMPLED_TEXTS - 1))) == (
+        "the query failed"
+    )
+
+
+async def test_a_rare_word_among_many_alike_texts_is_found(store: MilvusStore, tenant: str, search: LoreSearch) -> None:
+    alike = [item(f"same{number:04}", f"the query failed on table t{number}") for number in range(SAMPLED_TEXTS)]
+    await put(store, tenant, *alike, item("special", "the query failed on table cars_data"))
+    assert ids(await search.items("the query failed on table cars_data"))[0] == "special"

@@ -1,0 +1,28 @@
+"""Rows of the embedded Milvus are flushed while the stack runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from fleetlore.config import Settings
+from fleetlore.risk.encoder import shared_encoder
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from streams.embedded.searchable import keep_searchable
+
+
+async def test_what_is_searched_is_flushed(own_milvus: str, tmp_path: Path) -> None:
+    store = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
+    await store.open()
+    await store.upsert("items", [{"id": "a/1", "tenant": "a", "body": "{}", "text": "no such table"}])
+    assert not list(tmp_path.rglob("*.parquet"))
+    flushing = asyncio.create_task(keep_searchable(Settings(milvus=own_milvus), every_seconds=0.05))
+    async with asyncio.timeout(60):
+        while not list(tmp_path.rglob("*.parquet")):
+            await asyncio.sleep(0.05)
+    flushing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await flushing
+    await store.close()
