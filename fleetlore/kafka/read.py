@@ -18,6 +18,8 @@ from fleetlore.kafka.client import connect, disconnect, make_consumer
 
 FETCH_WAIT_MS = 20
 POLL_MS = 200
+# The client itself waits for a broker that has gone away without end, and without a word.
+STALL_SECONDS = 60.0
 
 
 @asynccontextmanager
@@ -94,16 +96,18 @@ async def read_until(
             raise BrokerUnavailable(f"the broker gave no more records of {unread[0].topic} for {stall_seconds:g} s")
 
 
-async def records_of(bootstrap: Bootstrap, topic: str) -> AsyncIterator[ConsumerRecord]:
+async def records_of(
+    bootstrap: Bootstrap, topic: str, *, stall_seconds: float = STALL_SECONDS
+) -> AsyncIterator[ConsumerRecord]:
     """Yield all records of a topic, one after another, up to its end as of now; for topics that memory does not hold.
 
     Raises:
-        BrokerUnavailable: no broker answers there.
+        BrokerUnavailable: no broker answers there, or nothing came for `stall_seconds`.
     """
     async with observer(bootstrap) as reader:
         if ends := await end_offsets(reader, await partitions_of(reader, topic)):
             await reader.seek_to_beginning(*ends)
-            async for records in read_until(reader, ends):
+            async for records in read_until(reader, ends, stall_seconds=stall_seconds):
                 for record in records:
                     yield record
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.read import observer, partitions_of, read_to_end
+from fleetlore.kafka.read import observer, partitions_of, read_to_end, records_of
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
 
@@ -41,3 +42,22 @@ async def test_a_topic_that_does_not_exist_holds_nothing_and_is_not_created(
 async def test_a_broker_that_is_away_is_said(unused_address: str) -> None:
     with pytest.raises(BrokerUnavailable, match=f"no Kafka broker at {unused_address}"):
         await read_to_end(unused_address, ["any"], 5.0)
+
+
+async def test_a_broker_that_goes_away_while_a_topic_is_read_is_said(
+    own_broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    """An export, an erasure and a distrust hung for as long as it was away."""
+    own_broker.start()
+    await make_topics(own_broker.address, tenant, "events", partitions=1)
+    async with AIOKafkaProducer(bootstrap_servers=own_broker.address) as producer:
+        for _ in range(40):
+            await producer.send_and_wait(topic(tenant, "events"), b"x" * 200_000)
+    read = 0
+    async with asyncio.timeout(60):
+        with pytest.raises(BrokerUnavailable, match="gave no more records"):
+            async for _ in records_of(own_broker.address, topic(tenant, "events"), stall_seconds=1.0):
+                read += 1
+                if read == 1:
+                    own_broker.kill()
+    assert 0 < read < 40
