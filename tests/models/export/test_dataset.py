@@ -17,7 +17,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.trajectory import CUT, Judgment, Step
 from models.export.dataset import write_dataset
-from models.export.rows import AGENT_SHARE, Row, _bounded
+from models.export.rows import AGENT_SHARE, Row, _bounded, is_test
 from models.export.tool_schemas import as_functions, tools_by_agent
 
 NO_COLUMN = "no such column: nme"
@@ -50,6 +50,26 @@ def test_a_call_that_worked_is_preferred_to_the_one_that_failed_before_it(tmp_pa
     }
     assert figures["row_kinds"] == {"recovery": 1}
     assert orjson.loads((tmp_path / "data" / "sessions.json").read_bytes()) == {"agents": 1, "sessions": ["s"]}
+
+
+@pytest.mark.parametrize("less", ["make build || true", "make build 2>/dev/null", "make build --skip tests"])
+def test_an_attempt_at_less_is_no_repair(less: str, tmp_path: Path) -> None:
+    """It works because it leaves out what failed, or hides it: no model should learn to prefer that."""
+    failed = call("bash", "make build", error="make: *** No rule to make target 'build'. Stop.")
+    hidden = judgment(failed, call("bash", less, "done"), session="s", task="t", goal="g")
+    with pytest.raises(ConfigError, match="hold nothing for pairs"):
+        write_dataset([hidden], "pairs", "trl", tmp_path / "data")
+    repaired = judgment(failed, call("bash", "make all", "done"), session="s", task="t", goal="g")
+    write_dataset([repaired], "pairs", "trl", tmp_path / "data")
+
+
+@pytest.mark.parametrize("lacks", ["task", "goal"])
+def test_sessions_of_which_nobody_knows_that_they_are_alike_make_no_pair(lacks: str, tmp_path: Path) -> None:
+    about = {"task": "cars", "goal": "Name of car 1?"} | {lacks: ""}
+    good = judgment(call("sql", "SELECT name FROM cars", "Beetle"), session="good", agent="a", **about)
+    bad = judgment(call("sql", "SELECT x", error="no such column: x"), session="bad", label="failure", **about)
+    with pytest.raises(ConfigError, match="hold nothing for pairs"):
+        write_dataset([good, bad], "pairs", "trl", tmp_path / "data")
 
 
 def test_two_sessions_that_part_at_one_call_make_a_pair(tmp_path: Path) -> None:
@@ -224,6 +244,15 @@ def test_the_rows_are_a_function_of_the_set_of_sessions(tmp_path: Path) -> None:
         write_dataset(sessions, "pairs", "trl", tmp_path / name)
         random.Random(1).shuffle(sessions)
     assert lines(tmp_path / "one") == lines(tmp_path / "two")
+
+
+def test_no_task_is_on_both_sides_and_a_tenth_of_them_is_for_testing() -> None:
+    sides = {
+        f"t{task}": {is_test(Row("recovery", "a", f"t{task}", (f"s{task}-{n}",), "", {})) for n in range(20)}
+        for task in range(500)
+    }
+    assert all(len(side) == 1 for side in sides.values())
+    assert 30 < sum(True in side for side in sides.values()) < 75
 
 
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=300))
