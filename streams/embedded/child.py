@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fleetlore.errors import StackError
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 30.0
 LOG_LINES = 5
+LOG_BYTES = 16 * 1024
 
 
 class Child:
@@ -91,7 +93,10 @@ class Child:
         return StackError(f"{self.name} ended with exit code {code}; {self._log_file} says: {self._last_words()}")
 
     def _last_words(self) -> str:
-        lines = self._log_file.read_text(errors="replace").splitlines()
+        lines: list[str] = []
+        with suppress(OSError), self._log_file.open("rb") as log_file:  # somebody may have made room
+            log_file.seek(max(0, log_file.seek(0, os.SEEK_END) - LOG_BYTES))
+            lines = log_file.read().decode(errors="replace").splitlines()
         return " | ".join(line.strip() for line in lines[-LOG_LINES:] if line.strip()) or "nothing"
 
     def _running(self) -> asyncio.subprocess.Process:

@@ -181,18 +181,25 @@ class Stack:
         self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
 
     async def _watch(self, child: Child, restarts: int) -> None:
-        """Restart a role when it dies. Without broker or Milvus the stack fails."""
+        """Restart a role when it dies. Where that cannot be, and without broker or Milvus, the stack fails."""
         while True:
             code = await child.ended()
             if restarts == 0:
-                if self._failed is not None and not self._failed.done():
-                    self._failed.set_result(child.failure(code))
+                self._fail(child.failure(code))
                 return
             restarts -= 1
             log.warning("%s ended with exit code %d and is restarted", child.name, code)
             # A role that dies at its start would otherwise use up its restarts before what it needs is back.
             await asyncio.sleep(RESTART_SECONDS)
-            await child.start()
+            try:
+                await child.start()
+            except OSError as error:  # no memory, no process left, no folder of logs
+                self._fail(StackError(f"{child.name} cannot be started again: {error}"))
+                return
+
+    def _fail(self, error: FleetloreError) -> None:
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_result(error)
 
     async def _answering(self, child: Child) -> None:
         port = self._ports[child.name]

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from streams.embedded.child import Child
+from streams.embedded.stack import Stack
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
 
@@ -56,3 +58,27 @@ def test_a_supervisor_that_is_ended_while_it_starts_its_command_takes_it_along()
         each.kill()
     assert not alive
     assert code == 128 + 15
+
+
+@pytest.mark.parametrize(
+    ("written", "said"), [(None, "nothing"), (b"x" * 100_000 + b"\nno room left\n", "no room left")]
+)
+def test_its_last_words_are_few_whatever_became_of_its_log(tmp_path: Path, written: bytes | None, said: str) -> None:
+    if written is not None:
+        (tmp_path / "broker.log").write_bytes(written)
+    failure = str(Child("broker", ["true"], tmp_path).failure(1))
+    assert said in failure and len(failure) < 20_000
+
+
+async def test_a_role_that_cannot_be_started_again_fails_the_stack(tmp_path: Path) -> None:
+    """With its folder of logs deleted a worker that died stayed away, and nobody heard of it."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    stack = Stack(tmp_path, trainer=False)
+    stack._failed = asyncio.get_running_loop().create_future()
+    worker = Child("worker-0", ["true"], logs)
+    await worker.start()
+    (logs / "worker-0.log").unlink()
+    logs.rmdir()
+    await stack._watch(worker, restarts=3)
+    assert "worker-0 cannot be started again" in str(stack._failed.result())
