@@ -13,11 +13,12 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
 from fleetlore.recall.hints import hint_text
 from fleetlore.recall.holdout import withheld
-from fleetlore.recall.provenance import new_nonce
+from fleetlore.recall.provenance import handle, new_nonce
 from fleetlore.recall.render import fitting, shown_lines
 from fleetlore.recall.ways_out import is_own
 from fleetlore.risk.outlook import Outlook
 from fleetlore.store.search import SEARCH_SECONDS
+from fleetlore.watch.watchdog import LOOP_CAUTION
 from fleetlore.wire.lore import MemoryItem
 
 if TYPE_CHECKING:  # torch comes with the extra [adapters]
@@ -191,6 +192,7 @@ class Session(Recording):
             most=most,
         )
         introduced = unseen and bool(ledger.told)
+        cautions = tuple([self._with_way(each) for each in cautions])
         if unseen:
             # Of a dangerous call it is warned each time.
             cautions = tuple(
@@ -207,6 +209,16 @@ class Session(Recording):
         for hear in self._fleet.on_advice:
             hear(self.id, advice)
         return advice
+
+    def _with_way(self, caution: Caution) -> Caution:
+        """The caution; of a loop with where the session was told what solved its task."""
+        if caution.id != LOOP_CAUTION or not self.task:
+            return caution
+        told = (
+            item.id for item in self._fleet.replica.index.strategies(self.task) if item.id in self._advice_ledger.told
+        )
+        way = next(told, None)
+        return caution if way is None else caution._replace(text=f"{caution.text} [#{handle(way)}] tells what worked.")
 
     def _beside(self, tool: str | None, arguments: object) -> Callable[[float], float] | None:
         """What the network makes of the call model's chance, where it adds to it; else None."""

@@ -19,6 +19,7 @@ __all__ = ["Budget", "Watchdog"]
 
 STALL_SECONDS = 120.0
 WARN_SHARE = 0.8
+LOOP_CAUTION = "guard:loop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ class Watchdog:
         ]
         if self.loop is not None:
             helps = default_loop_hint(self.loop.pattern.template, failed=self.loop.failed)
-            found.insert(0, Caution("guard:loop", f"This session goes in circles: {self.loop} {helps}"))
+            found.insert(0, Caution(LOOP_CAUTION, f"This session goes in circles: {self.loop} {helps}"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:
             text = f"Nothing has happened in this session for {silent:.0f} seconds; what it waits for may not come."

@@ -337,6 +337,20 @@ async def test_a_session_s_own_state_is_warned_of_in_its_advice_and_in_no_other(
     assert recorder.events[-3].data[events.ADVICE] == ["guard:tokens", "guard:stall"]
 
 
+async def test_of_a_loop_it_is_said_where_the_way_that_solved_the_task_was_told(fleet: Fleet) -> None:
+    fleet.replica.index.put_item(memory_item("item0123456789", kind="strategy", title="How to: g", task="t"), 0.0)
+    for asks, said in ((True, True), (False, False)):
+        async with fleet.session("g", task="t") as session:
+            if asks:
+                assert session.advise().ids == ("item0123456789",)
+            for _ in range(3):
+                async with session.action(*CALL) as action:
+                    action.result = "[]"
+            (caution,) = session.advise(*CALL).cautions
+            assert ("tells what worked" in caution.text) is said
+            assert not session.advise(*CALL).cautions  # once
+
+
 async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None:
     async with fleet.session("g") as session, fleet.session("g") as other:
         for _ in range(3):
