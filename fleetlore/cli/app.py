@@ -66,6 +66,9 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # of the library that checks types
+            raise
         except FleetloreError as error:
             advised = _NO_BROKER if isinstance(error, BrokerUnavailable) else ""
             typer.echo(f"fleetlore: {safe(str(error))}{advised}", err=True)

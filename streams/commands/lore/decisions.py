@@ -132,6 +132,9 @@ def decisions(
         print_json([msgspec.to_builtins(each) for each in found])
         return
     names = ("WHAT", "ID", "IS", "BY", "AT (UTC)", "WHY")
+    if not found:
+        typer.echo(f"Nobody has decided anything for tenant {tenant}.")
+        return
     said = {("agent", True): "distrusted", ("agent", False): "trusted"}
     rows = [
         (

@@ -206,7 +206,7 @@ def test_items_are_listed_and_shown(run: Any) -> None:
         (["items", "aa1", "--search", "table"], "an ID or --search"),
         (["patterns", "--search", "table", "--level", "tool"], "have no text"),
         (["patterns", "--search", "table", "--sort", "last"], "how well it matches"),
-        (["items", "--kind", "joke"], "joke"),
+        (["items", "--kind", "joke"], "'--kind': 'joke' is not one of 'recovery'"),
         (["patterns", "--level", "galaxy"], "galaxy"),
         (["patterns", "--limit", "0"], "--limit"),
         (["health", "--broker", "nowhere"], "HOST:PORT"),

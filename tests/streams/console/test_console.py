@@ -130,6 +130,13 @@ async def test_a_browser_shows_a_failure_within_two_seconds_and_finds_no_fault(s
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         for scheme in ("light", "dark"):
             await _check(await browser.new_page(color_scheme=scheme), stack, scheme, axe.Axe())
+        narrow = await browser.new_page(viewport={"width": 390, "height": 800})
+        for path, table in (("", "#block-breaks table"), ("patterns", "main > table")):
+            await narrow.goto(stack.console + path)
+            assert await narrow.evaluate("document.documentElement.scrollWidth") == 390
+            first = await narrow.locator(f"{table} tbody th").first.bounding_box()
+            assert first is not None and first["width"] >= 200, "words are cut into letters"
+            await clean(narrow, axe.Axe())
         await browser.close()
 
 
