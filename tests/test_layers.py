@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(each.split())
     for each in (
-        "fleetlore.errors fleetlore.clock fleetlore.files",
+        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback",
         "fleetlore.tenants fleetlore.cluster",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleetlore.cli.options import Broker, Data, Tenant, connection
 from fleetlore.errors import ConfigError, ModelUnavailable
+
+if TYPE_CHECKING:  # comes with the extras [mcp] and [otel]
+    from starlette.types import ASGIApp
 
 Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Name of the agent whose calls these are.")]
 Task = Annotated[str, typer.Option("--task", help="Name of the kind of task; sessions of one task are compared.")]
@@ -99,10 +102,13 @@ def mcp_proxy(
     asyncio.run(forward())
 
 
-async def serve_http(app: object, port: int) -> None:
+async def serve_http(app: ASGIApp, port: int) -> None:
+    """Serve an ASGI application on this machine alone, and to no page in its browser."""
     import uvicorn
 
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning")  # type: ignore[arg-type]
+    from fleetlore.loopback import without_pages
+
+    config = uvicorn.Config(without_pages(app), host="127.0.0.1", port=port, log_level="warning")
     try:
         await uvicorn.Server(config).serve()
     except SystemExit:  # uvicorn has said why

@@ -66,7 +66,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
             calls.close()
             return Response(f"{url} cannot be reached: {error}", 502)
         begun = answer.headers.get(_SESSION)
-        if begun and not id:
+        if begun and not id and "" in sessions:  # another that began at the same time may have taken it
             sessions[begun] = sessions.pop("")
         if request.method == "DELETE":
             leave(id)

@@ -43,7 +43,8 @@ def console(
     settings = with_key(connection(broker, data, milvus), data)
     import uvicorn
 
-    from streams.console.access import is_loopback, new_token
+    from fleetlore.loopback import is_loopback
+    from streams.console.access import new_token
     from streams.console.actions import Actions
     from streams.console.pages import Console
     from streams.console.sources import Sources

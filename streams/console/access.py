@@ -8,13 +8,14 @@ send it.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from fleetlore.loopback import is_loopback
 
 COOKIE = "fleetlore_console"
 # A probe knows neither the token nor the name, and learns nothing but that the page answers.
@@ -33,14 +34,6 @@ HEADERS = {
 }
 
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def new_token() -> str:

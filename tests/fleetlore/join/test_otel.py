@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -339,6 +340,14 @@ async def test_what_cannot_be_held_is_to_be_sent_again(
     assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
 
 
+JSON = {"content-type": "application/json"}
+DEEP = 400
+NESTED = (
+    b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"a","spanId":"b","startTimeUnixNano":"$","attributes":'
+    b'[{"key":"k","value":' + b'{"arrayValue":{"values":[' * DEEP + b"{}" + b"]}}" * DEEP + b"}]}]}]}]}"
+)
+
+
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
@@ -347,6 +356,10 @@ async def test_what_cannot_be_held_is_to_be_sent_again(
         (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}]}', {"content-type": "application/json"}),
         (b"\xff\xff", PROTOBUF),
         (b"x", {**PROTOBUF, "content-encoding": "gzip"}),
+        (gzip.compress(b"{}")[:-9], {**JSON, "content-encoding": "gzip"}),
+        (gzip.compress(b"{}" * 9)[:12] + b"x" * 9, {**JSON, "content-encoding": "gzip"}),
+        (NESTED, JSON),
+        (NESTED.replace(b"$", b"1" * 400), JSON),
     ],
 )
 async def test_what_is_no_otlp_is_refused(
@@ -354,4 +367,16 @@ async def test_what_is_no_otlp_is_refused(
 ) -> None:
     [answer] = await post(fleet, (body, headers))
     assert answer.status_code == 400
+    assert not recorder.events
+
+
+async def test_a_body_is_unpacked_no_further_than_it_may_be_large(fleet: Fleet, recorder: Recorder) -> None:
+    bomb = gzip.compress(bytes(1 << 30))  # a gigabyte in one megabyte
+    tracemalloc.start()
+    [answer] = await post(fleet, (bomb, {**JSON, "content-encoding": "gzip"}))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert answer.status_code == 413 and most < 100_000_000
+    [answer] = await post(fleet, (bytes((16 << 20) + 1), JSON))
+    assert answer.status_code == 413
     assert not recorder.events

@@ -1,0 +1,37 @@
+"""What a page in this machine's browser sends to an endpoint of ours is refused; programs are served."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from fleetlore.loopback import without_pages
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (None, 200),
+        ("http://localhost:6274", 200),
+        ("http://127.0.0.1:4318", 200),
+        ("https://evil.example", 403),
+        ("http://rebound.example:4318", 403),
+        ("http://localhost.evil.example", 403),
+        ("null", 403),
+    ],
+)
+async def test_pages_of_others_are_refused(origin: str | None, status: int) -> None:
+    taken: list[str] = []
+
+    def take(_: object) -> PlainTextResponse:
+        taken.append("one")
+        return PlainTextResponse("taken")
+
+    app = without_pages(Starlette(routes=[Route("/v1/traces", take, methods=["POST"])]))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://rebound.example") as client:
+        answer = await client.post("/v1/traces", headers={} if origin is None else {"origin": origin})
+    assert answer.status_code == status
+    assert len(taken) == (status == 200)
