@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
 from fleetlore.wire.trajectory import Trajectory, Verdict
@@ -22,10 +23,11 @@ def structure(trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verd
     """Gradient boosting on the shapes of these sessions, whose endings are known."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    tools = [tool for tool, _ in Counter(step.tool for each in trajectories for step in each.calls).most_common(_TOOLS)]
-    shapes = np.array([_shape(each, tools) for each in trajectories])
+    tools = _tools(trajectories)
     model = HistGradientBoostingClassifier(max_iter=60, max_depth=4, random_state=0)
-    model.fit(shapes, [each.ending == "success" for each in trajectories])
+    model.fit(
+        np.array([_shape(each, tools) for each in trajectories]), [each.ending == "success" for each in trajectories]
+    )
 
     def judge(trajectory: Trajectory) -> Verdict:
         chance = float(model.predict_proba(np.array([_shape(trajectory, tools)]))[0, 1])
@@ -35,10 +37,22 @@ def structure(trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verd
     return judge
 
 
+def shapes(trajectories: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
+    """The shape of each session, one a row."""
+    tools = _tools(trajectories)
+    return np.array([_shape(each, tools) for each in trajectories])
+
+
 def without_last_call(trajectory: Trajectory) -> Trajectory:
     """The session before its last call: what its end says of itself is not there."""
     calls = [place for place, step in enumerate(trajectory.steps) if step.role == "tool"]
     return replace(trajectory, steps=trajectory.steps[: calls[-1]]) if calls else trajectory
+
+
+def _tools(trajectories: Sequence[Trajectory]) -> list[str]:
+    """The most frequent ones."""
+    counts = Counter(step.tool for each in trajectories for step in each.calls)
+    return [tool for tool, _ in counts.most_common(_TOOLS)]
 
 
 def _shape(trajectory: Trajectory, tools: Sequence[str]) -> list[float]:
