@@ -41,6 +41,11 @@ def evaluate(
     ] = ",".join(ARMS),
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Worlds, each with a past of its own.")] = 5,
     orders: Annotated[int, typer.Option(min=1, max=100, help="Shuffled orders of the tasks, of each seed.")] = 3,
+    measured: Annotated[
+        int,
+        typer.Option(min=0, help="Sessions that each arm lives through, of each order; 0: 16 long or 48 short ones."),
+    ] = 0,
+    forgetting: Annotated[int, typer.Option(min=0, max=100, help="Seeds over which forgetting is measured.")] = 2,
     quick: Annotated[
         bool, typer.Option("--quick", help="A smoke run: one seed, few sessions. Proves nothing.")
     ] = False,
@@ -66,9 +71,9 @@ def evaluate(
     from benchmarks.evaluate.runner import Plan
     from benchmarks.evaluate.runner import evaluate as run
 
-    plan = Plan(arms=_chosen(arms), seeds=tuple(range(seeds)), orders=orders)
-    if world not in LONG_WORLDS:
-        plan = replace(plan, measured=SHORT_TASKS)
+    plan = Plan(arms=_chosen(arms), seeds=tuple(range(seeds)), orders=orders, forgetting_seeds=forgetting)
+    if measured or world not in LONG_WORLDS:
+        plan = replace(plan, measured=measured or SHORT_TASKS)
     if quick:
         plan = replace(
             plan,
