@@ -287,6 +287,26 @@ def test_a_damaged_log_costs_no_other_one(form: str, tmp_path: Path) -> None:
                 encode(event)
 
 
+def test_what_claude_code_says_itself_is_no_message_and_a_call_without_a_result_is_counted(tmp_path: Path) -> None:
+    in_claude_code(tmp_path)
+    path = tmp_path / "s1.jsonl"
+    meta = {"type": "user", "sessionId": "s1", "isMeta": True, "message": {"role": "user", "content": "Caveat: …"}}
+    use = {"type": "tool_use", "id": "c9", "name": "read_file", "input": {}}
+    open_call = {"type": "assistant", "sessionId": "s1", "message": {"role": "assistant", "content": [use]}}
+    path.write_bytes(b"\n".join([orjson.dumps(meta), path.read_bytes(), orjson.dumps(open_call)]))
+    [session] = read_sessions(tmp_path)
+    assert session.goal == "look" and session.unanswered == 1
+
+
+@pytest.mark.parametrize(
+    ("reward", "outcome"), [(0.0, "failure"), (0.5, "failure"), (0.51, "success"), (None, "unknown")]
+)
+def test_more_than_half_of_a_reward_is_a_success(reward: float | None, outcome: str) -> None:
+    session = LoggedSession("s", "a", "", "g")
+    session.end(reward)
+    assert (session.outcome, session.reward) == (outcome, reward)
+
+
 def test_a_cut_array_of_several_lines_is_unreadable_and_no_more(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b'[\n {"messages": [{"role": "user", "content": "look"}]},\n {"mess')
     assert list(read_files("messages", [tmp_path / "a.json"])) == [None]
