@@ -19,7 +19,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable, ConfigError, RecordsRefused
-from fleetlore.kafka.client import connect, disconnect, make_producer
+from fleetlore.kafka.client import connect, disconnect, make_producer, no_broker
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import TOPICS, partition_for, topic
 
@@ -98,7 +98,7 @@ class BatchProducer:
         try:
             await connect(producer)
         except KafkaError as error:
-            raise BrokerUnavailable(f"no Kafka broker at {self._bootstrap}: {error}") from error
+            raise no_broker(self._bootstrap, error) from error
         self._producer = producer
 
     async def stop(self) -> None:

@@ -24,7 +24,7 @@ from aiokafka.errors import (
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import backoff, connected, make_admin
+from fleetlore.kafka.client import backoff, connected, make_admin, no_broker
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
@@ -56,7 +56,7 @@ class TopicAdmin:
             async with connected(self._client):
                 yield self
         except KafkaConnectionError as error:
-            raise BrokerUnavailable(f"no Kafka broker at {self._settings.broker}: {error}") from error
+            raise no_broker(self._settings.cluster, error) from error
         except KafkaError as error:
             raise BrokerUnavailable(f"the broker at {self._settings.broker}: {error!r}") from error
 

@@ -25,6 +25,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, NotCoordinatorForG
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from fleetlore.cluster import TOKEN, Bootstrap, Cluster
+from fleetlore.errors import BrokerUnavailable
 
 STOP_SECONDS = 1.0
 FIRST_DELAY_SECONDS = 0.1
@@ -112,6 +113,13 @@ def faust_settings(bootstrap: Bootstrap, session_timeout_seconds: float) -> dict
 def heartbeat_seconds(session_timeout_seconds: float) -> float:
     """How often a member of a group reports: Kafka's default, but six times a session timeout at least."""
     return min(3.0, session_timeout_seconds / 6)
+
+
+def no_broker(bootstrap: Bootstrap, error: KafkaError) -> BrokerUnavailable:
+    """What to raise where a connection cannot be made."""
+    # The client's own words repeat the address, as a tuple.
+    why = "" if isinstance(error, KafkaConnectionError) else f": {error}"
+    return BrokerUnavailable(f"no Kafka broker at {bootstrap}{why}")
 
 
 async def connect(client: Any) -> None:

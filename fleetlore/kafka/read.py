@@ -10,11 +10,11 @@ from math import inf
 from typing import Any
 
 from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaError
 
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import connect, disconnect, make_consumer
+from fleetlore.kafka.client import connect, disconnect, make_consumer, no_broker
 
 FETCH_WAIT_MS = 20
 POLL_MS = 200
@@ -33,9 +33,7 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
     try:
         await connect(consumer)
     except KafkaError as error:
-        # The client's own words repeat the address, as a tuple.
-        why = "" if isinstance(error, KafkaConnectionError) else f": {error}"
-        raise BrokerUnavailable(f"no Kafka broker at {bootstrap}{why}") from error
+        raise no_broker(bootstrap, error) from error
     try:
         yield consumer
     except KafkaError as error:
