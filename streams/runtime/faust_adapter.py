@@ -129,7 +129,9 @@ async def batches(stream: Any, most_places: int, linger_seconds: float) -> Async
         if taken + queue.qsize() < most_places:
             await asyncio.sleep(linger_seconds)
         while taken < most_places and not queue.empty():
-            event = await anext(events)
+            # Not by the stream, which gives the event loop a turn before each event. What it leaves out besides, events
+            # from before a rebalance, `current` does.
+            event = queue.get_nowait()
             batch.append(event)
             taken += places(event)
         yield batch

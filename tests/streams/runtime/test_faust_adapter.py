@@ -24,11 +24,12 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import IllegalStateError
 from faust.transport.consumer import Consumer as BaseConsumer
 from mode import Service
+from mode.utils.queues import FlowControlEvent
 from mode.utils.trees import Node
 
 from fleetlore.kafka.read import observer
 from streams.embedded.broker import EmbeddedBroker
-from streams.runtime.faust_adapter import expired, failure
+from streams.runtime.faust_adapter import Buffer, batches, expired, failure
 from streams.runtime.faust_consumer import FleetConsumer, FleetConsumerThread
 from streams.stage.base import Record, TopicPartition
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
@@ -472,3 +473,24 @@ async def test_an_error_in_handing_a_record_over_is_raised(consumer: Any) -> Non
 
     with contextlib.closing(asyncio.Event().wait()) as suspended, pytest.raises(ValueError, match="a record"):
         await consumer.wait_first(fails(), suspended)
+
+
+async def test_what_waits_comes_in_one_batch_of_which_the_stream_gives_the_first_alone() -> None:
+    flow = FlowControlEvent()
+    flow.resume()
+    queue = Buffer(flow_control=flow)
+    for number in range(100):
+        queue.put_nowait(SimpleNamespace(message=SimpleNamespace(value=b"%d" % number)))
+    given: list[Any] = []
+
+    async def events() -> AsyncIterator[Any]:
+        while True:
+            given.append(await queue.get())
+            yield given[-1]
+
+    stream = SimpleNamespace(events=events, channel=SimpleNamespace(queue=queue))
+    reader = batches(stream, 64, linger_seconds=0.0)
+    sizes = [len(await anext(reader)), len(await anext(reader))]
+    await reader.aclose()  # type: ignore[attr-defined]
+    assert sizes == [64, 36] and queue.qsize() == 0
+    assert [each.message.value for each in given] == [b"0", b"64"]
