@@ -84,7 +84,6 @@ def run(quick: bool) -> Report:
                 higher_is_better=False,
                 peers={"without a bound": large_unbounded["grown_mb"]},
                 reference="without a bound",
-                note="some 10 of it are what the allocator keeps of the fetches",
                 rows=(Row(name="without a bound", figure=large_unbounded["grown_mb"], unit="MB"),),
             ),
         ),
