@@ -97,7 +97,7 @@ class Report:
         table.add_column("")
         table.add_column("figure", justify="right")
         table.add_column("unit")
-        table.add_column("note", overflow="merge_lora")
+        table.add_column("note", overflow="fold")
         for row in self.rows:
             table.add_row(row.name, shown(row.figure), row.unit, row.note)
         return table

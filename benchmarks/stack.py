@@ -38,6 +38,7 @@ QUICK_SECONDS = 2.0
 DRAIN_SECONDS = 300.0
 BAR = 20_000.0
 UNIT = "events/s"
+FLEET_EVENTS = 10_000
 BY_HAND_GROUP = "by-hand"
 
 
@@ -69,6 +70,19 @@ class Sustained:
             ),
         ]
 
+    def of_the_machine(self) -> list[Row]:
+        """What a fleet needs of cores, and how much of them was used; the bars are in the notes."""
+        busy = sum(self.cpu.values())
+        return [
+            Row(
+                name=f"cores for {FLEET_EVENTS:,} agents at an event a second each",
+                figure=busy / self.events * FLEET_EVENTS,
+                unit="cores",
+                note="bar ≤ 1.5; emitters and trainer included",
+            ),
+            Row(name="busy", figure=busy / self.seconds / cores(), unit="of the cores", note="bar ≥ .9"),
+        ]
+
 
 def run(quick: bool) -> Report:
     seconds = QUICK_SECONDS if quick else SECONDS
@@ -82,7 +96,11 @@ def run(quick: bool) -> Report:
         unit=UNIT,
         peers={"by hand": theirs.rate},
         reference="by hand",
-        rows=(*ours.rows("fleetlore: all roles"), *theirs.rows("by hand: broker, Milvus Lite, one script")),
+        rows=(
+            *ours.rows("fleetlore: all roles"),
+            *ours.of_the_machine(),
+            *theirs.rows("by hand: broker, Milvus Lite, one script"),
+        ),
         note=f"bound by the {role}: {shown(spent / ours.seconds)} of a core",
     )
 
