@@ -44,11 +44,11 @@ def test_the_rules_are_right_where_they_speak(bench: ModuleType, trajectories: l
     assert failed / fired >= 0.98
 
 
-def test_items_are_the_same_in_any_order_and_of_every_kind(bench: ModuleType, trajectories: list[Trajectory]) -> None:
+def test_items_are_the_same_in_any_order(bench: ModuleType, trajectories: list[Trajectory]) -> None:
     items = {item.id: item for item in bench.distil_all(trajectories)}
     assert items == {item.id: item for item in bench.distil_all(trajectories[::-1])}
     kinds = Counter(item.kind for item in items.values())
-    assert min(kinds["recovery"], kinds["strategy"]) >= 20 and kinds["lesson"] >= 2
+    assert min(kinds["recovery"], kinds["strategy"]) >= 20
     assert any("`" in item.title and item.support > 1 for item in items.values() if item.kind == "recovery")
 
 
