@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.agent.session import Session
+from fleetlore.agent.named_sessions import NamedSessions
 from fleetlore.join.mcp_calls import McpCalls
 
 __all__ = ["forwarding_app"]
@@ -24,36 +24,21 @@ __all__ = ["forwarding_app"]
 _SESSION = "mcp-session-id"
 # Of one connection and not of the message.
 _HOP = {"connection", "content-encoding", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"}
-_MAX_SESSIONS = 1024
 
 
 def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") -> Starlette:
     """An ASGI application that forwards `/mcp` to `url`; enter the fleet before it runs."""
-    sessions: dict[str, Session] = {}
-
-    def session_of(id: str) -> Session:
-        if id not in sessions:
-            sessions[id] = fleet.session(goal, task)
-            sessions[id].__enter__()
-            if len(sessions) > _MAX_SESSIONS:
-                leave(next(iter(sessions)))
-        return sessions[id]
-
-    def leave(id: str) -> None:
-        session = sessions.pop(id, None)
-        if session is not None:
-            session.__exit__(None, None, None)
+    sessions = NamedSessions()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with httpx2.AsyncClient(timeout=None) as app.state.client:
             yield
-        for id in list(sessions):
-            leave(id)
+        sessions.leave_all()
 
     async def forward(request: Request) -> Response:
         id = request.headers.get(_SESSION, "")
-        calls = McpCalls(session_of(id))
+        calls = McpCalls(sessions.enter(id, lambda: fleet.session(goal, task)))
         headers = {name: value for name, value in request.headers.items() if name not in _HOP}
         headers["accept-encoding"] = "identity"
         content = calls.from_client(await request.body())
@@ -69,7 +54,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         if begun and not id and "" in sessions:  # another that began at the same time may have taken it
             sessions[begun] = sessions.pop("")
         if request.method == "DELETE":
-            leave(id)
+            sessions.leave(id)
         told = {name: value for name, value in answer.headers.items() if name not in _HOP}
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             return StreamingResponse(_events(answer, calls), answer.status_code, told)

@@ -23,7 +23,7 @@ def recorder() -> Recorder:
 def fleet(recorder: Recorder) -> Fleet:
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
     fleet.emitter = recorder  # type: ignore[assignment]
-    item = memory_item("s1", kind="strategy", task="look", support=2, title="Look into /srv first")
+    item = memory_item("s1", kind="strategy", task="look", support=2, content="Look into /srv first")
     fleet.replica.index.put_item(item, 0.0)
     return fleet
 

@@ -17,6 +17,10 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from typer.testing import CliRunner
 
 from fleetlore import Fleet
@@ -157,6 +161,23 @@ async def test_http_is_forwarded_with_its_authorisation(fleet: Fleet, recorder: 
     assert recorder.kinds.count("session.started") == recorder.kinds.count("session.ended") > 0
 
 
+async def test_a_proxy_that_is_started_again_takes_up_the_client_s_session(fleet: Fleet, recorder: Recorder) -> None:
+    async def answer(request: Request) -> Response:
+        asked = await request.json()
+        result = {"content": [{"type": "text", "text": "done"}]}
+        return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+    server = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {}}}
+    async with serving(server) as address, httpx2.AsyncClient(headers={"Mcp-Session-Id": "s1"}) as http:
+        for _ in range(2):
+            async with serving(forwarding_app(fleet, address)) as proxy:
+                assert (await http.post(proxy, json=call)).json()["id"] == 1
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["done"] * 2
+    assert recorder.kinds == ["session.started", "action", "outcome", "session.ended"] * 2
+    assert len({event.session for event in recorder.events}) == 2
+
+
 async def test_a_server_that_is_away_is_said(fleet: Fleet, unused_address: str) -> None:
     async with serving(forwarding_app(fleet, f"http://{unused_address}/mcp")) as proxy, httpx2.AsyncClient() as http:
         answer = await http.post(proxy, content=b"{}")
@@ -185,7 +206,7 @@ async def test_an_agent_asks_reports_and_ends_over_mcp(fleet: Fleet, recorder: R
             assert await ask("end", session="s", outcome="success", reward=1.0) == "Ended."
             assert "no session 's' is open" in await ask("end", session="s", outcome="success")
             [content] = (await client.read_resource("fleetlore://items/s1")).contents
-            assert orjson.loads(getattr(content, "text", ""))["title"] == "Look into /srv first"
+            assert orjson.loads(getattr(content, "text", ""))["content"] == "Look into /srv first"
             await ask("advise", session="left open", goal="g")
     assert [recorder.error(each) for each in recorder.outcomes] == [None, ("_OTHER", "no such table")]
     ended = [event.data for event in recorder.events if event.kind == "session.ended"]
