@@ -5,7 +5,7 @@ would teach the fleet its own words again; memories of language models fill up t
 process, recalled text in it is replaced by `MARK`, by which the stream recognises it:
 
 - everything between the fence that advice is shown in, in any text of the event; of an open one its line;
-- in goals, messages and arguments also whole lines of what this session was shown.
+- in goals, messages and arguments also whole lines of what this session was shown, in other case, wrapped or escaped.
 
 A call that follows a remedy is not redacted, for it is what was done: the ids of the advice beside it say that it is
 not independent evidence. Advice in the agent's own words is not recognised.
@@ -40,6 +40,11 @@ _STRANGE = re.compile(r"[^0-9A-Za-z_-]")
 # A shorter line may come about by itself ("SELECT 1"); what is taken for an echo is lost as evidence.
 _MIN_LINE = 24
 _MAX_LINES = 64
+# Between two words of a line that is quoted: blanks, wraps, quotes, and JSON's escapes of them.
+_BETWEEN = r"(?:\\u[0-9a-f]{4}|\\[nrt]|[\W_]){1,24}+"
+_WORD = re.compile(r"[^\W_]+")
+# Fewer may come about by themselves.
+_MIN_WORDS = 4
 # Calls that were asked about and not made.
 _MAX_ASKED = 64
 # No stage reads further into a text.
@@ -92,8 +97,8 @@ class AdviceLedger:
         self._ids: dict[str, str] = {}
         # Since the last action.
         self._cited: dict[str, None] = {}
-        # The last ones shown, newest last.
-        self._lines: dict[str, None] = {}
+        # The last ones shown, newest last, each with its longest word: without that no text quotes it.
+        self._lines: dict[str, str] = {}
 
     def show(self, call: str, ids: tuple[str, ...], withheld: tuple[str, ...], lines: Iterable[str]) -> None:
         """Note what was shown about a call, or (an empty string) about the session as a whole."""
@@ -111,7 +116,7 @@ class AdviceLedger:
             self._ids[handle(id)] = id
         for line in lines:
             if len(line) >= _MIN_LINE and line not in self._lines:
-                self._lines[line] = None
+                self._lines[line] = max(_WORD.findall(line.lower()), key=len, default=line)
         while len(self._lines) > _MAX_LINES:
             del self._lines[next(iter(self._lines))]
 
@@ -147,11 +152,29 @@ class AdviceLedger:
 
     def _redact_shown_text(self, text: str) -> str:
         marked = _redact_fenced_text(text)
-        head = marked[:_MAX_TEXT]
-        found = [line for line in self._lines if line in head]
+        folded = marked[:_MAX_TEXT].lower()
+        found = [line for line, word in self._lines.items() if word in folded]
         for line in sorted(found, key=len, reverse=True):  # the longer first: a part of it may be a line of its own
             marked = marked.replace(line, MARK)
+            if quoted := _quoted(line):
+                marked = _marked_where(quoted, marked)
         return marked
+
+
+@lru_cache(maxsize=1024)
+def _quoted(line: str) -> re.Pattern[str] | None:
+    """What finds the line in a folded text however it is wrapped; None of one with too few words."""
+    words = _WORD.findall(line.lower())
+    return re.compile(_BETWEEN.join(words)) if len(words) >= _MIN_WORDS else None
+
+
+def _marked_where(quoted: re.Pattern[str], text: str) -> str:
+    folded = text[:_MAX_TEXT].lower()
+    if len(folded) != len(text[:_MAX_TEXT]):  # a letter whose small form is two
+        return text
+    for match in reversed(list(quoted.finditer(folded))):
+        text = text[: match.start()] + MARK + text[match.end() :]
+    return text
 
 
 def _redact_fenced_text(text: str) -> str:

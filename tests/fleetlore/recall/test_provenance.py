@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,24 @@ def test_lines_that_were_shown_are_marked_and_a_call_that_follows_them_is_not(to
     for harmless in ("SELECT 2", {"query": "SELECT 2"}, {"query": "SELECT * FROM cars_data WHERE id = 4"}, 7, None):
         assert told.redact_shown(harmless) is harmless
     assert AdviceLedger().redact_shown(LINE) == LINE  # to a session that was never told it, it is news
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        LINE.upper(),
+        LINE.replace(" ", "\u00a0"),
+        LINE.replace(": ", ":\n    > "),
+        LINE.replace(" ", "  "),
+        orjson.dumps({"note": LINE.replace(" where ", "\nwhere ")}).decode(),
+        LINE.replace(" was", " \\u2014 was"),
+        f"**{LINE.replace('cars_data', '`cars_data`')}**",
+    ],
+)
+def test_a_line_is_recognised_in_other_case_wrapped_and_escaped(told: AdviceLedger, quoted: str) -> None:
+    marked = told.redact_shown(f"as told, {quoted}; so I do")
+    assert MARK in marked and "cars" not in marked.lower()
+    assert marked.startswith("as told, ") and marked.endswith("; so I do")
 
 
 json_values = st.recursive(

@@ -1,0 +1,37 @@
+"""What the page on security names is there: each file, each test, each command; no row without a test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "explain" / "security.md"
+ROWS = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]
+_NAMED = re.compile(r"`([^`]+)`")
+TESTS = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+
+
+def named(cell: int) -> Iterator[str]:
+    for row in ROWS:
+        yield from _NAMED.findall(row.strip("| ").split(" | ")[cell])
+
+
+def test_each_row_names_its_code_and_a_test() -> None:
+    assert len(ROWS) > 15
+    for row in ROWS:
+        cells = row.strip("| ").split(" | ")
+        assert len(cells) == 5 and _NAMED.search(cells[3]) and _NAMED.search(cells[4]), row
+
+
+@pytest.mark.parametrize("path", sorted({*named(3), *(each for each in named(4) if "/" in each)}))
+def test_what_holds_is_where_the_page_says(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("test", sorted({each for each in named(4) if "/" not in each}))
+def test_the_tests_that_the_page_names_are_run(test: str) -> None:
+    assert any(re.search(rf"^(?:async )?def {test}\(", text, re.M) for text in TESTS.values())
