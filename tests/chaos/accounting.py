@@ -83,6 +83,14 @@ def table(accounts: Iterable[Account]) -> list[str]:
     return lines
 
 
+def add_rows(page: Path, name: str, accounts: Iterable[Account]) -> None:
+    """Put accounts into a table of a page, each in the place of an earlier one of its scenario."""
+    head, rule, *new = table(accounts)
+    [there] = re.findall(rf"<!-- table: {name} -->\n(.*?)<!-- end -->", page.read_text(), re.DOTALL)
+    old = [line for line in there.splitlines() if line.startswith("|")][2:]
+    put_table(page, name, [head, rule, *{row.split("|")[1]: row for row in (*old, *new)}.values()])
+
+
 def put_table(page: Path, name: str, lines: Iterable[str]) -> None:
     """Replace what stands on a page between `<!-- table: NAME -->` and `<!-- end -->`."""
     table = "\n".join(["", *lines, ""])

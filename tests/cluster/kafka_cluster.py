@@ -236,5 +236,6 @@ class KafkaCluster:
             "transaction.state.log.min.isr": str(max(1, count - 1)),
             "transaction.state.log.num.partitions": "4",
             "share.coordinator.state.topic.replication.factor": str(count),
+            "log.cleaner.backoff.ms": "1000",
             "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
         }

@@ -1,7 +1,7 @@
-"""Run a worker that tells its state at SIGUSR1: `python -m tests.streams.told_worker FILE`.
+"""Run a worker that tells its state at SIGUSR1: `python -m tests.streams.told_worker HOURS FILE`.
 
 For a failure that does not come twice. What the worker and its Kafka client log goes to FILE too, the client's below
-CRITICAL included, which a worker keeps to itself.
+CRITICAL included, which a worker keeps to itself. Its wall clock is HOURS ahead.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import asyncio
 import logging
 import signal
 import sys
+import time
 from typing import Any
 
 from fleetlore.cli.main import main
+from fleetlore.clock import SystemClock
 from streams.runtime import worker
 from streams.runtime.app import FleetApp
 
@@ -78,6 +80,9 @@ if __name__ == "__main__":
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     for logger in ("aiokafka", "told", "streams", "faust"):
         logging.getLogger(logger).addHandler(handler)
+    ahead = 3600.0 * int(sys.argv.pop())
+    # Not `time.time` itself: gRPC would take the time by which a call must end from it and compare that with its own.
+    SystemClock.now = staticmethod(lambda: time.time() + ahead)  # type: ignore[method-assign]
     logging.getLogger("aiokafka").setLevel(logging.INFO)
     logging.getLogger("aiokafka").propagate = False
     worker.FleetApp = ToldApp  # type: ignore[misc]
