@@ -251,8 +251,9 @@ def _change(failed: str, later: str) -> tuple[str, Any, Any] | None:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
-        # A name that looks like a file's may be a setting: tar.gz, python3.12.
-        return 0 < len(value) <= MAX_VALUE and masked_text(value) in (value, "<path>") and "/" not in value
+        # A name that looks like a file's may be a setting: tar.gz, python3.12. So may Europe/Berlin, which is no path.
+        masked = masked_text(value)
+        return 0 < len(value) <= MAX_VALUE and (masked == value or (masked == "<path>" and "/" not in value))
     return isinstance(value, bool | int | float)
 
 

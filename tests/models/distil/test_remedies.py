@@ -148,6 +148,18 @@ def test_a_way_that_never_led_anywhere_and_a_passing_fault_teach_nothing() -> No
     assert items(judgment("a", transient, SYNC, booked("stock"))) == []
 
 
+def test_a_value_with_a_slash_is_told_where_it_is_no_path() -> None:
+    def session(name: str, wrong: str, right: str) -> Judgment:
+        made = [
+            call("now", f'{{"zone":"{zone}"}}', error) for zone, error in ((wrong, f"no zone '{wrong}'"), (right, None))
+        ]
+        return judgment(name, *made)
+
+    (item,) = items(session("a", "Europe/Berln", "Europe/Berlin"))
+    assert "`zone=Europe/Berln` → `zone=Europe/Berlin`" in item.title
+    assert items(session("b", "/srv/of/ann", "/srv/of/bob")) == []
+
+
 def test_the_order_of_sessions_decides_nothing() -> None:
     candidates = counted(
         judgment("a", locked("stock"), PING, SYNC, booked("stock")),
