@@ -16,7 +16,7 @@ async def test_harmless_and_harmful_patterns_are_told_apart(pipeline: Any) -> No
     story = pipeline.story
     sessions = [
         story.session(
-            f"{name}-{n}", call, FINE, outcome="failure" if n in failing else "success", agent=f"agent-{n % 3}"
+            f"{name}-{n}", call, FINE, outcome="failure" if n in failing else "success", agent=f"agent-{n % 5}"
         )
         for name, call, failing in (
             ("harmless", HARMLESS, {1, 2}),
@@ -36,4 +36,4 @@ async def test_harmless_and_harmful_patterns_are_told_apart(pipeline: Any) -> No
     assert shown == {"user not found": (10, 10, 2), "disk full": (11, 10, 9)}
     assert (tool.sessions_ended, tool.sessions_failed) == (30, 14)
     assert {row.template for row in rows if row.level == "class" and worth_showing(row, tool)} == {"disk full"}
-    assert sorted(name for name, _, _ in tool.by_agent) == ["agent-0", "agent-1", "agent-2", "agent-of-unsure"]
+    assert sorted(name for name, _, _ in tool.by_agent) == [*(f"agent-{n}" for n in range(5)), "agent-of-unsure"]

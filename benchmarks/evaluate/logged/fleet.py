@@ -74,15 +74,16 @@ class Told(Memory):
             await self._fleet.learn(past)
 
     def recall(self, task: LoggedTask) -> Recall:
-        session = self._fleet.session(task, f"{task.id}/asks", model=self._hears != "text")
-        advice = [session.advise(task.tool, text, unseen=False) for text in task.replies]
+        with self._fleet.session(task, f"{task.id}/asks", model=self._hears != "text") as session:
+            advice = [session.advise(task.tool, text, unseen=False) for text in task.replies]
+            of_task = session.advise(unseen=False).text
         risks = [each.risk for each in advice] if self._hears in ("weights", "both") else []
         if self._hears == "weights":
             return Recall(risks=risks)
         notes = [Note(self.said(task, each.text), place) for place, each in enumerate(advice) if each.text]
         if self._hears == "warnings":
             return Recall(notes)
-        start = self.said(task, session.advise(unseen=False).text)
+        start = self.said(task, of_task)
         return Recall([*([Note(start)] if start else []), *notes], risks)
 
     def attend(self, task: LoggedTask, recall: Recall, id: str) -> Attended:

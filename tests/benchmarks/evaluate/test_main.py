@@ -191,10 +191,10 @@ async def test_a_fleet_in_memory_knows_of_a_failure_from_the_take_on() -> None:
             action.fail("1", "rejected: fetch first")
         session.fail()
     assert [event.kind for event in emitted] == ["session.started", "action", "outcome", "session.ended"]
-    other = fleet.session("b", "push it", "push", "s2", [])
-    assert not other.advise(PUSH.tool, PUSH.arguments)
-    await fleet.take(emitted)
-    assert other.advise(PUSH.tool, PUSH.arguments).warning
+    with fleet.session("b", "push it", "push", "s2", []) as other:
+        assert not other.advise(PUSH.tool, PUSH.arguments)
+        await fleet.take(emitted)
+        assert other.advise(PUSH.tool, PUSH.arguments).warning
 
 
 async def test_a_fleet_is_spared_most_of_what_isolated_agents_repeat() -> None:
