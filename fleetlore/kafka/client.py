@@ -115,10 +115,25 @@ def heartbeat_seconds(session_timeout_seconds: float) -> float:
     return min(3.0, session_timeout_seconds / 6)
 
 
+class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
+    """A broker is there and takes no connection.
+
+    Attributes:
+        why: what it, or TLS, said.
+    """
+
+    def __init__(self, tried: object, why: str) -> None:
+        super().__init__(f"{tried}: {why}")
+        self.why = why
+
+
 def no_broker(bootstrap: Bootstrap, error: KafkaError) -> BrokerUnavailable:
     """What to raise where a connection cannot be made."""
-    # The client's own words repeat the address, as a tuple.
-    why = "" if isinstance(error, KafkaConnectionError) else f": {error}"
+    if isinstance(error, ConnectionRefused):
+        why = f": {error.why}"
+    else:
+        # The client's own words repeat the address, as a tuple.
+        why = "" if isinstance(error, KafkaConnectionError) else f": {error}"
     return BrokerUnavailable(f"no Kafka broker at {bootstrap}{why}")
 
 
@@ -143,7 +158,7 @@ async def connect(client: Any) -> None:
         _close_first_connection(error.__traceback__)
         await disconnect(client)
         if isinstance(error, KafkaConnectionError) and (why := await _refusal(client)) is not None:
-            raise KafkaConnectionError(f"{error.args[0]}: {why}") from error
+            raise ConnectionRefused(error.args[0], why) from error
         raise
 
 
