@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from google.protobuf.json_format import MessageToDict
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fleetlore.transcripts.otel_spans import Span
 
@@ -28,6 +26,10 @@ def spans_of(body: bytes, form: str) -> Iterator[Span]:
     if form == "application/json":
         export = orjson.loads(body)
     else:
+        # They come with the extra [otel].
+        from google.protobuf.json_format import MessageToDict
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
         export = MessageToDict(ExportTraceServiceRequest.FromString(body))
     for resource in export.get("resourceSpans", ()):
         shared = _attributes(resource.get("resource") or {})
