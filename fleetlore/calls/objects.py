@@ -2,15 +2,18 @@
 
 A result that is JSON tells of each object in it, by its id, its fields that are one word (`"status": "pending"`). A
 call that takes the id is then about an order that is pending; and it comes after the calls that took the id before it.
-No tool and no field is known beforehand. Results may be cut: what stands before the cut is read.
+No tool and no field is known beforehand. What a field says is told to other agents (`models.calls.needs`), so those
+that name a person or a place are left out. Results may be cut: what stands before the cut is read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from fleetlore.fingerprint.literals import is_identity
 from fleetlore.fingerprint.value_form import values_of
 
 MAX_RESULT = 3_000
@@ -100,6 +103,11 @@ def _ids(arguments: str) -> Iterator[tuple[str, str]]:
                 yield name, each
 
 
+@lru_cache(maxsize=4096)  # keys repeat
+def _is_id(key: str) -> bool:
+    return _ID_KEY.search(key) is not None
+
+
 def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
     """(id, fields) of each object of a result; its id is the first value that is one."""
     if result[:1] not in ("{", "["):
@@ -115,9 +123,9 @@ def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
                 open_objects.pop()
         elif open_objects:
             ids, fields = open_objects[-1]
-            said = part["text"] or part["other"] or part["word"] or ""
-            if _ID_KEY.search(part["key"]) and _ID.fullmatch(said):
+            key, said = part["key"], part["text"] or part["other"] or part["word"] or ""
+            if _is_id(key) and _ID.fullmatch(said):
                 ids.append(said)
-            elif len(fields) < MAX_FIELDS and _FIELD.fullmatch(said):
-                fields[part["key"]] = said.lower()
+            elif len(fields) < MAX_FIELDS and _FIELD.fullmatch(said) and not is_identity(key):
+                fields[key] = said.lower()
     yield from ((ids[0], fields) for ids, fields in done if ids and fields)

@@ -120,6 +120,7 @@ def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> 
     return _placeholder(key, "value")
 
 
+@lru_cache(maxsize=_REMEMBERED)  # keys repeat
 def is_identity(key: str) -> bool:
     """Whether a key names a person, a place or a thing of which there are many."""
     return _IDENTITY.search(_JOINT.sub("_", key).casefold()) is not None

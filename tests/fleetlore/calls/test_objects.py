@@ -31,6 +31,13 @@ def test_a_call_is_about_what_results_said_of_its_ids() -> None:
     ]
 
 
+def test_fields_that_name_a_person_or_a_place_are_left_out() -> None:
+    user = '{"user_id": "ann_1", "first_name": "Ann", "name": "Ann Smith", "city": "Berlin", "status": "blocked"}'
+    of_user = '{"user_id": "ann_1"}'
+    marks = known(("get_user", of_user, user)).marks(of_user)
+    assert marks == [Mark("user_id", "status", "blocked"), Mark("user_id", "", "get_user")]
+
+
 def test_what_was_said_last_counts() -> None:
     later = ORDER.replace("Pending", "cancelled")
     marks = known(("get_order", OF_ORDER, ORDER), ("cancel", OF_ORDER, later)).marks(OF_ORDER)
