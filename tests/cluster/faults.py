@@ -136,13 +136,17 @@ async def two_brokers_away(scene: Scene) -> int:
     return 2
 
 
+async def _freeze(broker: KafkaBroker, seconds: float) -> None:
+    broker.pause()
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        broker.resume()
+
+
 async def a_broker_frozen(scene: Scene) -> int:
     for broker in scene.cluster.brokers:
-        broker.pause()
-        try:
-            await asyncio.sleep(AWAY_SECONDS)
-        finally:
-            broker.resume()
+        await _freeze(broker, AWAY_SECONDS)
     return 0
 
 
@@ -232,12 +236,7 @@ async def under_quotas(scene: Scene) -> int:
 
 async def frozen_past_a_request(scene: Scene) -> int:
     """A broker that holds requests until their clients have given them up, and takes them then."""
-    broker = scene.cluster.brokers[0]
-    broker.pause()
-    try:
-        await asyncio.sleep(REQUEST_SECONDS)
-    finally:
-        broker.resume()
+    await _freeze(scene.cluster.brokers[0], REQUEST_SECONDS)
     return 0
 
 

@@ -15,22 +15,9 @@ import pytest
 
 import fleetlore
 from fleetlore import BlockingFleet, ConfigError, Fleet, current_session
-from fleetlore.testing import FakeClock
 from fleetlore.wire import events
 from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.recorder import Recorder
-
-
-@pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
-def fleet(recorder: Recorder) -> Fleet:
-    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
-    fleet.emitter = recorder  # type: ignore[assignment]
-    return fleet
 
 
 @fleetlore.tool
