@@ -7,7 +7,8 @@ One verdict in ten is flipped. What an item is worth then comes from the real pa
 (`fleetlore.recall.holdout`), the evidence and the uplift (`models.memory.utility`).
 
 The peer is what memories do that keep a utility without a holdout: success rate of the sessions with the item less that
-of all sessions. It credits an item for the tasks at which it is recalled.
+of all sessions. It credits an item for the tasks at which it is recalled. Beside both stands the difference of the arms
+over all sessions, which no product can keep: what a holdout of that share can tell at the most.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ KINDS = ("helpful", "neutral", "harmful")
 
 @dataclass(slots=True)
 class Planted:
-    """One item and what is measured of it: by the holdout, and by the peer (successes with it, sessions with it)."""
+    """One item and what is measured of it: by the holdout, and how each session with it and without it ended."""
 
     id: str
     effect: float
@@ -48,6 +49,7 @@ class Planted:
     recalls: int = 0
     trials: Trials = field(default_factory=Trials)
     with_it: list[int] = field(default_factory=list)
+    without: list[int] = field(default_factory=list)
 
 
 def run(quick: bool) -> Report:
@@ -55,6 +57,7 @@ def run(quick: bool) -> Report:
     share = Settings().holdout_share
     rows: list[Row] = []
     figures: dict[tuple[str, float, int], float] = {}
+    bounds: dict[tuple[str, float, int], float] = {}
     peers: dict[str, float] = {}
     for each in SHARES if not quick else (share,):
         runs = [simulate(seed, each, recalls) for seed in range(seeds)]
@@ -62,7 +65,10 @@ def run(quick: bool) -> Report:
             for kind in ("helpful", "harmful"):
                 figures[kind, each, number] = fmean(run[number][kind] for run in runs)
                 note = f"{kind} against neutral, {number} recalls an item, {each:.0%} withheld"
+                bounds[kind, each, number] = fmean(run[number][f"{kind} unbounded"] for run in runs)
                 rows.append(Row(name=f"AUC {kind}", figure=figures[kind, each, number], unit="AUC", note=note))
+                bound = bounds[kind, each, number]
+                rows.append(Row(name=f"AUC {kind}, all sessions", figure=bound, unit="AUC", note=note))
             for kind in KINDS if number == recalls[-1] else ():
                 retired = fmean(run[number][f"{kind} retired"] for run in runs)
                 note = f"share whose interval is wholly below 0 after {number} recalls, {each:.0%} withheld"
@@ -84,7 +90,8 @@ def run(quick: bool) -> Report:
         peers=peers,
         reference="no holdout",
         rows=tuple(rows),
-        note=f"mean of {seeds} seeds; AUC of harmful against neutral items: {harmful:.3f}",
+        note=f"mean of {seeds} seeds; AUC of harmful against neutral items: {harmful:.3f}; "
+        f"the difference over all sessions: {bounds['helpful', share, at]:.3f}, {bounds['harmful', share, at]:.3f}",
     )
 
 
@@ -116,8 +123,7 @@ def _session(rng: Random, session: str, items: dict[bool, list[Planted]], share:
     succeeded = (rng.random() < 1 / (1 + math.exp(-odds))) != (rng.random() < FLIPPED)
     for item in recalled:
         item.recalls += 1
-        if shown[item.id]:
-            item.with_it.append(succeeded)
+        (item.with_it if shown[item.id] else item.without).append(succeeded)
         item.trials.add(
             Evidence(
                 item_id=item.id,
@@ -135,6 +141,7 @@ def _session(rng: Random, session: str, items: dict[bool, list[Planted]], share:
 def _measured(items: Sequence[Planted], overall: float) -> dict[str, float]:
     uplift: dict[str, list[float]] = {kind: [] for kind in KINDS}
     naive: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    unbounded: dict[str, list[float]] = {kind: [] for kind in KINDS}
     retired: dict[str, list[bool]] = {kind: [] for kind in KINDS}
     for item in items:
         kind = KINDS[0] if item.effect > 0 else KINDS[2] if item.effect < 0 else KINDS[1]
@@ -142,11 +149,14 @@ def _measured(items: Sequence[Planted], overall: float) -> dict[str, float]:
         uplift[kind].append(measured.estimate if measured else 0.0)
         retired[kind].append(measured is not None and measured.high < 0)
         naive[kind].append(fmean(item.with_it) - overall)
+        unbounded[kind].append(fmean(item.with_it) - (fmean(item.without) if item.without else overall))
     return {
         "helpful": auc(uplift["helpful"], uplift["neutral"]),
         "harmful": auc(uplift["neutral"], uplift["harmful"]),
         "helpful naive": auc(naive["helpful"], naive["neutral"]),
         "harmful naive": auc(naive["neutral"], naive["harmful"]),
+        "helpful unbounded": auc(unbounded["helpful"], unbounded["neutral"]),
+        "harmful unbounded": auc(unbounded["neutral"], unbounded["harmful"]),
         **{f"{kind} retired": fmean(retired[kind]) for kind in KINDS},
     }
 
