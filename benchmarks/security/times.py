@@ -169,7 +169,7 @@ def _call(text: str) -> object:
     failure = fingerprint.failure_of("bash", text, None, text)
     FailureWords.of(text, text, text, failure)
     ways_out.masked(text[:2000], ways_out.FailedCall(text, text, failure, text))
-    return Call.of("bash", text_of(text))
+    return Call("bash", text_of(text)).names
 
 
 def _fact(text: str) -> object:

@@ -8,6 +8,8 @@ in Vowpal Wabbit the crosses are hashed too (Weinberger et al., Feature Hashing 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import log2
 from typing import NamedTuple
@@ -65,35 +67,35 @@ _BINDS = re.compile(
 )
 
 
-class Call(NamedTuple):
-    """A call as the features need it.
+@dataclass(eq=False)
+class Call:
+    """A call as the features need it. Taken apart when it is first asked for: most calls need no warning.
 
     Attributes:
         text: of the arguments (`fleetlore.calls.context.text_of`).
-        tokens: of the text; the first and the last of a long one.
-        names: lower-case, without keywords, in order, each once.
         arguments: as they were sent; empty where only the text is known.
     """
 
     tool: str
     text: str
-    tokens: list[str]
-    names: list[str]
     arguments: str = ""
 
     @classmethod
     def made(cls, tool: str, arguments: str) -> Call:
         """The call with these arguments, JSON or text."""
-        return cls.of(tool, text_of(arguments), arguments)
+        return cls(tool, text_of(arguments), arguments)
 
-    @classmethod
-    def of(cls, tool: str, text: str, arguments: str = "") -> Call:
-        """Take the text apart."""
-        tokens = TOKEN.findall(text[:CALL_CHARACTERS])
-        if len(tokens) > MAX_TOKENS:
-            tokens = tokens[: MAX_TOKENS - LAST_TOKENS] + tokens[-LAST_TOKENS:]
-        words = dict.fromkeys([token.lower() for token in tokens if len(token) > 1 and not token[0].isdigit()])
-        return cls(tool, text, tokens, [word for word in words if word not in KEYWORDS], arguments)
+    @cached_property
+    def tokens(self) -> list[str]:
+        """Of the text; the first and the last of a long one."""
+        tokens = TOKEN.findall(self.text[:CALL_CHARACTERS])
+        return tokens if len(tokens) <= MAX_TOKENS else tokens[: MAX_TOKENS - LAST_TOKENS] + tokens[-LAST_TOKENS:]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Lower-case, without keywords, in order, each once."""
+        words = dict.fromkeys([token.lower() for token in self.tokens if len(token) > 1 and not token[0].isdigit()])
+        return [word for word in words if word not in KEYWORDS]
 
     @property
     def bound(self) -> frozenset[str]:

@@ -47,8 +47,8 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
         error: what the environment said.
         call: the arguments as text.
     """
-    mentioned = _mentioned(error_class, error[-8 * MAX_ERROR :] if error_class[:1].isupper() else error[:MAX_ERROR])
-    in_call = _words(call[:MAX_CALL]) if mentioned else frozenset()
+    mentioned = mentioned_names(error_class, error)
+    in_call = words_of_call(call) if mentioned else frozenset()
     names = frozenset(name for name in mentioned if name in in_call)
     kind = _masked(template, names)
     if error_class[:1].isupper() and len(_PLAIN_WORD.findall(kind)) < 2:
@@ -57,9 +57,18 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
     return FailureKind(kind, tuple(sorted(names)))
 
 
+def mentioned_names(error_class: str, error: str) -> tuple[str, ...]:
+    """Lower-case words of the error that look like names of things."""
+    return _mentioned(error_class, error[-8 * MAX_ERROR :] if error_class[:1].isupper() else error[:MAX_ERROR])
+
+
+def words_of_call(call: str) -> frozenset[str]:
+    """Lower-case words of a call's text, in which a failure's names are looked for."""
+    return _words(call[:MAX_CALL])
+
+
 @lru_cache(maxsize=8_192)
 def _mentioned(error_class: str, error: str) -> tuple[str, ...]:
-    """Lower-case words of the error that look like names of things."""
     if error_class[:1].isupper():  # an exception: its last line says what was raised
         error = next((line for line in reversed(error.splitlines()) if line.strip()), "")
     head = error[:MAX_ERROR]
@@ -77,7 +86,7 @@ def _mentioned(error_class: str, error: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=2_048)
 def _words(call: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORD.findall(call))
+    return frozenset(_WORD.findall(call.lower()))
 
 
 @lru_cache(maxsize=8_192)

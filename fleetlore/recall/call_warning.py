@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleetlore.calls.card import like
 from fleetlore.calls.context import CALL_CHARACTERS, CallContext, warning_id
@@ -18,7 +19,7 @@ from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
-from fleetlore.fingerprint.names import failure_kind
+from fleetlore.fingerprint.names import failure_kind, mentioned_names, words_of_call
 from fleetlore.recall.hints import count, worth_showing
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import cause_of_id
@@ -112,26 +113,51 @@ def by_counts(
         since: only failures first met after this time (seconds since the epoch) count; None: all.
         remedied: causes that the fleet has remedies for: what helps is said instead, and nothing once it is done.
     """
-    tool, health = index.health(tool_id(call.tool)), index.health(id)
-    for pattern in index.failures_of_call(id):
+    counted = index.derived(_counted, call.tool, id)
+    words = words_of_call(call.text) if counted else frozenset()
+    for pattern, mentioned, of_any_call, fails in counted:
+        if not of_any_call and words.isdisjoint(mentioned):
+            continue
         if since is not None and pattern.first_seen <= since:
             continue
         if remedied and cause_of_id(index, pattern.parent) in remedied:
             continue
-        if (pattern.sessions <= 1 and pattern.id in own_failures) or not worth_showing(pattern, tool):
+        if pattern.sessions <= 1 and pattern.id in own_failures:
             continue
         kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
-        if not kind.names and is_free_text(pattern.shape):
-            continue
-        failures, calls = lasting(health, (pattern,), index.transient_of_call(id))
-        if not kind.names and wilson(failures, calls)[0] < WARN_RATE:
-            continue
         expected = Expected(kind.kind or pattern.error_class, kind.names)
         met = f"met by {count(pattern.agents, 'agent')}" if pattern.sessions > 1 else "seen once"
         text = _fit(f"{call.tool} may fail: {_filled(expected, call)}", f" ({met})")
-        fails = (failures + 0.5) / (calls + 1.0)
         return CallWarning(pattern.id, text, kind.kind, kind.names, fails, pattern.parent)
     return None
+
+
+class _Counted(NamedTuple):
+    """A failure of a kind of call.
+
+    Attributes:
+        mentioned: words of the error, one of which a call has to hold to be warned of it.
+        of_any_call: whether such calls fail so often that one without these words is warned of too.
+        fails: P(the call fails), 0..1.
+    """
+
+    pattern: Pattern
+    mentioned: tuple[str, ...]
+    of_any_call: bool
+    fails: float
+
+
+def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
+    """Failures of a kind of call that are worth a warning, the most frequent first."""
+    of_tool, health, transient = index.health(tool_id(tool)), index.health(id), index.transient_of_call(id)
+    found = []
+    for pattern in index.failures_of_call(id):
+        if worth_showing(pattern, of_tool):
+            failures, calls = lasting(health, (pattern,), transient)
+            of_any_call = not is_free_text(pattern.shape) and wilson(failures, calls)[0] >= WARN_RATE
+            mentioned = mentioned_names(pattern.error_class, pattern.template)
+            found.append(_Counted(pattern, mentioned, of_any_call, (failures + 0.5) / (calls + 1.0)))
+    return tuple(found)
 
 
 def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:

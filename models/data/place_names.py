@@ -31,7 +31,7 @@ def names_of_place(calls: Iterable[Step]) -> Iterator[tuple[str, Step]]:
     for step in calls:
         if not step.transient:
             if step.failed:
-                names = failed_names(step, Call.of(step.tool, text_of(step.arguments)))
+                names = failed_names(step, Call(step.tool, text_of(step.arguments)))
             else:
                 names = (*_own_names(step), *sorted(shown_names(step.result)))
             yield from ((name, step) for name in names)
@@ -41,7 +41,7 @@ def _own_names(step: Step) -> list[str]:
     """Names in the call without its literals."""
     masked = masked_arguments(step.arguments)
     text = masked if isinstance(masked, str) else text_of(orjson.dumps(masked).decode())
-    return Call.of(step.tool, _PLACEHOLDER.sub(" ", text)).names
+    return Call(step.tool, _PLACEHOLDER.sub(" ", text)).names
 
 
 def failed_names(step: Step, call: Call) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ def test_any_call_has_finite_features_that_are_the_same_each_time(
     context = CallContext(goal)
     for said, failed in before:
         context.record("tool", said, said, "error" if failed else None)
-    found, again = (features(Call.of("tool", text), context) for _ in range(2))
+    found, again = (features(Call("tool", text), context) for _ in range(2))
     assert np.array_equal(found.ids, again.ids)
     assert np.array_equal(found.values, again.values)
     assert found.ids.dtype == np.uint32
@@ -26,19 +26,19 @@ def test_any_call_has_finite_features_that_are_the_same_each_time(
 
 def test_another_tool_has_other_features() -> None:
     context = CallContext("goal")
-    one, other = (features(Call.of(tool, "select 1"), context) for tool in ("sql", "sh"))
+    one, other = (features(Call(tool, "select 1"), context) for tool in ("sql", "sh"))
     assert len(np.intersect1d(one.ids, other.ids)) == 0
 
 
 def test_what_the_session_met_changes_the_features() -> None:
-    call = Call.of("sql", "select name from car")
+    call = Call("sql", "select name from car")
     fresh, failed = CallContext("g"), CallContext("g")
     failed.record("sql", "select * from car", "no such table: car", "E")
     assert not np.array_equal(features(call, fresh).ids, features(call, failed).ids)
 
 
 def test_a_known_place_adds_what_is_known_of_the_names() -> None:
-    call, context = Call.of("sql", "select name from car"), CallContext("g")
+    call, context = Call("sql", "select name from car"), CallContext("g")
     place = PlaceNames(9, {"car": Ended(0, 4), "name": Ended(7, 0)})
     without, known = features(call, context), features(call, context, place)
     assert np.array_equal(known.ids[: len(without.ids)], without.ids)
@@ -46,7 +46,7 @@ def test_a_known_place_adds_what_is_known_of_the_names() -> None:
 
 
 def test_what_is_known_of_names_counts_by_how_long_the_place_is_known() -> None:
-    call, context = Call.of("sql", "select name from car"), CallContext("g")
+    call, context = Call("sql", "select name from car"), CallContext("g")
     levels = [
         tuple(features(call, context, PlaceNames(sessions, {})).ids.tolist()) for sessions in (1, 4, 5, 19, 20, 60)
     ]
@@ -56,7 +56,7 @@ def test_what_is_known_of_names_counts_by_how_long_the_place_is_known() -> None:
 
 
 def test_at_a_place_where_nobody_was_yet_a_call_has_the_features_that_it_has_anywhere() -> None:
-    call, context = Call.of("sql", "select name from car"), CallContext("g")
+    call, context = Call("sql", "select name from car"), CallContext("g")
     for place in (None, PlaceNames(0, {}), PlaceNames(9, {"car": Ended(0, 4)})):
         found, anywhere = features(call, context, place).anywhere(), features(call, context)
         assert np.array_equal(found.ids, anywhere.ids)
@@ -64,7 +64,7 @@ def test_at_a_place_where_nobody_was_yet_a_call_has_the_features_that_it_has_any
 
 
 def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
-    call = Call.of("t", "word_1 = 'x'; " * 100_000)
+    call = Call("t", "word_1 = 'x'; " * 100_000)
     assert len(call.tokens) <= MAX_TOKENS
     began = time.perf_counter()
     features(call, CallContext("goal " * 100_000))
@@ -72,4 +72,4 @@ def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
 
 
 def test_names_are_lower_case_without_keywords_in_order() -> None:
-    assert Call.of("sql", "SELECT Name FROM Car WHERE Name = 3").names == ["name", "car"]
+    assert Call("sql", "SELECT Name FROM Car WHERE Name = 3").names == ["name", "car"]

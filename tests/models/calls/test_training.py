@@ -44,13 +44,13 @@ def learned() -> CallModel:
 def test_calls_that_fail_are_told_from_calls_that_work(learned: CallModel) -> None:
     context = CallContext("count cars")
     for name in WRONG + TABLES:
-        outlook = learned.outlook(Call.of("sql", f"SELECT name FROM {name} LIMIT 3"), context)
+        outlook = learned.outlook(Call("sql", f"SELECT name FROM {name} LIMIT 3"), context)
         assert outlook is not None
         assert (outlook.fails > 0.5) == (name in WRONG)
 
 
 def test_the_failure_that_comes_is_named(learned: CallModel) -> None:
-    expected = learned.expected(Call.of("sql", "SELECT id FROM maker"), CallContext("count cars"))
+    expected = learned.expected(Call("sql", "SELECT id FROM maker"), CallContext("count cars"))
     assert expected is not None
     assert (expected.kind, expected.names) == ("no such table: <name>", ("maker",))
     assert 0 < expected.failed == expected.held
@@ -114,7 +114,7 @@ def test_what_is_known_of_places_does_not_hide_what_fails_at_any() -> None:
         for each in sessions(150, place="one"):
             training.learn(each)
         model = CallModel.from_bytes(training.version().weights)
-        outlook = model.outlook(Call.of("sql", "SELECT name FROM car LIMIT 3"), CallContext("count cars"), "another")
+        outlook = model.outlook(Call("sql", "SELECT name FROM car LIMIT 3"), CallContext("count cars"), "another")
         assert outlook is not None
         return outlook.fails
 
