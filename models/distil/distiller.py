@@ -3,7 +3,7 @@
 recovery    a call failed and a later call of the same tool worked once it was changed (`recovery`); what a call or an
             argument's value did, counted over names, with what did not help (`remedies`, `resets`); names that were
             looked up after an error had rejected others (`looked_up`); the kind of step that led out of a loop
-            (`loop_recovery`)
+            (`recovery`)
 lesson      a failed session's error, after which the tool never worked again (`lesson`)
 strategy    a task that some sessions solved and others did not (`strategy`): which step those lacked, or made wrongly,
             shows where no error does (`models.memory.contrast`)
@@ -24,10 +24,9 @@ from fleetlore.wire.trajectory import Judgment
 from models.distil.formatting import Calls
 from models.distil.lesson import contradicted, lessons
 from models.distil.looked_up import looked_up
-from models.distil.loop_recovery import loop_recoveries
 from models.distil.next_working import next_working
 from models.distil.place_facts import place_facts
-from models.distil.recovery import recoveries
+from models.distil.recovery import loop_recoveries, recoveries
 from models.distil.remedies import remedies_of
 from models.distil.strategy import strategies
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, Side
