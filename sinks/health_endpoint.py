@@ -105,8 +105,12 @@ MAX_CONNECTIONS = 32
 class _Server(ThreadingHTTPServer):
     """Takes at most `MAX_CONNECTIONS` at once: each is a thread."""
 
-    def __init__(self, *args: Any) -> None:
+    # Behind the five that are usual, a probe that comes beside a burst is dropped and tried again after seconds.
+    request_queue_size = 4 * MAX_CONNECTIONS
+
+    def __init__(self, request_seconds: float, *args: Any) -> None:
         self._places = BoundedSemaphore(MAX_CONNECTIONS)
+        self._request_seconds = request_seconds
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -117,7 +121,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         # Of a whole connection: one byte every few seconds would renew a limit of each read.
-        timer = Timer(REQUEST_SECONDS, self.shutdown_request, (request,))
+        timer = Timer(self._request_seconds, self.shutdown_request, (request,))
         timer.daemon = True
         timer.start()
         try:
@@ -131,10 +135,10 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = REQUEST_SECONDS
-
-    def __init__(self, registry: CollectorRegistry, health: Readiness, role: str, *args: object) -> None:
-        self._registry, self._health, self._role = registry, health, role
+    def __init__(
+        self, registry: CollectorRegistry, health: Readiness, role: str, request_seconds: float, *args: object
+    ) -> None:
+        self._registry, self._health, self._role, self.timeout = registry, health, role, request_seconds
         super().__init__(*args)  # type: ignore[arg-type]  # socketserver passes (socket, address, server)
 
     def do_GET(self) -> None:
@@ -170,11 +174,25 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Endpoint:
-    """The running server. Close it, or use it as a context manager."""
+    """The running server. Close it, or use it as a context manager.
 
-    def __init__(self, registry: CollectorRegistry, health: Readiness, role: str, host: str, port: int) -> None:
+    Args:
+        request_seconds: after which a request that is not whole is given up.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        health: Readiness,
+        role: str,
+        host: str,
+        port: int,
+        *,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        handler = partial(_Handler, registry, health, role, request_seconds)
         try:
-            self._server = _Server((host, port), partial(_Handler, registry, health, role))
+            self._server = _Server(request_seconds, (host, port), handler)
         except OSError as error:
             raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
         self.health = health

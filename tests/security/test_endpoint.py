@@ -6,16 +6,13 @@ import socket
 import threading
 import urllib.request
 
-import pytest
 from prometheus_client import CollectorRegistry
 
-from sinks import health_endpoint
 from sinks.health_endpoint import MAX_CONNECTIONS, Endpoint, Readiness
 
 
-def test_half_open_requests_take_no_more_than_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_endpoint, "REQUEST_SECONDS", 0.5)
-    with Endpoint(CollectorRegistry(), Readiness(), "test", "127.0.0.1", 0) as endpoint:
+def test_half_open_requests_take_no_more_than_their_places() -> None:
+    with Endpoint(CollectorRegistry(), Readiness(), "test", "127.0.0.1", 0, request_seconds=0.1) as endpoint:
         before = threading.active_count()
         half_open = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(100)]
         for each in half_open:
