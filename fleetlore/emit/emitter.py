@@ -46,7 +46,7 @@ _BATCH_EVENTS = 8 * MAX_EVENTS
 # hardly depends on how many events it holds, and an embedded broker looks through all the batches of a partition
 # whenever there is a new one.
 _FULL_BATCH = 4 * MAX_EVENTS
-_KNOWN_SESSIONS = 4096
+KNOWN_SESSIONS = 4096
 
 _Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
 
@@ -81,6 +81,7 @@ class Emitter:
         request_timeout_seconds: after which a broker that does not answer is asked again.
         name: of the topic; `feedback` is written by few, so that one connects with the first event.
         personal: what masks personal data, beside the secrets.
+        known_sessions: sessions whose partition is remembered; with more, all are forgotten.
 
     Attributes:
         sent: events that the broker has acknowledged.
@@ -100,6 +101,7 @@ class Emitter:
         request_timeout_seconds: float = 5.0,
         name: Literal["events", "feedback"] = "events",
         personal: PersonalData | None = None,
+        known_sessions: int = KNOWN_SESSIONS,
     ) -> None:
         self.sent = 0
         self.dropped = 0
@@ -112,6 +114,7 @@ class Emitter:
         self._linger_seconds = linger_seconds
         self._request_timeout_seconds = request_timeout_seconds
         self._personal = personal
+        self._known_sessions = known_sessions
         self._accepted = 0  # number of the newest entry, so that flush knows what came before it
         self._waiting = 0
         self._waiting_bytes = 0
@@ -210,7 +213,7 @@ class Emitter:
     def _find_queue(self, session: str) -> _PartitionQueue:
         if not self._queues:
             return self._unassigned
-        if len(self._queue_of) >= _KNOWN_SESSIONS:
+        if len(self._queue_of) >= self._known_sessions:
             self._queue_of.clear()
         queue = self._queue_of[session] = self._queues[partition_for(session, len(self._queues))]
         return queue

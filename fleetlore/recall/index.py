@@ -28,7 +28,7 @@ Derived = TypeVar("Derived")
 
 # More than an agent is ever shown, so that some may be left out as its own.
 KEPT = 8
-_MAX_DERIVED = 4096
+MAX_DERIVED = 4096
 # Numbers of steps are no literals of the task.
 _LINE = re.compile(rf"(\d+\. |{NOT_DONE}.*)?(.*)")
 
@@ -134,11 +134,14 @@ def _of_other_task(item: MemoryItem, known: frozenset[str]) -> MemoryItem:
 class LoreIndex:
     """Patterns and memory items by id, and what advice needs.
 
+    Args:
+        max_derived: results of `derived` that are kept; with more, all are dropped.
+
     Attributes:
         patterns, items: by id.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_derived: int = MAX_DERIVED) -> None:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
         self._learned: dict[str, float] = {}
@@ -147,6 +150,7 @@ class LoreIndex:
         # What agents are not told, as it would be if they were.
         self._hidden: dict[str, Pattern | MemoryItem] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
+        self._max_derived = max_derived
         # Of patterns, by tool.
         self._changes: defaultdict[str, int] = defaultdict(int)
         self._groups: dict[_Key, _Ranked[Any]] = {}
@@ -235,7 +239,7 @@ class LoreIndex:
         if remembered is not None and remembered[0] == change:
             result: Derived = remembered[1]
             return result
-        if len(self._derived) >= _MAX_DERIVED:
+        if len(self._derived) >= self._max_derived:
             self._derived.clear()
         result = work(self, about, *key)
         self._derived[known] = change, result

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from aiokafka.errors import KafkaError
 
 from fleetlore.adapters.signatures import public_keys
+from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
 from fleetlore.kafka.client import connected, make_admin
@@ -49,11 +50,16 @@ class Finding:
     todo: str = ""
 
 
-async def examine(settings: Settings) -> list[Finding]:
-    """Run all checks, one after the other; a check that fails is a finding too."""
+async def examine(settings: Settings, clock: Clock | None = None) -> list[Finding]:
+    """Run all checks, one after the other; a check that fails is a finding too.
+
+    Args:
+        clock: of this host.
+    """
+    of_host = partial(_clock, clock or SystemClock())
     found = [await _safely("broker", _broker, settings)]
     if found[0].state != "broken":
-        for name, check in (("topics", _topics), ("replicas", _replicas), ("clock", _clock), ("lag", _lag)):
+        for name, check in (("topics", _topics), ("replicas", _replicas), ("clock", of_host), ("lag", _lag)):
             found.append(await _safely(name, check, settings))
     found.append(await _safely("milvus", _milvus, settings))
     found.append(await _safely("keys", _keys, settings))
@@ -134,7 +140,7 @@ async def _replicas(settings: Settings) -> Finding:
     return Finding("replicas", "ok", f"{len(partitions)} partitions in sync")
 
 
-async def _clock(settings: Settings) -> Finding:
+async def _clock(clock: Clock, settings: Settings) -> Finding:
     """Only one side can be seen without writing: the broker's time of the newest events, if it is in our future."""
     newest = 0.0
     async with observer(settings.cluster) as consumer:
@@ -146,7 +152,7 @@ async def _clock(settings: Settings) -> Finding:
             consumer.seek(part, end - 1)
         async for records in read_until(consumer, filled, stall_seconds=CHECK_SECONDS):
             newest = max(newest, *(record.timestamp / 1000 for record in records))
-    ahead = newest - time.time()
+    ahead = newest - clock.now()
     if ahead > SKEW_SECONDS:
         return Finding("clock", "look", f"the broker is {ahead:.0f} s ahead of this host", "set both by NTP")
     return Finding("clock", "ok", "no event is from this host's future" if newest else "no event yet")

@@ -161,7 +161,9 @@ class TrainerRole:
         clock: Clock | None = None,
         erased: Erased | None = None,
         foreseen: CallsForeseen | None = None,
+        recalled_sessions: int = RECALLED_SESSIONS,
     ) -> None:
+        self._recalled_sessions = recalled_sessions
         self._erased = erased or Erased()
         self._erased_seen = self._erased.count
         self._settings = settings
@@ -225,7 +227,7 @@ class TrainerRole:
         partitions = Counter(partition.topic for partition in committed)
         for name, count in partitions.items():
             of_topic = {partition: offset for partition, offset in committed.items() if partition.topic == name}
-            sessions = await newest_before(self._settings.cluster, of_topic, max(1, RECALLED_SESSIONS // count))
+            sessions = await newest_before(self._settings.cluster, of_topic, max(1, self._recalled_sessions // count))
             # On a thread, so that the consumer's heartbeats go on: a session takes a millisecond.
             await asyncio.to_thread(self._trainers[name].recall, sessions)
 

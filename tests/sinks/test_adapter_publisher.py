@@ -13,16 +13,17 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.random_adapters import manifest_for, pointer_to, random_weights, version_of
-from fleetlore.adapters import subscriber as subscribing
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import public_keys
-from fleetlore.adapters.subscriber import AdapterHolder, AdapterSubscriber
+from fleetlore.adapters.subscriber import REFETCH_SECONDS, AdapterHolder, AdapterSubscriber
 from fleetlore.calls.slot import CallModelSlot
+from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.risk.model import RiskModel
+from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.adapter_manifest import (
     AdapterManifest,
     CallsManifest,
@@ -70,10 +71,10 @@ async def follow(kind: Kind, broker: EmbeddedBroker, tenant: str, tmp_path: Path
     trusted = public_keys(create_signing_key(tmp_path / "key").public_base64)
     running: list[Subscriber] = []
 
-    async def start(agent: str = "a1", shared: str = "shared") -> Subscriber:
+    async def start(agent: str = "a1", shared: str = "shared", clock: Clock | None = None) -> Subscriber:
         storage = BlobStore(f"file://{tmp_path}/{shared}")
         holder = KINDS[kind.name][1]()
-        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, holder, blob_store=storage)
+        subscriber = AdapterSubscriber(broker.address, tenant, agent, trusted, holder, blob_store=storage, clock=clock)
         await subscriber.start()
         running.append(subscriber)
         assert await subscriber.caught_up(40)
@@ -242,22 +243,24 @@ async def test_weights_too_large_for_a_record_come_from_the_shared_folder(
 
 @pytest.mark.parametrize("kind", ["procedural"], indirect=True)
 async def test_large_weights_that_are_missing_are_asked_for_again(
-    publisher: Publisher, follow: Follow, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: Version
+    publisher: Publisher, follow: Follow, tenant: str, tmp_path: Path, version: Version
 ) -> None:
-    monkeypatch.setattr(subscribing, "REFETCH_SECONDS", 0.1)
+    clock = FakeClock()
     small, large = version(1), large_version(tenant, 2, 2)
     await publisher.publish(*small)
     await publisher.publish(*large)
     file = tmp_path / "shared" / tenant / f"{large[1].version}.safetensors"
     file.rename(file.with_suffix(".away"))
-    agent = await follow("late")
+    agent = await follow("late", clock=clock)
     await until(lambda: agent.refused["missing"] > 0)
     assert agent.version != large[1].version
     with pytest.raises(BrokerUnavailable, match="missing"):
         await publisher.published(tenant)
     file.write_bytes(large[0][:-1] + b"\x00")
+    clock.advance(REFETCH_SECONDS)
     await until(lambda: agent.refused["tampered"] > 0)
     file.with_suffix(".away").rename(file)
+    clock.advance(REFETCH_SECONDS)
     await until(lambda: agent.version == large[1].version)
 
 

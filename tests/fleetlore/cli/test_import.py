@@ -42,15 +42,15 @@ async def test_large_logs_are_imported_by_several_processes(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=2)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
     for number in range(3):
         said = [{"role": "user", "content": "the key is AKIAIOSFODNN7EXAMPLE"}]
         (tmp_path / f"{number}.jsonl").write_bytes(
-            orjson.dumps({"id": f"{number}", "messages": said, "reward": number})
+            orjson.dumps({"id": f"{number}", "messages": said, "reward": number}) + b"\n" + b" " * 6_000_000
         )
     options = ("messages", str(tmp_path), "--json", "--broker", broker.address, "--tenant", tenant)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
     by_one = await asyncio.to_thread(run, *options)
-    monkeypatch.setattr("fleetlore.cli.transcripts._PART_BYTES", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     by_two = await asyncio.to_thread(run, *options)
     assert by_one.exit_code == by_two.exit_code == 0, by_two.output
     found = [orjson.loads(each.output) for each in (by_one, by_two)]

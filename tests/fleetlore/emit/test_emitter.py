@@ -61,11 +61,10 @@ def first_time(numbers: list[int]) -> list[int]:
 
 
 async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._KNOWN_SESSIONS", 7)  # fewer than there are
     await make_topics(broker.address, tenant, "events", partitions=4)
-    emitter = Emitter(broker.address, tenant)
+    emitter = Emitter(broker.address, tenant, known_sessions=7)  # fewer than there are
     await emitter.start()
     for sequence in range(100):
         for session in range(10):

@@ -122,7 +122,7 @@ def test_the_best_at_hand_are_the_best_of_all(changes: list[tuple[int, int | Non
     assert [each.id for each in index.recoveries("class-1")] == expected
 
 
-def test_what_is_derived_is_worked_out_once_until_the_lore_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_derived_is_worked_out_once_until_the_lore_changes() -> None:
     index = LoreIndex()
     asked: list[str] = []
 
@@ -143,10 +143,18 @@ def test_what_is_derived_is_worked_out_once_until_the_lore_changes(monkeypatch: 
     index.put_item(recovery("r"), 0.0)
     assert [index.derived(work, "a"), index.derived(work, "a")] == [1, 1]
     assert asked == ["a", "sql", "sql", "sql", "a"]
-    monkeypatch.setattr("fleetlore.recall.index._MAX_DERIVED", 2)
-    for key in "abcdef":
+
+
+def test_of_what_is_derived_no_more_is_kept_than_was_asked_for() -> None:
+    index = LoreIndex(max_derived=2)
+    asked: list[str] = []
+
+    def work(index: LoreIndex, *key: str) -> None:
+        asked.append(key[0])
+
+    for key in "ababca":
         index.derived(work, key)
-    assert len(index._derived) <= 2
+    assert asked == ["a", "b", "c", "a"]
 
 
 def test_values_of_another_task_are_masked_but_for_those_that_the_goal_names_too() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fleetlore.cli.app import build_app
+from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_producer
+from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -19,11 +22,11 @@ from sinks.topics import ensure_topics
 from streams.commands.run import TO_BE_SEEN_TO, register_doctor
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline import doctor
-from streams.offline.doctor import examine
+from streams.offline.doctor import LAG_RECORDS, examine
 
 
-async def states(settings: Settings) -> dict[str, str]:
-    found = await examine(settings)
+async def states(settings: Settings, clock: Clock | None = None) -> dict[str, str]:
+    found = await examine(settings, clock)
     assert all(each.said for each in found)
     assert all(bool(each.todo) is (each.state != "ok") for each in found)
     return {each.check: each.state for each in found}
@@ -43,7 +46,7 @@ def settings(broker: EmbeddedBroker, own_milvus: str, tenant: str, tmp_path: Pat
 
 
 async def test_what_is_missing_is_broken_and_what_is_there_is_well(
-    settings: Settings, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tenant: str, tmp_path: Path
 ) -> None:
     before = await states(settings)
     assert (before["broker"], before["topics"], before["milvus"], before["keys"]) == ("ok", "broken", "broken", "ok")
@@ -57,10 +60,10 @@ async def test_what_is_missing_is_broken_and_what_is_there_is_well(
     assert (await states(settings.with_(public_key=other)))["keys"] == "broken"
     assert (await states(settings.with_(public_key="", signing_key="")))["keys"] == "look"
     async with connected(make_producer(settings.broker)) as producer:
-        await producer.send_and_wait(topic(tenant, "events"), b"{}")
-    monkeypatch.setattr(doctor, "LAG_RECORDS", 0)
-    monkeypatch.setattr(doctor, "SKEW_SECONDS", -3600.0)
-    found = await states(settings)
+        for _ in range(LAG_RECORDS):
+            await producer.send(topic(tenant, "events"), b"{}", partition=0)
+        await producer.send_and_wait(topic(tenant, "events"), b"{}", partition=0)
+    found = await states(settings, FakeClock(time.time() - 3600.0))
     assert (found["lag"], found["clock"]) == ("look", "look")
 
 
@@ -68,7 +71,6 @@ def test_the_exit_code_is_for_scripts(unused_address: str, monkeypatch: pytest.M
     app = build_app()
     register_doctor(app)
     asked = ["doctor", "--broker", unused_address, "--milvus", f"http://{unused_address}", "--json"]
-    monkeypatch.setattr(doctor, "CHECK_SECONDS", 3.0)
     done = CliRunner().invoke(app, asked)
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert done.exit_code == 1

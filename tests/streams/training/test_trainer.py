@@ -80,7 +80,7 @@ async def send(settings: Settings, judgments: list[Judgment], *others: bytes) ->
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[tuple[Metrics, Learner]]:
+async def running(settings: Settings, **options: int) -> AsyncIterator[tuple[Metrics, Learner]]:
     """A trainer that learns fast and passes easily; it is cut off, not asked to end."""
     tenant = settings.tenants[0]
     metrics = Metrics("trainer")
@@ -100,7 +100,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Metrics, Learner]]:
         ),
     )
     async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
-        role = TrainerRole(settings, {tenant: learner}, publisher, metrics, Readiness("broker"))
+        role = TrainerRole(settings, {tenant: learner}, publisher, metrics, Readiness("broker"), **options)
         task = asyncio.create_task(role.run(asyncio.Event()))
         try:
             yield metrics, learner
@@ -208,7 +208,6 @@ async def test_a_restart_recalls_the_newest_sessions_and_no_more(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten sessions a record, on two partitions in turn; one committed offset lies behind the end of the log."""
-    monkeypatch.setattr("streams.training.trainer.RECALLED_SESSIONS", 30)
     recalled: list[str] = []
     monkeypatch.setattr(
         Learner, "restore", lambda self, sessions: recalled.extend(judged.judgment.trajectory.id for judged in sessions)
@@ -220,7 +219,7 @@ async def test_a_restart_recalls_the_newest_sessions_and_no_more(
         places = {TopicPartition(name, 0): 4, TopicPartition(name, 1): 99}
         consumer.assign(list(places))
         await consumer.commit(places)
-    async with running(settings) as (metrics, _):
+    async with running(settings, recalled_sessions=30) as (metrics, _):
         await until(lambda: value(metrics, "trainer_sessions_total") > 0 or len(recalled) >= 30)
     ids = [judgment.trajectory.id for judgment in judgments]
     # The records before offset 4 of the first partition end with sessions 60 to 69, those of the other with 90 to 99.
