@@ -32,10 +32,9 @@ CALLS = 3
 MARK = "session-000000000"
 
 
-async def events(counts: list[int]) -> list[dict[str, float]]:
+async def events(counts: list[int], pipeline: Pipeline, round_events: int = ROUND_EVENTS) -> list[dict[str, float]]:
     """One pipeline from the first event to the last; the cost of the last `WINDOW_EVENTS` before each count."""
-    sent = traffic(ROUND_EVENTS).records
-    pipeline = Pipeline(whole=True)
+    sent = traffic(round_events).records
     offset, said, round = 0, [], 0
     window: list[tuple[int, float]] = []
     for count in counts:
@@ -45,17 +44,16 @@ async def events(counts: list[int]) -> list[dict[str, float]]:
             spent, offset = await _work(pipeline, named, offset)
             window.append((pipeline.processed - before, spent))
             round += 1
-        last = window[-max(1, WINDOW_EVENTS // ROUND_EVENTS) :]
+        last = window[-max(1, WINDOW_EVENTS // round_events) :]
         said.append(_figures(count, sum(spent for _, spent in last), sum(done for done, _ in last)))
     return said
 
 
-async def sessions(count: int) -> dict[str, float]:
-    """All `count` sessions open at once; at least `WINDOW_EVENTS` events."""
-    pipeline = Pipeline(whole=True)
+async def sessions(count: int, pipeline: Pipeline, window_events: int = WINDOW_EVENTS) -> dict[str, float]:
+    """All `count` sessions open at once; at least `window_events` events."""
     spent, offset = 0.0, 0
     wave = 0
-    while pipeline.processed < max(WINDOW_EVENTS, (CALLS + 2) * count):
+    while pipeline.processed < max(window_events, (CALLS + 2) * count):
         for step in range(CALLS + 2):
             for records in _chunks(_wave(count, wave, step), 1_000):
                 took, offset = await _work(pipeline, records, offset)
@@ -123,7 +121,10 @@ def _figures(count: int, spent: float, done: int) -> dict[str, float]:
 
 
 def main(what: str, counts: list[int]) -> None:
-    said = asyncio.run(events(counts)) if what == "events" else [asyncio.run(sessions(count)) for count in counts]
+    if what == "events":
+        said = asyncio.run(events(counts, Pipeline(whole=True)))
+    else:
+        said = [asyncio.run(sessions(count, Pipeline(whole=True))) for count in counts]
     print(orjson.dumps(said).decode())
 
 

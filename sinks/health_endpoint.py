@@ -135,10 +135,8 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def __init__(
-        self, registry: CollectorRegistry, health: Readiness, role: str, request_seconds: float, *args: object
-    ) -> None:
-        self._registry, self._health, self._role, self.timeout = registry, health, role, request_seconds
+    def __init__(self, registry: CollectorRegistry, health: Readiness, role: str, *args: object) -> None:
+        self._registry, self._health, self._role = registry, health, role
         super().__init__(*args)  # type: ignore[arg-type]  # socketserver passes (socket, address, server)
 
     def do_GET(self) -> None:
@@ -190,9 +188,8 @@ class Endpoint:
         *,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        handler = partial(_Handler, registry, health, role, request_seconds)
         try:
-            self._server = _Server(request_seconds, (host, port), handler)
+            self._server = _Server(request_seconds, (host, port), partial(_Handler, registry, health, role))
         except OSError as error:
             raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
         self.health = health

@@ -64,26 +64,22 @@ async def test_a_worker_has_worked_in_all_of_it_when_the_clocks_stop() -> None:
     assert done["cpu_seconds"] > 0
 
 
-async def test_sessions_that_grow_are_all_open_at_once_and_all_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "WINDOW_EVENTS", 100)
-    made: list[pipeline.Pipeline] = []
-    monkeypatch.setattr(growth, "Pipeline", lambda whole: made.append(pipeline.Pipeline(whole)) or made[-1])
-    said = await growth.sessions(200)
+async def test_sessions_that_grow_are_all_open_at_once_and_all_judged() -> None:
+    made = pipeline.Pipeline(whole=True)
+    said = await growth.sessions(200, made, window_events=100)
     assert said["n"] == 200
-    assert made[0].processed == 200 * (growth.CALLS + 2)
-    assert made[0].judged == 200
-    assert made[0].dead_letters == 0
+    assert made.processed == 200 * (growth.CALLS + 2)
+    assert made.judged == 200
+    assert made.dead_letters == 0
 
 
-async def test_events_that_grow_are_sessions_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "ROUND_EVENTS", 200)
-    made: list[pipeline.Pipeline] = []
-    monkeypatch.setattr(growth, "Pipeline", lambda whole: made.append(pipeline.Pipeline(whole)) or made[-1])
-    near, far = await growth.events([200, 600])
+async def test_events_that_grow_are_sessions_of_their_own() -> None:
+    made = pipeline.Pipeline(whole=True)
+    near, far = await growth.events([200, 600], made, round_events=200)
     assert (near["n"], far["n"]) == (200, 600)
-    assert made[0].processed >= 600
-    assert made[0].dead_letters == 0
-    assert made[0].judged >= 3 * 200 / 30
+    assert made.processed >= 600
+    assert made.dead_letters == 0
+    assert made.judged >= 3 * 200 / 30
 
 
 def test_samples_are_counted_for_the_function_that_worked() -> None:
