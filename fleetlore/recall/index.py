@@ -21,8 +21,6 @@ from fleetlore.recall.hints import worth_telling
 from fleetlore.stats.text_index import TextIndex
 from fleetlore.wire.lore import ERROR_MET, HOW_TO, NOT_DONE, MemoryItem, Pattern
 
-__all__ = ["LoreIndex"]
-
 Entry = TypeVar("Entry", bound=Pattern | MemoryItem)
 Derived = TypeVar("Derived")
 
@@ -87,16 +85,11 @@ Role = Literal[
 ]
 # Role of a group, and what it is about: a tool, a kind of call, a pattern, a cause, a task.
 _Key = tuple[Role, str]
-# How the entries of a group are ranked: patterns, then memory items.
+# How the patterns of a group are ranked; memory items by their worth.
 _RANKS: dict[Role, Callable[[Any], Any]] = {
     "failures of call": _by_failures,
     "transient of call": _by_failures,
     "transient of tool": _by_time,
-    "recoveries": _by_worth,
-    "remedies": _by_worth,
-    "ineffective": _by_worth,
-    "lessons": _by_worth,
-    "strategies": _by_worth,
 }
 
 
@@ -363,7 +356,10 @@ class LoreIndex:
 
     def _groups_of(self, entry: Pattern | MemoryItem) -> list[_Ranked[Any]]:
         keys = _keys_of_pattern(entry) if isinstance(entry, Pattern) else _keys_of_item(entry)
-        return [self._groups.get(key) or self._groups.setdefault(key, _Ranked(_RANKS[key[0]])) for key in keys]
+        return [
+            self._groups.get(key) or self._groups.setdefault(key, _Ranked(_RANKS.get(key[0], _by_worth)))
+            for key in keys
+        ]
 
     def _text_indexes(self, item: MemoryItem) -> list[tuple[TextIndex, str]]:
         """Where an item is found by its words, and by which."""
