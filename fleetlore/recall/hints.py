@@ -23,7 +23,7 @@ TRANSIENT_PASSED = 0.25
 TRANSIENT_SECONDS = 300.0
 
 
-def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern | None = None) -> bool:
+def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
     """Whether an agent should be warned of the pattern before it makes such a call.
 
     Not of a harmless one, after which sessions fail no more often than the tool's other sessions. Few sessions prove
@@ -32,14 +32,12 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None, parent: Pattern
 
     Args:
         tool: health row of the pattern's tool, for how its sessions end; None where it is not known.
-        parent: the next coarser row, which speaks for a pattern that few sessions have met.
     """
     if pattern.transient:
         return False
-    tried = next((row for row in (pattern, parent) if row is not None and row.sessions_ended >= TRIED_SESSIONS), None)
-    if tried is None:
+    if pattern.sessions_ended < TRIED_SESSIONS:
         return True
-    return _fail_more(tried.sessions_ended, tried.sessions_failed, tool)
+    return _fail_more(pattern.sessions_ended, pattern.sessions_failed, tool)
 
 
 def worth_telling(lesson: MemoryItem, tool: Pattern | None) -> bool:

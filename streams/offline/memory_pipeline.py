@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -300,12 +300,8 @@ async def run_logs(
     seed: int,
     learn: bool,
     started: float = START_SECONDS,
-    progress: Callable[[int], None] = lambda done: None,
 ) -> OfflineRun:
-    """Process logged sessions, in an order drawn from `seed`, by all stages, or (not `learn`) by the first alone.
-
-    `progress` is called with the number of sessions done.
-    """
+    """Process logged sessions, in an order drawn from `seed`, by all stages, or (not `learn`) by the first alone."""
     order = sorted(sessions, key=lambda each: each.session)
     Random(seed).shuffle(order)
     memory = MemoryPipeline(started, learn=learn)
@@ -313,7 +309,6 @@ async def run_logs(
     for start in range(0, len(order), BATCH_SESSIONS):
         batch = order[start : start + BATCH_SESSIONS]
         trajectories += await memory.run([event for session in batch for event in events_of(session, memory.clock)])
-        progress(start + len(batch))
     await memory.settle()
     patterns = [Pattern.from_json(body) for body in memory.store.bodies("patterns")]
     items = [MemoryItem.from_json(body) for body in memory.store.bodies("items")]

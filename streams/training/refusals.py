@@ -52,9 +52,7 @@ def refusal_of(ack: bytes | None) -> str | None:
     return result if result in REASONS else "other"
 
 
-async def count_refusals(
-    settings: Settings, tenants: Iterable[str], metrics: Metrics, fetch_wait_ms: int = FETCH_WAIT_MS
-) -> None:
+async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Metrics) -> None:
     """Count until cancelled, across outages of the broker."""
 
     async def count(fetched: Fetched) -> None:
@@ -63,5 +61,4 @@ async def count_refusals(
                 metrics.adapters_refused(reason).inc()
 
     names = [topic(tenant, "adapters.acks") for tenant in tenants]
-    follower = Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=fetch_wait_ms, newest=0)
-    await follower.run()
+    await Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=FETCH_WAIT_MS, newest=0).run()

@@ -147,14 +147,6 @@ def test_a_harmless_pattern_is_not_worth_a_warning(
     )
 
 
-def test_a_pattern_that_few_have_met_is_judged_by_its_kind() -> None:
-    rare = pattern(error="user 7 not found", sessions_ended=2, sessions_failed=2)
-    kind = pattern(error="user not found", sessions_ended=100, sessions_failed=29)
-    assert worth_showing(rare, tool(300, 140))
-    assert not worth_showing(rare, tool(300, 140), kind)
-    assert worth_showing(rare, tool(300, 140), pattern(sessions_ended=3, sessions_failed=0))
-
-
 @given(st.text(max_size=200))
 def test_any_error_has_a_hint_or_none(error: str) -> None:
     said = hint_text(pattern(error=error), NOW)

@@ -74,7 +74,7 @@ async def test_refusals_are_counted_from_where_the_topic_ended_and_over_an_outag
             await producer.send_and_wait(name, orjson.dumps({"result": result}), partition=partition)
 
         await ack("probe", 0)  # before the trainer
-        task = asyncio.create_task(count_refusals(Settings(broker=broker.address), [tenant], metrics, fetch_wait_ms=50))
+        task = asyncio.create_task(count_refusals(Settings(broker=broker.address), [tenant], metrics))
         try:
             async with asyncio.timeout(120):
                 await following.wait()
