@@ -89,8 +89,8 @@ format: $(STAMP)  ## ruff: mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(STAMP)  ## mypy --strict on the four packages
-	$(BIN)/mypy --strict $(PACKAGES:%=-p %)
+types: $(STAMP)  ## mypy --strict on the four packages and the benchmarks
+	$(BIN)/mypy --strict $(PACKAGES:%=-p %) -p benchmarks
 
 check: lint types test  ## lint, types and test
 

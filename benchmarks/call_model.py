@@ -213,7 +213,7 @@ def _share(hits: Iterable[bool]) -> float | None:
 def _mean(some: Sequence[Figures]) -> dict[str, Any]:
     names = some[0]
     return {
-        name: mean(values) if (values := [each[name] for each in some if each[name] is not None]) else None
+        name: mean(values) if (values := [value for each in some if (value := each[name]) is not None]) else None
         for name in names
     }
 

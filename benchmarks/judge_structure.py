@@ -31,8 +31,9 @@ def structure(trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verd
 
     def judge(trajectory: Trajectory) -> Verdict:
         chance = float(model.predict_proba(np.array([_shape(trajectory, tools)]))[0, 1])
-        label = "success" if chance > 0.5 else "failure"
-        return Verdict(label=label, probability=chance, source="rules", version=VERSION)
+        return Verdict(
+            label="success" if chance > 0.5 else "failure", probability=chance, source="rules", version=VERSION
+        )
 
     return judge
 

@@ -54,6 +54,9 @@ class EmptyStore:
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
         return None
 
+    async def delete(self, collection: str, ids: Sequence[str]) -> None:
+        return None
+
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
         return {}
 

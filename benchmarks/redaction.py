@@ -121,10 +121,10 @@ def harmless_texts(limit: int) -> tuple[str, list[str]]:
             texts |= dict.fromkeys(value for value in values if isinstance(value, str))
         source = "logged runs"
     else:
-        for session in rollouts(1, 400, seed=SEED):
+        for rollout in rollouts(1, 400, seed=SEED):
             values = [
-                session["goal"],
-                *(step[field] for step in session["steps"] for field in ("result", "error_message")),
+                rollout["goal"],
+                *(step[field] for step in rollout["steps"] for field in ("result", "error_message")),
             ]
             texts |= dict.fromkeys(value for value in values if value)
         source = "the scripted world"

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -97,7 +98,7 @@ async def _measure(
                 await asyncio.gather(*(_applied(child, first, share) for child in children))
             published: list[float] = []
             for seed in range(1, versions + 1):
-                published += await _timed(children, share, lambda seed=seed: _publish(publisher, seed))
+                published += await _timed(children, share, partial(_publish, publisher, seed))
             last = (await publisher.published(TENANT)).pointer
             assert last is not None
             decisions: dict[str, Callable[[], Awaitable[AdapterPointer | None]]] = {
@@ -135,7 +136,7 @@ async def _publish(publisher: AdapterPublisher[ProceduralManifest], seed: int) -
 async def _applied(child: asyncio.subprocess.Process, version: str, count: int) -> list[float]:
     """When each subscriber of a child began to run the version."""
     assert child.stdout is not None
-    times = []
+    times: list[float] = []
     while len(times) < count:
         line = await child.stdout.readline()
         if not line:

@@ -11,7 +11,7 @@ import sys
 import time
 import tracemalloc
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -25,6 +25,7 @@ from fleetlore.wire.records import BATCH_HEADERS
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, json_arrays
+from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Record
 from streams.stages.pipeline import pipeline
 
@@ -34,35 +35,23 @@ SAMPLE = 400
 _HEADERS = dict(BATCH_HEADERS)
 
 
-class Rows:
-    """The store, in dictionaries."""
+class CountingStore(MemoryStore):
+    """Counts the rows written by collection, each as often as it is written."""
 
     def __init__(self) -> None:
-        self.collections: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-        self.written: Counter[str] = Counter()
-
-    async def resolve(self, collection: str) -> str:
-        return collection
+        super().__init__()
+        self.upserts: Counter[str] = Counter()
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        self.written[collection] += len(rows)
-        self.collections[collection].update((row["id"], row) for row in rows)
-
-    async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        rows = self.collections[collection]
-        return {id: rows[id] for id in ids if id in rows}
-
-    async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
-        for row in list(self.collections[collection].values()):
-            if all(row.get(name) == value for name, value in equal.items()):
-                yield row
+        self.upserts[collection] += len(rows)
+        await super().upsert(collection, rows)
 
 
 class Flow:
     """All stages, one after the other."""
 
     def __init__(self) -> None:
-        self.store = Rows()
+        self.store = CountingStore()
         self.values: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.cpu_seconds: dict[str, float] = defaultdict(float)
@@ -140,14 +129,14 @@ async def main(events: int) -> None:
         sizes = [sum(len(row.get(part, "")) for part in ("body", "state", "text")) for row in rows.values()]
         size = sum(sizes) / len(sizes)
         print(
-            f"{collection}: {flow.store.written[collection] / seen:.4f} rows written an event, {size:.0f} bytes each "
+            f"{collection}: {flow.store.upserts[collection] / seen:.4f} rows written an event, {size:.0f} bytes each "
             f"before packing"
         )
     patterns = list(flow.store.collections["patterns"].values())
     print(f"replica: {replica_bytes(patterns):.0f} bytes of memory a pattern")
 
 
-def _sizes(store: Rows) -> str:
+def _sizes(store: CountingStore) -> str:
     return ", ".join(f"{len(rows)} {name}" for name, rows in store.collections.items())
 
 

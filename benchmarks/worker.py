@@ -13,15 +13,18 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks.peers.stopwatch import Stopwatch
 from benchmarks.pipeline import EmptyStore
 from benchmarks.traffic import PARTITIONS, TENANT
 from fleetlore.config import Settings
+from sinks.milvus import MilvusStore
 from streams.embedded.stack import SESSION_TIMEOUT_SECONDS
-from streams.runtime import app as streams_app
+from streams.runtime import app
 from streams.runtime.worker import run_worker
 from streams.stage.base import Effects, Record, Stage
+from streams.stages.pipeline import pipeline
 
 GROUP = "fleetlore"
 
@@ -70,15 +73,15 @@ class Watched:
 
 def main(broker: str, events: int, stages: str, port: int = 0) -> None:
     watch = Watch(events)
-    build = streams_app.pipeline
     chosen = None if stages == "all" else stages.split(",")
 
-    def pipeline(*arguments: Any, **named: Any) -> tuple[Any, ...]:
-        built = build(*arguments, **named)
+    def watched(*arguments: Any, **named: Any) -> tuple[Any, ...]:
+        built = pipeline(*arguments, **named)
         return tuple(watch.over(stage) for stage in built if chosen is None or stage.name in chosen)
 
-    streams_app.pipeline = pipeline
-    setattr(streams_app.MilvusStore, "from_settings", lambda *_, **__: EmptyStore())  # noqa: B010
+    # The worker is the real one but for these two.
+    patch.object(app, "pipeline", watched).start()
+    patch.object(MilvusStore, "from_settings", lambda *_, **__: EmptyStore()).start()
     settings = Settings.from_env(
         broker=broker,
         tenants=(TENANT,),

@@ -113,7 +113,8 @@ def prompt(state: State, heard: str) -> str:
 
 def _least(values: Sequence[float]) -> Weights:
     """Weight of each: those that share the least share the choice."""
-    return (np.array(values) == min(values)).astype(float)
+    least: Weights = np.array(values) == min(values)
+    return least.astype(float)
 
 
 app = command_app(main)

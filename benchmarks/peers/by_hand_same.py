@@ -73,7 +73,8 @@ class ByHandSame:
 
     async def take(self, batch: Sequence[Record]) -> Published:
         """Process records of events; return what other agents and the trainer are told."""
-        effects, published, now = Effects(), [], time.time()
+        effects, now = Effects(), time.time()
+        published: Published = []
         events = [event for record in batch for event in read_events(record, TENANT, now, effects)]
         clean(events)
         failed: dict[int, OpenSession] = {}
@@ -82,7 +83,7 @@ class ByHandSame:
             key, seconds = (event.session, event.sequence // PART_EVENTS), event.time.timestamp()
             session = self._sessions.get(key)
             if session is None:
-                session = OpenSession(TENANT, event.session, event.agent, key[1], 0, seconds, seconds)
+                session = OpenSession(TENANT, event.session, event.agent, key[1], 0, seconds)
                 self._sessions[key] = session
             elif event.sequence in session.sequences:
                 continue
@@ -145,7 +146,10 @@ class ByHandSame:
         kept = Judgment(trajectory=digest, verdict=verdict)
         judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
         published.append(("judgments", trajectory.session, judgment))
-        taught = [*state.teach(without_identities(distil(kept), digest), verdict), *utility_evidence(kept)]
+        taught: list[Candidate | Evidence] = [
+            *state.teach(without_identities(distil(kept), digest), verdict),
+            *utility_evidence(kept),
+        ]
         outline = {"session": trajectory.session, "events": trajectory.events, **asdict(verdict)}
         body, kept_state = encode(outline).decode(), state.to_json(encoded).decode()
         self.rows["judgments"][trajectory.id] = {"label": verdict.label, "body": body, "state": kept_state}

@@ -20,7 +20,7 @@ async def decode(message: Any) -> list[Any]:
     return [orjson.loads(value) for value in message.body]
 
 
-@broker.subscriber(
+@broker.subscriber(  # type: ignore[untyped-decorator]
     sys.argv[2],
     batch=True,
     max_records=1000,

@@ -30,7 +30,7 @@ app = faust.App(
 source = app.topic(sys.argv[2], value_type=bytes, key_type=bytes, value_serializer="raw", key_serializer="raw")
 
 
-@app.agent(source)
+@app.agent(source)  # type: ignore[untyped-decorator]
 async def nothing(stream: Any) -> None:
     async for _ in stream:
         watch.begin()

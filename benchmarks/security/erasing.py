@@ -40,7 +40,7 @@ async def erased_by_store() -> list[tuple[str, str, str, str]]:
     memory = _Pipeline()
     await memory.run(_events(sessions, memory.clock))
     await memory.settle()
-    hashes = {session: (stable_hash(session),) for session in gone}
+    hashes: dict[str, tuple[int, ...]] = {session: (stable_hash(session),) for session in gone}
     flat = [each for found in hashes.values() for each in found]
     before = await touched(memory.store, TENANT, flat)
     memory.erased.add_sessions(TENANT, flat)

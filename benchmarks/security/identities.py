@@ -73,8 +73,9 @@ def _identities(rng: Random) -> Iterator[tuple[str, str]]:
             for form in (phonenumbers.PhoneNumberFormat.INTERNATIONAL, phonenumbers.PhoneNumberFormat.E164):
                 yield "phone", phonenumbers.format_number(number, form)
     for region in REGIONS:
-        local = phonenumbers.format_number(phonenumbers.example_number(region), phonenumbers.PhoneNumberFormat.NATIONAL)
-        yield "local phone", local
+        number = phonenumbers.example_number(region)
+        if number is not None:
+            yield "local phone", phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
 
 
 def _in_fours(value: str) -> str:

@@ -17,7 +17,7 @@ import orjson
 from benchmarks.security.atoms import ATOMS
 from benchmarks.security.identities import REGIONS
 from fleetlore.calls.context import CallContext, text_of
-from fleetlore.calls.failed_call import FailureWords
+from fleetlore.calls.failed_call import FailedCall, FailureWords
 from fleetlore.calls.features import Call
 from fleetlore.cli.output import safe, safe_lines
 from fleetlore.emit.encode import encode, mask
@@ -120,8 +120,8 @@ def _worker(text: str) -> object:
     events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), "default", 1.0, Effects())
     clean(events)
     session = OpenSession("default", "s", "agent", 0, 0)
-    for event in events:
-        session.add(event, 0.0)
+    for each in events:
+        session.add(each, 0.0)
     session.take_observations()
     return session.close()
 
@@ -168,7 +168,7 @@ def _call(text: str) -> object:
     context.record("bash", text_of(text), text, "Error")
     failure = fingerprint.failure_of("bash", text, None, text)
     FailureWords.of(text, text, text, failure)
-    ways_out.masked(text[:2000], ways_out.FailedCall(text, text, failure, text))
+    ways_out.masked(text[:2000], FailedCall(text, text, failure, text))
     return Call("bash", text_of(text)).names
 
 

@@ -17,13 +17,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import NONE, Results, report
-from benchmarks.evaluate.logged.fleet import Fleet, OtherPlace, Told
+from benchmarks.evaluate.logged.fleet import Fleet, Hears, OtherPlace, Told
 from benchmarks.evaluate.logged.holdouts import Stage, stages_by_group, stages_by_task
 from benchmarks.evaluate.logged.logs import WORLDS, some_tasks
 from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect, RawEpisodes, Regression
@@ -116,8 +116,9 @@ def _memories(arms: Sequence[str]) -> dict[str, Memory]:
     }
     own = [arm for arm in arms if arm in OWN]
     fleet = Fleet(lore=bool({"text", "both", "placebo"} & set(own)))
+    told: dict[str, Callable[..., Memory]] = {arm: partial(Told, hears=arm) for arm in get_args(Hears)}
     for arm in own:
-        makers[arm] = partial(OtherPlace if arm == "placebo" else partial(Told, hears=arm), fleet, learns=arm == own[0])
+        makers[arm] = partial(told.get(arm, OtherPlace), fleet, learns=arm == own[0])
     return {arm: makers[arm]() for arm in arms}
 
 

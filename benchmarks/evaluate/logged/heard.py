@@ -73,8 +73,8 @@ def heard(judgments: Sequence[Judgment], base: Base, encoder: StaticEncoder) -> 
                     speaks.setdefault(f"{tool} {state}", number)
     counted = [each for each in calls if each.number >= len(judgments) // 2]
     by_place: defaultdict[str, list[Heard]] = defaultdict(list)
-    for each in counted:
-        by_place[f"{each.tool} {each.state}"].append(each)
+    for call in counted:
+        by_place[f"{call.tool} {call.state}"].append(call)
     often = sorted(by_place, key=lambda place: (-len(by_place[place]), place))[:6]
     return {
         "versions": versions,
