@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of, words_of
@@ -26,16 +26,23 @@ class Case(NamedTuple):
     lacks: frozenset[str]
 
 
-def cases(session: Trajectory) -> Iterator[Case]:
-    """The ways out of a session, each after the first failure that led to it."""
+def _got_past(failed: Step, call: Step) -> bool:
+    return call.tool == failed.tool and not call.failed
+
+
+def cases(session: Trajectory, got_past: Callable[[Step, Step], bool] = _got_past) -> Iterator[Case]:
+    """The ways out of a session, each after the first failure that led to it.
+
+    Args:
+        got_past: whether a later call got past a failed one.
+    """
     calls, taken = session.calls, set[int]()
     seen = words_of(session.goal, CALL_CHARACTERS)
     for place, step in enumerate(calls):
         made, said = text_of(step.arguments), said_by(step)
         known = words_of(made, CALL_CHARACTERS) | words_of(said, RESULT_CHARACTERS)
         if step.failed and not step.transient:
-            after = range(place + 1, len(calls))
-            later = next((n for n in after if calls[n].tool == step.tool and not calls[n].failed), None)
+            later = next((other for other in range(place + 1, len(calls)) if got_past(step, calls[other])), None)
             if later is not None and later not in taken:
                 taken.add(later)
                 lacks = words_of(text_of(calls[later].arguments), CALL_CHARACTERS) - seen - known - KEYWORDS
