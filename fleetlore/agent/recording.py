@@ -17,7 +17,7 @@ from fleetlore.agent.action import Action, BegunCall
 from fleetlore.agent.attempts import AttemptOf
 from fleetlore.agent.current import OPEN_SESSION
 from fleetlore.agent.lifetime import Lifetime
-from fleetlore.calls.context import CallContext, text_of
+from fleetlore.calls.context import CallContext, normal, text_of
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.model import Expected
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
@@ -384,7 +384,8 @@ class Recording:
             said = error[1] or error[0] if error else ""
             cause = cause_of(failure, call.recorded)
             marks = tuple(self._context.objects.marks(call.text))
-            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause, call.text, marks)
+            times = self._context.tried[normal(tool, text)]
+            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause, call.text, marks, times)
         elif self._failed is not None and self._failed.failure.tool == tool:
             self._failed = None
 

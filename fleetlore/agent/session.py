@@ -13,9 +13,9 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
 from fleetlore.recall.hints import hint_text
 from fleetlore.recall.holdout import withheld
-from fleetlore.recall.provenance import handle, new_nonce
+from fleetlore.recall.provenance import new_nonce
 from fleetlore.recall.render import fitting, shown_lines
-from fleetlore.recall.ways_out import is_own
+from fleetlore.recall.ways_out import again_id, is_own, way_told
 from fleetlore.risk.outlook import Outlook
 from fleetlore.store.search import SEARCH_SECONDS
 from fleetlore.watch.watchdog import LOOP_CAUTION
@@ -192,6 +192,8 @@ class Session(Recording):
             most=most,
         )
         introduced = unseen and bool(ledger.told)
+        if advice.way_out is not None or self._is_told_again():
+            cautions = tuple([each for each in cautions if each.id != LOOP_CAUTION])
         cautions = tuple([self._with_way(each) for each in cautions])
         if unseen:
             # Of a dangerous call it is warned each time.
@@ -210,15 +212,23 @@ class Session(Recording):
             hear(self.id, advice)
         return advice
 
+    def _is_told_again(self) -> bool:
+        """Whether the session was told that it makes a failing call again and again, which is the loop it is in."""
+        loop, failed = self._watchdog.loop, self._failed
+        return (
+            loop is not None
+            and loop.failed
+            and loop.kind == "repeat"
+            and failed is not None
+            and again_id(failed) in self._advice_ledger.told
+        )
+
     def _with_way(self, caution: Caution) -> Caution:
         """The caution; of a loop with where the session was told what solved its task."""
-        if caution.id != LOOP_CAUTION or not self.task:
+        if caution.id != LOOP_CAUTION:
             return caution
-        told = (
-            item.id for item in self._fleet.replica.index.strategies(self.task) if item.id in self._advice_ledger.told
-        )
-        way = next(told, None)
-        return caution if way is None else caution._replace(text=f"{caution.text} [#{handle(way)}] tells what worked.")
+        way = way_told(self._fleet.replica.index, self.task, self._advice_ledger.told)
+        return caution if way is None else caution._replace(text=f"{caution.text} {way}")
 
     def _beside(self, tool: str | None, arguments: object) -> Callable[[float], float] | None:
         """What the network makes of the call model's chance, where it adds to it; else None."""

@@ -87,7 +87,7 @@ class CallContext:
         seen: names in results; `worked`: in calls that worked; `failed`: that an error named and the call held.
         last: class of the last error after `E`, `ok`, `empty`, or `first` before any call.
         last_words: hashes of the words of the last result or error.
-        tried: whether a call failed, by the call.
+        tried: how often a call has failed since it last worked, by the call.
         run: failures in a row.
         place: that an error named (`place_in`), the newest; None before one did.
         objects: what is known of the things that calls take.
@@ -118,7 +118,7 @@ class CallContext:
         self.failed: set[str] = set()
         self.last = "first"
         self.last_words = np.zeros(0, np.uint32)
-        self.tried: dict[tuple[str, str], bool] = {}
+        self.tried: dict[tuple[str, str], int] = {}
         self.calls = 0
         self.failures = 0
         self.run = 0
@@ -154,8 +154,8 @@ class CallContext:
             self.run = 0
         self.last_words = hashes_of([token.lower() for token in dict.fromkeys(TOKEN.findall(result[:LAST_CHARACTERS]))])
         key = normal(tool, text)
-        self.tried.pop(key, None)
-        self.tried[key] = error_class is not None
+        failed = self.tried.pop(key, 0)
+        self.tried[key] = failed + 1 if error_class is not None else 0
         if len(self.tried) > KEPT_CALLS:
             del self.tried[next(iter(self.tried))]
         self.calls += 1

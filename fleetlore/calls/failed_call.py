@@ -112,6 +112,7 @@ class FailedCall:
         seen: lower-case names in its results and in its calls so far.
         cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
         arguments: as they were sent; `marks`: what was known of the things that they name.
+        times: how often this very call has failed in its session since it last worked.
     """
 
     text: str
@@ -123,6 +124,7 @@ class FailedCall:
     cause: str = ""
     arguments: str = ""
     marks: tuple[Mark, ...] = ()
+    times: int = 1
 
     @property
     def words(self) -> FailureWords:

@@ -36,7 +36,7 @@ from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker, cause_of_id, remedied_causes, remedies_before
 from fleetlore.recall.render import advice_text
-from fleetlore.recall.ways_out import LEAST_AGENTS, WayOut, is_own, way_out
+from fleetlore.recall.ways_out import LEAST_AGENTS, WayOut, again, is_own, way_out
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -210,7 +210,9 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
         remedies += out[:1]
     found = None
     if failed is not None and not at.led_out:
-        found = way_out(index, failed, at.model, at.place, at.told)
+        found = way_out(index, failed, at.model, at.place, at.told) or again(
+            index, failed, at.model, at.place, at.task, at.told
+        )
     if at.tool is None:
         transient = [each for tool in at.tools for each in index.transient_of_tool(tool)]
         advice = Advice(transient=_lasting_still(transient, at), now=at.now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.wire.lore import LOOP, Pattern
 
 # Groups named in a pattern fill the braces of its advice. It is matched with `error class: template` in lower case.
@@ -197,7 +198,7 @@ _RULES: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((re.compile(pattern), advice) for pattern, advice in _RULES)
 
 
-def default_hint(pattern: Pattern) -> str | None:
+def default_hint(pattern: Pattern | Failure) -> str | None:
     """What usually helps against such a failure; None where no rule fits, and for a transient error."""
     return None if pattern.transient else _default_hint(f"{pattern.error_class}: {pattern.template}".casefold())
 

@@ -27,7 +27,9 @@ from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.fingerprint.value_form import DIGIT, value_form, values_of
 from fleetlore.recall.call_warning import need_id, need_text
+from fleetlore.recall.default_hints import default_hint
 from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.provenance import handle
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
 MAX_TEXT = 300
@@ -36,6 +38,8 @@ CANDIDATES = 20
 PLACE_SESSIONS = 5
 # Forms of an argument.
 MOST_SHOWN = 2
+# Names for a call that is made again.
+MOST_AGAIN = 5
 # What cannot be ranked rests on its evidence.
 LEAST_AGENTS = 2
 # Agents and goals, from which a change is no longer one task's. At fewer it was mostly of no use to others.
@@ -106,7 +110,7 @@ def way_out(
         return None if id in told else WayOut(need_text(need), id, (), round(need.failed / need.held, 9))
     kind = failure_kind(failure.error_class, failure.template, failed.error, failed.text)
     look_up = _look_up(model, failed, kind) if model is not None else None
-    untold = look_up if look_up is not None and look_up.id not in told else None
+    untold = _looked_up(look_up) if look_up is not None and look_up_id(look_up) not in told else None
     # Names of a known place are known without a look-up; that comes after them, where they did not help.
     here = _of_place(model, failed, kind, place, told) if model is not None and place is not None else None
     if (instead := _instead(index, failed, told)) is not None:
@@ -120,9 +124,67 @@ def way_out(
     lacked = model.lacked.get(failure.tool) if model is not None else None
     found = _names(lacked, failed, told) if lacked is not None else _of_item(index, failed, told)
     # Names that hold the look-up's own say less clearly what it says whole.
-    if found is not None and look_up is not None and set(look_up.names) <= set(found.names):
+    if found is not None and look_up is not None and set(words(look_up.text)) <= set(found.names):
         found = None
     return found if untold is None or (found is not None and found.chance > untold.chance) else untold
+
+
+def again(
+    index: LoreIndex,
+    failed: FailedCall,
+    model: CallModel | None = None,
+    place: str | None = None,
+    task: str = "",
+    told: Collection[str] = (),
+) -> WayOut | None:
+    """What a session that makes a failing call again could do instead: each thing once, and the surest of them once
+    more after four failures of the call, after eight, sixteen and so on.
+
+    Args:
+        task: of the session; the others are those of `way_out`.
+    """
+    resent = model.resent.get(failed.failure.class_) if model is not None else None
+    if failed.times < 2 or (resent.decided(guessed=True) if resent is not None else failed.failure.transient):
+        return None
+    id = again_id(failed)
+    keyed = {f"{id}:{pattern_id(each)}": each for each in _left_undone(index, failed, model, place, task, told)}
+    new = next((key for key in keyed if key not in told), None)
+    if new is None and keyed and failed.times.bit_count() == 1:
+        new = next(iter(keyed))
+    if new is None:
+        return None
+    text = f"Failed {failed.times} times here and will again. {keyed[new]}"
+    return WayOut(text[:MAX_TEXT], id, (), beside=new)
+
+
+def again_id(failed: FailedCall) -> str:
+    """By which what is said of such a failure that is met again and again is withheld at random."""
+    return pattern_id("again", failed.failure.class_)
+
+
+def _left_undone(
+    index: LoreIndex, failed: FailedCall, model: CallModel | None, place: str | None, task: str, told: Collection[str]
+) -> Iterator[str]:
+    """What could be done instead, the surest first."""
+    kind = failure_kind(failed.failure.error_class, failed.failure.template, failed.error, failed.text)
+    if (way := way_told(index, task, told)) is not None:
+        yield way
+    look_up = _look_up(model, failed, kind) if model is not None else None
+    if look_up is not None:
+        yield f"Look it up: {_call_text(look_up)}"
+    known = model.places.get(place) if model is not None and place is not None else None
+    if known is not None and known.sessions >= PLACE_SESSIONS and _is_unknown(kind, known):
+        names = card(known, failed.goal, failed.text, words_of(failed.text, CALL_CHARACTERS))[:MOST_AGAIN]
+        if names:
+            yield f"Known here: {', '.join(names)}"
+    if look_up is None and (hint := default_hint(failed.failure)) is not None:
+        yield hint
+
+
+def way_told(index: LoreIndex, task: str, told: Collection[str]) -> str | None:
+    """Where the session was told what solved its task; None where it was not."""
+    way = next((item.id for item in index.strategies(task) if item.id in told), None) if task else None
+    return None if way is None else f"[#{handle(way)}] tells what worked."
 
 
 def _of_place(
@@ -208,15 +270,17 @@ def _of_item(index: LoreIndex, failed: FailedCall, told: Collection[str]) -> Way
     return WayOut(_text(change, item), item.id, tuple(words(new_part(change))), likely, item)
 
 
-def _look_up(model: CallModel, failed: FailedCall, kind: FailureKind) -> WayOut | None:
+def _look_up(model: CallModel, failed: FailedCall, kind: FailureKind) -> LookUp | None:
     """The call by which other sessions found what such a call lacked; not one that was made here."""
     found = model.look_ups.get((failed.failure.tool, kind.kind))
     if found is None:
         return None
-    names = words(found.text)
-    if found.by == found.tool and "<" not in found.text and all(name in failed.seen for name in names):
-        return None
-    return WayOut(look_up_text(found), look_up_id(found), tuple(names), round(found.used / found.met, 9))
+    made = found.by == found.tool and "<" not in found.text and all(name in failed.seen for name in words(found.text))
+    return None if made else found
+
+
+def _looked_up(of: LookUp) -> WayOut:
+    return WayOut(look_up_text(of), look_up_id(of), words(of.text), round(of.used / of.met, 9))
 
 
 def look_up_id(of: LookUp) -> str:
@@ -280,8 +344,11 @@ def _is_unknown(kind: FailureKind, place: PlaceNames) -> bool:
 
 def look_up_text(of: LookUp) -> str:
     """The call by which others looked up what works, and how many of them did."""
-    call = of.text if of.by == of.tool else f"{of.by}{'' if of.text.startswith('(') else ' '}{of.text}"
-    return f"After any such failure, what works can be looked up: `{call}` ({of.used} of {of.met} sessions did so)"
+    return f"After such a failure {of.used} of {of.met} sessions looked up what works: {_call_text(of)}"
+
+
+def _call_text(of: LookUp) -> str:
+    return f"`{of.text}`" if of.by == of.tool else f"`{of.by}{'' if of.text.startswith('(') else ' '}{of.text}`"
 
 
 def form_text(of: ArgumentForms, here: str = "") -> str:

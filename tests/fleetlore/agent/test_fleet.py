@@ -187,16 +187,16 @@ async def test_a_failure_has_one_way_out_and_the_place_that_its_error_tells(
     monkeypatch.setattr(Fleet, "call_model", CallModel.from_bytes(version_of_tables()))
     async with fleet.session("name the makers") as session:
 
-        async def fails() -> None:
-            async with session.action("sql", "SELECT id FROM maker") as action:
+        async def fails(column: str) -> None:
+            async with session.action("sql", f"SELECT {column} FROM maker") as action:
                 action.fail("OperationalError", "no such table: 'garage.maker'")
 
-        await fails()
+        await fails("id")
         first = session.advise().way_out
         assert first is not None and first.text == "Known here: makers, name, id, cars"
         assert session.advise("sql", "SELECT id FROM lorries").way_out is None
         assert session.advise(unseen=False).way_out == first
-        await fails()
+        await fails("age")
         assert session.advise().way_out is None  # all names are told
 
 
@@ -349,6 +349,21 @@ async def test_of_a_loop_it_is_said_where_the_way_that_solved_the_task_was_told(
             (caution,) = session.advise(*CALL).cautions
             assert ("tells what worked" in caution.text) is said
             assert not session.advise(*CALL).cautions  # once
+
+
+async def test_a_session_that_makes_a_failing_call_again_is_told_what_is_left_to_do(fleet: Fleet) -> None:
+    fleet.replica.index.put_item(memory_item("item0123456789", kind="strategy", title="How to: g", task="t"), 0.0)
+    async with fleet.session("g", task="t") as session:
+        said = [session.advise().text]
+        for query in ("SELECT 1 FROM cars", "SELECT 2 FROM cars", *["select 1  from cars;"] * 7):
+            async with session.action("sql", {"query": query}) as action:
+                action.fail("NoSuchTable", "table 'cars' doesn't exist")
+            advice = session.advise()
+            assert not advice.cautions  # that it goes in circles is said already
+            said.append("" if advice.way_out is None else advice.way_out.text)
+    first, *others = [text for text in said[1:] if text]
+    assert first == "Failed 2 times here and will again. [#23456789] tells what worked."
+    assert [text.partition(" times")[0] for text in others] == ["Failed 3", "Failed 4", "Failed 8"]
 
 
 async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None:

@@ -260,24 +260,22 @@ def test_the_values_of_a_like_task_are_masked_and_the_numbers_of_its_steps_are_n
 def test_a_way_is_told_without_what_the_session_knows() -> None:
     index = LoreIndex()
     program = "def area(side): return side * side  # of a square"
+    wrong = "Only in a session that failed:\n- answer(4)\n- answer(5)"
     content = (
         f"Goal: the area of a square\nWhat worked:\n1. python({program} 1)\n2. python({program} 2)\n"
-        f"3. answer({program} 2)\n"
-        "A session that failed did not do 3, 2, 1\nOnly in a session that failed:\n- answer(4)\n- answer(5)\n"
-        "Error met there: 'side' is not defined"
+        f"3. answer({program} 2)\nA session that failed did not do 3, 2, 1\n{wrong}"
     )
     put(index, "way", "strategy", task="a", title="How to: the area of a square", content=content)
-    lines = [line.strip() for line in advise(index, Situation(now=NOW, task="a")).text.splitlines()[2:-1]]
-    assert lines[0].startswith("- [#way] What tells success from failure at this very task (")
-    assert lines[1:] == [
-        "What worked:",
-        f"1. python({program} 1)",
-        f"2. python({program} 2)",
-        "3. answer(the same)",
-        "Only in a session that failed:",
-        "- answer(4)",
-        "Error met there: 'side' is not defined",
-    ]
+    errors = "\nError met there: 'side' is not defined\nError met there: 'area' is not defined"
+    put(index, "with errors", "strategy", task="b", title="How to: the area of a square", content=content + errors)
+
+    def lines(task: str) -> list[str]:
+        return [line.strip() for line in advise(index, Situation(now=NOW, task=task)).text.splitlines()[2:-1]]
+
+    assert lines("a")[0].startswith("- [#way] What tells success from failure at this very task (")
+    way = ["What worked:", f"1. python({program} 1)", f"2. python({program} 2)", "3. answer(the same)"]
+    assert lines("a")[1:] == [*way, "Only in a session that failed:", "- answer(4)"]
+    assert lines("b")[1:] == [*way, "Met by a session that failed: 'side' is not defined"]
     near = advise(index, Situation(now=NOW, task="new", goal="the area of a square")).text
     assert "How to: the area of a square" in near and "Goal: " not in near
 

@@ -27,7 +27,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.calls.ranker import LEAST
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.ways_out import MAX_TEXT, PLACE_ID, look_up_id, masked, ranked, way_out
+from fleetlore.recall.ways_out import MAX_TEXT, PLACE_ID, again, look_up_id, masked, ranked, way_out
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
 _SQRT = "NameError: name 'sqrt' is not defined"
@@ -153,13 +153,42 @@ def test_at_an_unknown_place_it_says_where_others_looked_the_names_up() -> None:
     learned = model(look_ups=(SHOW,))
     found = way_out(LoreIndex(), no_table("cars"), learned)
     assert found is not None
-    said = "After any such failure, what works can be looked up: `SHOW TABLES` (41 of 60 sessions did so)"
+    said = "After such a failure 41 of 60 sessions looked up what works: `SHOW TABLES`"
     assert found.text == said
     assert found.names == ("show", "tables")
     assert way_out(LoreIndex(), no_table("cars"), learned, told=(found.id,)) is None
     assert way_out(LoreIndex(), no_table("cars", seen={"show", "tables"}), learned) is None  # it was made already
     locked = failed("select 1 from cars", "database is locked", "sql")
     assert way_out(LoreIndex(), locked, learned) is None
+
+
+def test_a_call_that_fails_again_and_again_is_told_each_thing_left_to_do_once_and_then_one_a_doubling() -> None:
+    names = {"car_makers": (9, 0), "stadium": (2, 0), "cars": (0, 8)}
+    at = model(places={"shop": Place(9, names)}, look_ups=(SHOW,))
+    told: list[str] = []
+    said = []
+    for times in range(1, 9):
+        found = again(LoreIndex(), no_table("cars", times=times), at, "shop", "", told)
+        if found is not None:
+            told += found.told
+            said.append(found.text)
+    assert said == [
+        "Failed 2 times here and will again. Look it up: `SHOW TABLES`",
+        "Failed 3 times here and will again. Known here: car_makers, stadium",
+        "Failed 4 times here and will again. Look it up: `SHOW TABLES`",
+        "Failed 8 times here and will again. Look it up: `SHOW TABLES`",
+    ]
+    made = again(LoreIndex(), no_table("cars", times=2, seen={"show", "tables"}), at, "shop")
+    assert made is not None and made.text.endswith("Known here: car_makers, stadium")
+
+
+def test_a_call_that_fails_again_is_told_what_usually_helps_where_the_fleet_knows_nothing() -> None:
+    asked = failed(times=2)
+    found = again(LoreIndex(), asked)
+    assert found is not None and found.text.startswith("Failed 2 times here and will again. Define or import the name")
+    assert again(LoreIndex(), failed(error="Exception: so it is", times=2)) is None
+    assert again(LoreIndex(), failed(error="503 Service Unavailable", times=2)) is None
+    assert again(LoreIndex(), asked, model(resent={asked.failure.class_: Resent(9, 10)})) is None
 
 
 def test_an_argument_that_is_written_otherwise_than_in_calls_that_work_is_said() -> None:
@@ -190,7 +219,8 @@ def test_a_look_up_by_arguments_is_said_as_a_call() -> None:
     look_up = LookUp("find_by_email", "user not found", "find_by_name", "(first_name, zip)", 5, 9, 3)
     asked = failed('{"email": "mia@shop.example"}', "user not found", "find_by_email")
     found = way_out(LoreIndex(), asked, model(look_ups=(look_up,)))
-    assert found is not None and "`find_by_name(first_name, zip)` (5 of 9 sessions did so)" in found.text
+    assert found is not None
+    assert found.text == "After such a failure 5 of 9 sessions looked up what works: `find_by_name(first_name, zip)`"
 
 
 def lacking(of: FailedCall, least: float) -> Lacked:
@@ -211,7 +241,7 @@ def test_of_a_tool_with_enough_failures_it_says_the_names_that_the_session_lacks
     assert way_out(LoreIndex(), failed(), model(lacked=(lacking(failed(), 0.5),)), told=(found.id,)) is None
 
 
-@pytest.mark.parametrize(("name", "said"), [("math", "Names that others"), ("schema", "After any such failure")])
+@pytest.mark.parametrize(("name", "said"), [("math", "Names that others"), ("schema", "After such a failure")])
 def test_a_look_up_is_said_whole_and_not_by_its_names(name: str, said: str) -> None:
     asked = no_table("cars")
     lacked = structs.replace(lacking(asked, 0.5), tool="sql", names=(name,))
@@ -238,8 +268,8 @@ def test_names_that_worked_after_this_very_error_come_first(said: str, known: di
     item = replace(FIX, title=f"sql: Table{INSTEAD_OF}{said}", **fields)
     found = way_out(lore(item), asked, model(look_ups=(SHOW,)))
     assert found is not None
-    names, _, look_up = found.text.rpartition("After any such failure")
-    assert look_up.startswith(", what works can be looked up: `SHOW TABLES`") and found.names[-1] == "tables"
+    names, _, look_up = found.text.rpartition("After such a failure")
+    assert look_up.endswith("looked up what works: `SHOW TABLES`") and found.names[-1] == "tables"
     assert names == (f"{text}. " if text else "")
 
 
