@@ -322,12 +322,18 @@ def _show_pattern(pattern: Pattern, json: bool) -> None:
         "class": pattern.error_class,
         "coarser": pattern.parent,
         "failed": f"{pattern.failures} of {pattern.calls} calls",
-        "met by": f"{pattern.sessions} sessions, {pattern.agents} agents",
+        "met by": _backed(pattern.sessions, pattern.agents),
         "hint": pattern.hint,
         "last seen": moment(pattern.last_seen),
     }
     typer.echo(f"{safe(_said(pattern, None))}\n")
     _print_facts(facts)
+
+
+def _backed(sessions: int, agents: int) -> str:
+    from fleetlore.recall.hints import count
+
+    return f"{count(sessions, 'session')}, {count(agents, 'agent')}"
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
@@ -347,7 +353,7 @@ def _show_item(item: MemoryItem, json: bool) -> None:
         "tool": item.tool,
         "task": item.task,
         "pattern": item.pattern,
-        "support": f"{item.support} sessions, {item.agents} agents",
+        "support": _backed(item.support, item.agents),
         "sessions": ", ".join(item.sessions),
         "first seen": moment(item.first_seen),
         "last seen": moment(item.last_seen),

@@ -123,7 +123,8 @@ def _share(of: str, number: int, total: int, what: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """1 session, 12 sessions, 1,200 sessions."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _ago(seconds: float) -> str:

@@ -41,7 +41,7 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
     number = len(calls)
     goal = line(trajectory.goal, MAX_GOAL) or task
     if succeeded:
-        content, description = f"{GOAL}{goal}", f"Solved in {_count(number, 'call')}."
+        content, description = f"{GOAL}{goal}", f"Solved in {number} call{'' if number == 1 else 's'}."
         rank: tuple[int, ...] = (number,)
     else:
         errors = list(dict.fromkeys([error_text(calls[place]) for place in telling]))
@@ -106,7 +106,3 @@ def _outlined(tool: str, arguments: str, limit: int) -> str:
     if arguments[:1] in ("{", "["):
         arguments = arguments_text(parsed(arguments))
     return line(f"{tool}({arguments})", limit)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

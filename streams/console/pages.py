@@ -23,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
+from fleetlore.recall.hints import count
 from fleetlore.wire.decision import Decision
 from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
 from models.judge.session_state import SessionState
@@ -73,7 +74,7 @@ class Console:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=moment)
+        self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=moment, counted=count)
         self._templates.globals.update(
             chart=line_chart, rows_of_a_block=blocks.ROWS, offered=self._offered, deciding=deciding
         )

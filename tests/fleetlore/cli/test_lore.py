@@ -173,7 +173,7 @@ def test_what_went_wrong_stands_before_how_one_goal_was_reached(run: Any, monkey
 def test_a_pattern_is_shown_whole(run: Any) -> None:
     shown = run("patterns", "c2").output
     assert "table 'dogs' doesn't exist" in shown and "\x1b" not in shown
-    assert "failed     10 of 1 calls" in shown and "met by     9 sessions, 1 agents" in shown
+    assert "failed     10 of 1 calls" in shown and "met by     9 sessions, 1 agent\n" in shown
     assert json.loads(run("patterns", "c2", "--json").output)["id"] == "c2"
     assert "3 patterns begin with 'c'" in run("patterns", "c").stderr
     assert run("patterns", "zz").exit_code == 2
