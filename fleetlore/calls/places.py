@@ -16,7 +16,7 @@ from fleetlore.calls.context import CallContext
 SURE = 3.0
 SURE_SHARE = 0.5
 # A word of more than this share of the places is a word of none.
-_COMMON = 1 / 3
+COMMON = 1 / 3
 # What works at this share of the places, of at least so many, is how one works at any of them: `show tables`.
 _EVERYWHERE, _SEVERAL = 0.9, 5
 _LEAST_WORD = 3
@@ -30,6 +30,17 @@ class Ended(NamedTuple):
 
 
 _NEVER = Ended(0, 0)
+
+
+def common(working: Mapping[str, int], places: int, share: float = COMMON) -> frozenset[str]:
+    """Names that work at this share of the places, where these are several.
+
+    Args:
+        working: at how many of the `places` each name works.
+    """
+    if places < _SEVERAL:
+        return frozenset()
+    return frozenset(name for name, count in working.items() if count >= share * places)
 
 
 class PlaceNames:
@@ -80,10 +91,9 @@ class Places(dict[str, PlaceNames]):
             for word in (*names.words, *(name for name, ended in names.names.items() if ended.worked)):
                 self._of_word[word].add(place)
             working.update(name for name, ended in names.names.items() if ended.worked)
-        if len(known) >= _SEVERAL:
-            common = frozenset(name for name, places in working.items() if places >= _EVERYWHERE * len(known))
-            for names in known.values():
-                names.everywhere = common
+        everywhere = common(working, len(known), _EVERYWHERE)
+        for names in known.values():
+            names.everywhere = everywhere
 
     def recognise(self, context: CallContext) -> str | None:
         """The place that a session is at: that an error told, or else by the words of its goal and of its calls that
@@ -102,7 +112,7 @@ class Places(dict[str, PlaceNames]):
             if len(word) < _LEAST_WORD:
                 continue
             places = self._of_word.get(word, set())
-            if len(places) > _COMMON * len(self):
+            if len(places) > COMMON * len(self):
                 continue
             weight = log(len(self) / max(1, len(places)))
             total += weight

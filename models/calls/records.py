@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
 
 from fleetlore.calls.document import Named, Place
-from fleetlore.calls.places import Ended, PlaceNames
+from fleetlore.calls.places import Ended, PlaceNames, common
 
 # Sessions of one agent that count for a name: one agent alone cannot declare a table missing for all.
 AGENT_SESSIONS = 5
@@ -15,7 +15,7 @@ PLACE_NAMES = 4_096
 # Of a version.
 SAID_RATE = 0.4
 SAID_WORDS = 160
-# Words that agents' goals have in common; what one user wrote is nobody else's.
+# Words that agents' goals have in common, and what they all call everywhere; what one wrote is nobody else's.
 WORD_AGENTS = 2
 
 # (tool, kind of failure, names)
@@ -78,17 +78,32 @@ class PlaceRecords:
         self._worked: defaultdict[str, _Agents] = defaultdict(OrderedDict)
         self._failed: defaultdict[str, _Agents] = defaultdict(OrderedDict)
         self._words: defaultdict[str, _Agents] = defaultdict(OrderedDict)
+        # Agents whose calls with a name worked, of whatever place.
+        self._users: OrderedDict[str, set[str]] = OrderedDict()
 
     def names(self, place: str) -> PlaceNames:
         """What is known of a place so far."""
         worked, failed = self._worked[place], self._failed[place]
         return _Names(self._sessions[place], worked, failed)
 
-    def learn(self, place: str, agent: str, worked: Iterable[str], failed: Iterable[str], words: Iterable[str]) -> None:
-        """Take in a session: names of calls that worked or of their results, names that failures were about, and words
-        of the goal.
+    def learn(
+        self,
+        place: str,
+        agent: str,
+        worked: Iterable[str],
+        failed: Iterable[str],
+        words: Iterable[str],
+        used: Iterable[str],
+    ) -> None:
+        """Take in a session: names of calls that worked or of their results, names that failures were about, words of
+        the goal, and all words of calls that worked.
         """
         self._sessions[place] += 1
+        for name in sorted(used):
+            self._users.setdefault(name, set()).add(agent)
+            self._users.move_to_end(name)
+        while len(self._users) > KEPT_NAMED:
+            self._users.popitem(last=False)
         for records, names in ((self._worked, worked), (self._failed, failed), (self._words, words)):
             known = records[place]
             for name in sorted(names):
@@ -100,9 +115,10 @@ class PlaceRecords:
     def said(self, most: int) -> dict[str, Place]:
         """Those that a version holds: of all places together so many names, the best backed first."""
         found: list[tuple[int, str, str, tuple[int, int]]] = []
+        habits = self._habits()
         for place in self._sessions:
             worked, failed = self._worked[place], self._failed[place]
-            for name in {**worked, **failed}:
+            for name in {**worked, **failed}.keys() - habits:
                 counts = capped(worked.get(name)), capped(failed.get(name))
                 found.append((-sum(counts), place, name, counts))
         places = {
@@ -111,6 +127,12 @@ class PlaceRecords:
         for _, place, name, counts in sorted(found)[:most]:
             places[place].names[name] = counts
         return places
+
+    def _habits(self) -> frozenset[str]:
+        """Names found at many places that are none of a place: that results alone show, or one agent alone writes."""
+        places = Counter(name for worked in self._worked.values() for name in worked)
+        often = common(places, len(self._sessions))
+        return frozenset(name for name in often if len(self._users.get(name, ())) < WORD_AGENTS)
 
     def _said_words(self, place: str) -> tuple[str, ...]:
         known = self._words[place].items()

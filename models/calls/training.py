@@ -113,6 +113,7 @@ class CallTraining:
         examples: list[_Example] = []
         named: list[tuple[str, frozenset[str], Key | None]] = []
         kinds: list[tuple[str, tuple[str, ...]] | None] = []
+        used: frozenset[str] = frozenset()
         for position, step in enumerate(session.calls):
             call = Call.made(step.tool, step.arguments)
             kind = kind_of(step, call) if step.failed else None
@@ -128,6 +129,7 @@ class CallTraining:
                 if kind is not None:
                     self._kinds.learn(found, kind[:2])
                 names = frozenset(call.names)
+                used |= frozenset() if step.failed else names
                 named.append((step.tool, names, kind if kind is not None and kind[2] else None))
             context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
         for example in examples:
@@ -140,7 +142,7 @@ class CallTraining:
         if place := session.place or context.place:
             told = list(names_of_place(session.calls))
             worked, failed = ({name for name, step in told if step.failed == ended} for ended in (False, True))
-            self._places.learn(place, session.agent, worked, failed, context.goal_words)
+            self._places.learn(place, session.agent, worked, failed, context.goal_words, used)
         self._sessions += 1
         self._until = max(self._until, session.ended)
         self._calls += len(examples)

@@ -105,6 +105,24 @@ def test_a_session_is_at_the_place_that_an_error_told() -> None:
     assert Document.from_bytes(train(told).weights).places == Document.from_bytes(train(stated).weights).places != {}
 
 
+def test_what_results_show_and_one_agent_writes_wherever_it_is_are_no_names_of_a_place() -> None:
+    told = [
+        trajectory(
+            call("sql", "SHOW TABLES", f"[('cars_{place}',), ('id', 'auto_increment')]"),
+            call("sql", f"execute[SELECT 1 FROM cars_{place}]" if agent == 0 else f"SELECT 1 FROM cars_{place}", "1"),
+            session=f"{place} {agent}",
+            agent=f"a{agent}",
+            place=f"shop{place}",
+        )
+        for place in "abcdef"
+        for agent in range(3)
+    ]
+    places = Document.from_bytes(train(told).weights).places
+    assert {place: set(known.names) for place, known in places.items()} == {
+        f"shop{place}": {"show", "tables", f"cars_{place}"} for place in "abcdef"
+    }
+
+
 def test_what_is_known_of_places_does_not_hide_what_fails_at_any() -> None:
     class PlacesAlone(CallTraining):
         def _rehearse_anywhere(self) -> None:

@@ -12,6 +12,12 @@ def test_names_of_a_call_that_worked_are_those_of_the_place() -> None:
     assert names("SELECT name FROM singers JOIN song_hits") == {"name", "singers", "join", "song_hits"} - {"join"}
 
 
+def test_what_a_call_names_itself_is_no_name_of_the_place() -> None:
+    call = "SELECT COUNT(*) AS num_hits, T1.name FROM singers as T1 ORDER BY num_hits"
+    assert names(call) == {"name", "singers"}
+    assert names("submit") == set()
+
+
 def test_what_somebody_looked_for_is_no_name_of_the_place() -> None:
     assert names("SELECT age FROM singers WHERE name = 'Mia Li' AND id = 4711") == {"age", "singers", "name", "id"}
     arguments = {"first_name": "Mia", "user_id": "mia_li_3668", "table": "singers"}
