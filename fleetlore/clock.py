@@ -1,4 +1,4 @@
-"""Time as a dependency, so that tests decide what time it is (`fleetlore.testing.FakeClock`)."""
+"""Read the time through a dependency, so that tests decide what time it is (`fleetlore.testing.FakeClock`)."""
 
 from __future__ import annotations
 

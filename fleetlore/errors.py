@@ -5,12 +5,14 @@
     ├── NotOpen                 a fleet or session is used outside its `with` block, or after a fork
     ├── InvalidEvent            send it to the dead letters; carries a reason
     ├── BrokerUnavailable       the broker did not answer in time; try again
+    │   └── LeaseLapsed         another worker may own the partitions by now: write nothing
     ├── TopicsChanged           topics were grown or made anew under a running worker: end it and begin anew
     ├── StoreUnavailable        the vector store did not answer in time; try again
     ├── RowRefused              the vector store will never take these rows; the others of the batch are written
-    ├── BreakerTripped          a whole stream is being refused: stop, commit nothing, have somebody look
-    ├── AdapterRefused          keep the adapter you have; carries a reason
-    ├── ChannelMoved            somebody else pointed the adapters' channel elsewhere first: look, and decide again
+    ├── RecordsRefused          the broker will never take these records; the others of the call are written
+    ├── BreakerTripped          a whole stream is being refused: stop, commit nothing, alert an operator
+    ├── AdapterRefused          keep the adapter in use; carries a reason
+    ├── ChannelMoved            the adapters' channel was moved by another process first: read it and decide again
     ├── ModelUnavailable        an optional package or a model file is missing
     └── StackError              a child process of the embedded stack did not start or died
 
@@ -32,11 +34,11 @@ class NotOpen(FleetloreError):
     """A fleet or session is used before it was entered, after it was left, or in a process forked meanwhile."""
 
 
-class InvalidEvent(FleetloreError):
-    """Bytes or an event that can never be processed, however often they are tried.
+class _WithReason(FleetloreError):
+    """An error with a reason.
 
     Attributes:
-        reason: one of a bounded set of words (`not_json`, `missing_field`, …), fit for a metric label.
+        reason: one of a bounded set of words, fit for a metric label.
         detail: what exactly was wrong, for a person.
     """
 
@@ -44,6 +46,10 @@ class InvalidEvent(FleetloreError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class InvalidEvent(_WithReason):
+    """Bytes or an event that can never be processed, however often they are tried (`not_json`, `missing_field`, …)."""
 
 
 class BrokerUnavailable(FleetloreError):
@@ -55,7 +61,7 @@ class TopicsChanged(FleetloreError):
 
 
 class LeaseLapsed(BrokerUnavailable):
-    """A worker has not heard of its group for so long that another one may own its partitions; it may write nothing."""
+    """A worker had no answer of its group for so long that another one may own its partitions: it must not write."""
 
 
 class StoreUnavailable(FleetloreError):
@@ -96,22 +102,12 @@ class BreakerTripped(FleetloreError):
     """A whole stream is refused; the worker stops before it drains into the dead letters. The text says what to do."""
 
 
-class AdapterRefused(FleetloreError):
-    """An adapter version that must not be applied; the one in use stays.
-
-    Attributes:
-        reason: one of a bounded set of words (`tampered`, `foreign`, …), fit for a metric label.
-        detail: what exactly was wrong, for a person.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
+class AdapterRefused(_WithReason):
+    """An adapter version that must not be applied (`tampered`, `foreign`, …); the one in use stays."""
 
 
 class ChannelMoved(FleetloreError):
-    """Somebody else moved the adapters' channel first, so the decision rests on what is no longer so."""
+    """Another process moved the adapters' channel first, so the decision rests on a state that has changed."""
 
 
 class ModelUnavailable(FleetloreError):

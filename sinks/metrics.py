@@ -45,7 +45,7 @@ class Metrics(MetricTable):
     """The metrics of one process, in a registry of their own.
 
     `metrics.dead_letters("bad_json").inc(3)`, `metrics.stage_duration("sessions").observe(0.012)`. Update once a
-    batch and not once an event: an increment costs 0.4 µs, more than decoding some events.
+    batch and not once an event: an increment can cost more than decoding an event.
 
     Safe to use from several threads. `role` is the role of the process, shown in `fleetlore_build_info`.
     """

@@ -1,4 +1,4 @@
-"""Know which session, and which call of it, the code that runs now belongs to.
+"""Look up which session, and which call of it, the running code belongs to.
 
 A framework runs tools in tasks and threads of its own and copies the context into them, so whatever it runs finds the
 session of the agent that started it.

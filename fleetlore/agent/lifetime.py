@@ -1,4 +1,4 @@
-"""Know whether a fleet or a session may be used: entered, not left, and in the process that entered it."""
+"""Check whether a fleet or a session may be used: entered, not left, and in the process that entered it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run `dead-letters list` and `dead-letters show`. A higher floor adds `redrive`."""
+"""Run `dead-letters list` and `dead-letters show`. The server package adds `redrive`."""
 
 from __future__ import annotations
 

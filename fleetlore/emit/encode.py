@@ -132,7 +132,7 @@ def _names(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
 
 
 def _written(times: list[float]) -> list[bytes]:
-    """As `datetime.isoformat` writes them, in quotes: 64 at once take 0.3 µs each, one after another 0.9."""
+    """As `datetime.isoformat` writes them, in quotes; all at once, which costs a third of one after another."""
     seconds = np.array(times, np.float64)
     whole = np.floor(seconds)
     micros = whole.astype(np.int64) * 1_000_000 + np.rint((seconds - whole) * 1e6).astype(np.int64)

@@ -49,7 +49,7 @@ _LOCAL = re.compile(
     r"(?<![\w.+/-])(?=\(?\d{2,6}[) ./-])(?!\d{4}-\d\d-\d\d|\d\d[./-]\d\d[./-]\d{4})"
     r"\(?\d(?:[ ()./-]{0,3}\d){6,12}(?![\w-]|[./]\d)"
 )
-# So many numbers of a text are checked, 30 µs a region each; of a longer list the form is enough.
+# So many numbers of a text are checked, which is slow; of a longer list the form is enough.
 _CHECKED = 20
 _PARTS_TRIED = 2
 _DIGITS_IN_A_ROW = re.compile(r"\d+")
@@ -70,7 +70,7 @@ _IN_TEXT, _IN_JSON = (
     (re.compile(_NUMBER), re.compile(_COLONS)),
     (re.compile(_NUMBER.encode()), re.compile(_COLONS.encode())),
 )
-# Then which of them: a text takes 19 µs, and 56 without.
+# Then which of them.
 _DIGITS = re.compile(r"\d(?:[ .-]?\d){7}")
 _CODED = re.compile(r"[A-Z]{2}\d{2}")
 _MIDDLE = re.compile(r"\.\d{1,3}\.\d|:[0-9A-Fa-f]{0,4}:")

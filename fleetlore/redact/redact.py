@@ -70,13 +70,13 @@ _SAID = (
 )
 _QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|\s+\\*[\"'])"
 _SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID})"
-# Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` opened an event: 1 in 700 did, for
-# 0.2 µs an event. (An i may be one without a dot, or what is left of a capital one with it.)
+# Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` would open an event. (An i may be
+# one without a dot, or what is left of a capital one with it.)
 _KEY = (
     "(?:api[_ -]?|x-[a-z-]{1,40}|(?:access|secret|private|encryption|signing|auth|license|account|master|app|service|"
     "client|consumer)[_-]?)"
 ).replace("i", "[i\u0131]\u0307?")
-# Behind `basic` only what can be base64 by its length: "basic authentication" opened 1 event in 500.
+# Behind `basic` only what can be base64 by its length: "basic authentication" would open events.
 _BLANK = r"(?:\\u00[0-9a-f]{2}|\\[bfnrt]|\s)+"
 _BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]))"
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
@@ -131,9 +131,8 @@ for _character, _shape, _rules in _FORMS:
         for _needle in _rule.needles:
             _LOOKS[_needle.encode()].add((_character, _shape))
 _NEEDLES = Needles(exact=_LOOKS, folded=_WORDS)
-_SCANNED_CHARS = (
-    500  # from here on the pass over all needles at once, of 7 µs and more, is cheaper than one after another
-)
+# From here on one pass over all needles is cheaper than one needle after another.
+_SCANNED_CHARS = 500
 
 #: Every kind that a mask can name.
 KINDS: frozenset[str] = frozenset(
@@ -224,8 +223,7 @@ def _sub_named(
     """`pattern.sub` tried only where a name begins, for `folded` is `text` character by character; and the new text
     folded.
 
-    The pattern ignores case and tries fifteen names at each character, 0.3 ms for a kilobyte; `named` finds them
-    several times faster.
+    The pattern ignores case and tries fifteen names at each character; `named` finds them several times faster.
     """
     parts: list[str] = []
     copied = start = 0

@@ -41,7 +41,7 @@ SEARCH_SECONDS = 5.0
 CANDIDATES = 50
 MAX_QUERY = 2_000
 # A word that a tenth of so many texts hold weighs little and costs most: Milvus Lite goes through all texts that hold
-# it, 1.3 µs each. Such words are left out of a question as long as so many others are left.
+# it. Such words are left out of a question as long as so many others are left.
 SAMPLED_TEXTS = 1_000
 COMMON_SHARE = 0.1
 LEAST_WORDS = 4

@@ -92,20 +92,9 @@ class RewardJudge:
 class RulesJudge:
     """Finds failures that the end of a session gives away where no environment judged it. It never says "success".
 
-    Each rule is sound by itself and held on every source of logged runs where it fired. Measured over 22,447 logged
-    runs of five sources with their rewards hidden (`benchmarks/judge_and_distiller.py`):
-
-    | source (sessions, failed) | fired | right | precision (Wilson 95 %) |
-    | --- | --- | --- | --- |
-    | SQL and shell (7,360, 59 %) | 3,111 | 3,107 | .999 (.997–.999) |
-    | Python and ALFWorld (13,818, 78 %) | 646 | 646 | 1.000 (.994–1.000) |
-    | search and answer (466, 82 %) | 62 | 62 | 1.000 (.942–1.000) |
-    | customer service (713, 37 %) | 2 | 2 | 1.000 (.342–1.000) |
-    | multi-agent, failures only (90, 100 %) | 1 | 1 | says nothing |
-
-    So it finds 71 % of the failures in a shell, 6 % of those in Python, and next to none in customer service, where
-    agents fail by policy and not by error. The stated probability is not measured: it stays below an environment's
-    certainty, because a new source may end its sessions in another way.
+    Each rule is sound by itself and held on every source of logged runs where it fired (docs/results/judges.md). The
+    stated probability is not measured: it stays below an environment's certainty, because a new source may end its
+    sessions in another way.
     """
 
     version = "rules-1"

@@ -4,10 +4,10 @@ A count that is incremented is wrong as soon as a record is processed twice. So 
 each with its own cumulative value. Merging takes the union, and joins the two values of one session: it commutes, and
 repeating it changes nothing. Of the sessions of one agent those with the smallest hashes are kept (a bottom-k or KMV
 sketch: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every agent, then up to `TURN` more of every
-agent, until there are `k`. So whoever sends much takes only the places that nobody else needs. Which sessions are kept
-depends on the set alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are exact.
-Above, sums are estimates, agent by agent; of one agent alone with a relative standard error of about 1/sqrt(k - 2).
-Calls and failures come from the same sessions, so a rate never exceeds 1.
+agent, until there are `k`. So an agent that sends much takes only the places that no other needs. Which sessions are
+kept depends on the set alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are
+exact. Above, sums are estimates, agent by agent; of one agent alone with a relative standard error of about
+1/sqrt(k - 2). Calls and failures come from the same sessions, so a rate never exceeds 1.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class BottomK(ABC, Generic[T]):
         """The value that two values of one session make: commutative, associative and idempotent."""
 
     @abstractmethod
-    def nobody(self, agent: int) -> T:
+    def placeholder(self, agent: int) -> T:
         """The value that stands where an erased session was: it counts for nothing.
 
         Args:
@@ -142,9 +142,8 @@ class BottomK(ABC, Generic[T]):
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions out as if they had never been; say whether any was there.
 
-        Of a full sample nobody keeps the places, as an agent of as many sessions, each under another hash below the
-        greatest of the agent: without that the sample would seem to hold all sessions there are, and would count 256
-        where it stood for thousands.
+        In a full sample placeholders keep the places, each under another hash below the greatest of the agent: without
+        them the sample would seem to hold all sessions there are, and would count 256 where it stood for thousands.
         """
         gone: defaultdict[int, list[int]] = defaultdict(list)
         for session in sessions:
@@ -155,9 +154,9 @@ class BottomK(ABC, Generic[T]):
         if len(self.kept) >= self.k:
             self._index()
             for agent, own in gone.items():
-                nobody = self.nobody(-1 - stable_hash(f"nobody/{min(own)}"))
+                erased = self.placeholder(-1 - stable_hash(f"nobody/{min(own)}"))
                 below = max(self._of_agent[agent][-1], 1)
-                self.kept |= {stable_hash(f"nobody/{session}") % below: nobody for session in own}
+                self.kept |= {stable_hash(f"nobody/{session}") % below: erased for session in own}
         for session in (session for own in gone.values() for session in own):
             del self.kept[session]
         self._of_agent = {}
@@ -218,7 +217,7 @@ class LatestSample(BottomK[Ordered]):
         super().__init__(k, kept)
         self._void = void
 
-    def nobody(self, agent: int) -> Ordered:
+    def placeholder(self, agent: int) -> Ordered:
         return self._void(agent)
 
     @staticmethod
@@ -271,7 +270,7 @@ class CountSample(BottomK[SessionCounts]):
     def join(old: SessionCounts, new: SessionCounts) -> SessionCounts:
         return SessionCounts(*map(max, old, new))
 
-    def nobody(self, agent: int) -> SessionCounts:
+    def placeholder(self, agent: int) -> SessionCounts:
         return SessionCounts(agent, 0, 0)
 
     @property

@@ -1,4 +1,4 @@
-"""Do what a person decides on the page: hide lore, take an agent's word out of it, choose an adapter's version.
+"""Do what a person decides on the page: hide lore, distrust an agent, choose an adapter's version.
 
 Each is the command of the same name (`fleetlore revoke`, `fleetlore distrust`, `fleetlore adapters rollback|pin|unpin|
 revoke`). Who decided it and why goes with it to the log of the fleet, and to this process' own log.

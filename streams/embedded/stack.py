@@ -1,8 +1,8 @@
 """Run the embedded stack: broker, Milvus Lite, workers and trainer as child processes on one folder.
 
 The broker keeps its topics in memory, so a restart fills the durable ones (patterns, items, adapters, and what
-operators said) again from the folder. The rest of the log has been processed by then: the stack stops its workers first
-and the broker last.
+operators decided) again from the folder. The rest of the log has been processed by then: the stack stops its workers
+first and the broker last.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ import orjson
 
 from fleetlore.config import LOCK_FILE, STACK_FILE, Settings, embedded_environ
 from fleetlore.errors import FleetloreError, StackError
+from fleetlore.files import write_whole
 from fleetlore.tenants import DEFAULT_TENANT
 from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port
 from streams.embedded.child import Child
-from streams.embedded.kept_orders import KeptOrders
+from streams.embedded.kept_decisions import KeptDecisions
 from streams.embedded.searchable import keep_searchable
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 from streams.offline.republish import restore_topics
@@ -130,9 +131,9 @@ class Stack:
         await self._answering(broker)
         # Created before any request: a topic that a request creates has other partitions and is not compacted.
         await ensure_topics(self.settings)
-        orders = KeptOrders(self.data / "orders.json", self.settings)
-        await orders.restore()  # workers read it as they start
-        self._watchers.append(asyncio.create_task(orders.follow()))
+        decisions = KeptDecisions(self.data / "orders.json", self.settings)
+        await decisions.restore()  # workers read it as they start
+        self._watchers.append(asyncio.create_task(decisions.follow()))
         # Workers start together with Milvus, because each imports for seconds. The trainer has the heaviest imports and
         # nothing to do before the first judgments, so it starts when they are ready.
         workers = [f"worker-{number}" for number in range(self._workers)]
@@ -266,7 +267,6 @@ class Stack:
             return ""
 
     def _write_stack_file(self) -> None:
-        """Write the file atomically, because agents may be reading it."""
         content = {
             "broker": self.settings.broker,
             "milvus": self.settings.milvus,
@@ -276,11 +276,7 @@ class Stack:
             "pid": os.getpid(),
             "metrics": self.metrics,
         }
-        path = self.data / STACK_FILE
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
-        temporary.chmod(0o600)
-        temporary.replace(path)
+        write_whole(self.data / STACK_FILE, orjson.dumps(content, option=orjson.OPT_INDENT_2))
 
 
 def _milvus_command(folder: Path, port: int) -> list[str]:

@@ -142,7 +142,7 @@ class Backfill:
         metrics = Metrics("backfill")
         self.store = MilvusStore.from_settings(settings, metrics, name)
         self._model = language_model(settings, metrics)
-        self._orders = erased, distrusted = Erased(), Distrusted()
+        self._operator_topics = erased, distrusted = Erased(), Distrusted()
         stages = pipeline(
             self.store,
             metrics,
@@ -170,8 +170,8 @@ class Backfill:
             self._reader = await stack.enter_async_context(observer(self._settings.cluster, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
             self.tenants = _tenants(await self._watcher.topics())
-            for orders in self._orders:
-                await orders.read(self._settings.cluster, self.tenants)
+            for each in self._operator_topics:
+                await each.read(self._settings.cluster, self.tenants)
             names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
             self._opened = stack.pop_all()

@@ -33,7 +33,7 @@ from streams.runtime.topic_watch import watch_topics
 from streams.stage.base import Stage
 from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
-from streams.stage.orders import Orders
+from streams.stage.operator_topic import OperatorTopic
 from streams.stages.pipeline import judge_chain, language_model, pipeline
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
         self._model = language_model(settings, metrics)
         self._erased, distrusted = Erased(), Distrusted()
-        self._orders: tuple[Orders, ...] = (self._erased, distrusted)
+        self._operator_topics: tuple[OperatorTopic, ...] = (self._erased, distrusted)
         self._stages = pipeline(
             self._store,
             metrics,
@@ -125,7 +125,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.task(self._flush_often)
         self.task(self._measure_lag)
         self.task(self._watch_topics)
-        self.task(self._follow_orders)
+        self.task(self._follow_operators)
         self.task(health.keep_beating)
 
     def _new_transport(self) -> Any:
@@ -148,7 +148,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.agent(source, name=stage.name)(run)
 
     async def _count_expired(self, batch: list[Any]) -> None:
-        with contextlib.suppress(ConsumerNotStarted, KafkaError):  # what they say is told elsewhere
+        with contextlib.suppress(ConsumerNotStarted, KafkaError):  # reported by `_watch_client`
             for tp, records in (await faust_adapter.expired(self, batch, self._ledger.positions())).items():
                 self._metrics.expired_records(tp.topic).inc(records)
                 log.critical(
@@ -222,8 +222,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_start(self) -> None:
         await ensure_topics(self._settings)
         # Before the first batch: what was erased may lie in it.
-        for orders in self._orders:
-            await orders.read(self._settings.cluster, self._settings.tenants)
+        for each in self._operator_topics:
+            await each.read(self._settings.cluster, self._settings.tenants)
         await self._batch_producer.start()
         await self._open_store()
         # No task of the app: those begin with the first assignment, which may never come.
@@ -325,10 +325,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 return
             await self.sleep(LAG_SECONDS)
 
-    async def _follow_orders(self) -> None:
+    async def _follow_operators(self) -> None:
         settings, clock = self._settings, SystemClock()
         place = settings.cluster, settings.tenants, clock, settings.fetch_wait_ms
-        await asyncio.gather(*(orders.follow(*place) for orders in self._orders))
+        await asyncio.gather(*(each.follow(*place) for each in self._operator_topics))
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:

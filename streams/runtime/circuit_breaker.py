@@ -12,10 +12,10 @@ The breaker trips where both hold, for one topic as this worker reads it:
   be used; one good event anywhere on the topic ends the run.
 - a ratio: of the last `WINDOW_RUNS * run_records` records (fewer after a start) more than `ratio` were lost.
 
-Either alone would be a weapon. By the ratio alone, an agent that writes more garbage than the others write events would
-stop their pipeline, though every good event is processed. By the run alone, one burst of garbage in a pause of the
-others would. Counting records and not events keeps an array of a million bad events at the weight of one. A client that
-writes many times as much as all agents of its tenant together, for long, can still stop its own tenant. That is a
+Either alone could be exploited. By the ratio alone, an agent that writes more garbage than the others write events
+would stop their pipeline, though every good event is processed. By the run alone, one burst of garbage in a pause of
+the others would. Counting records and not events keeps an array of a million bad events at the weight of one. A client
+that writes many times as much as all agents of its tenant together, for long, can still stop its own tenant. That is a
 flood, which the broker's quotas are for; nothing is lost by stopping.
 
 A handful of bad records never trips it: `run_records` is also the smallest sample. The counts live in the process, so a

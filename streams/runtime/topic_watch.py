@@ -41,7 +41,7 @@ async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> No
     while True:
         try:
             now = await _shapes(settings)
-        except BrokerUnavailable as error:  # who writes and reads notices that too
+        except BrokerUnavailable as error:  # the delivery and the client notice that too
             log.info("topics not looked at: %s", error)
         else:
             if before is not None and now != before:

@@ -1,8 +1,8 @@
-"""Know whose word does not count. What such an agent sends is kept, so that the decision can be undone, but nothing is
-taught of it.
+"""Track which agents are distrusted: what they send is kept, so that the decision can be undone, but nothing is learned
+from it.
 
-The stages that merge ask one `Distrusted`. It is told by the topic `decisions`, and by the `Reconsider` that goes to
-the owner of each state that knows the agent.
+The merging stages share one `Distrusted`. It learns of decisions from the topic `decisions`, and from the `Reconsider`
+that goes to the owner of each state that the agent contributed to.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import decision
 from fleetlore.wire.decision import Decision
 from fleetlore.wire.trajectory import encode
-from streams.stage.orders import Orders
+from streams.stage.operator_topic import OperatorTopic
 
 
 class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
-    """Asks the owner of a state to publish it again, now that a decision has changed whose word counts.
+    """Asks the owner of a state to publish it again, now that a decision has changed which agents count.
 
     It travels beside the contributions, on their topic.
 
@@ -34,7 +34,7 @@ class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
         return encode(self)
 
 
-class Distrusted(Orders):
+class Distrusted(OperatorTopic):
     """Distrusted agents, by tenant."""
 
     topic = decision.TOPIC

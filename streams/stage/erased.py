@@ -1,7 +1,7 @@
-"""Know what was erased, and drop it wherever it comes again: from the log, from an agent that was away, in a backfill.
+"""Track what was erased, and drop it wherever it comes again: from the log, from an agent that was away, in a backfill.
 
-Every stage of a process asks one `Erased`. It is told by the topic `erasures`, and by the `Forget` that goes to the
-owner of each state that knows an erased session.
+All stages of a process share one `Erased`. It learns of erasures from the topic `erasures`, and from the `Forget` that
+goes to the owner of each state that an erased session contributed to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.trajectory import encode
-from streams.stage.orders import Orders
+from streams.stage.operator_topic import OperatorTopic
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,7 +68,7 @@ class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
         return encode(self)
 
 
-class Erased(Orders):
+class Erased(OperatorTopic):
     """What was erased, by tenant.
 
     Attributes:

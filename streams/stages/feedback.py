@@ -1,7 +1,7 @@
-"""Hand corrections on to the stage that judges, from a topic with an access list of its own.
+"""Forward corrections to the judging stage, from a topic with an access list of its own.
 
-Who may write there may correct how any session ended, the environment's reward included. What comes among the agents'
-events is only a claim (`streams.stages.s1_sessions.stage`).
+A client that may write there may correct how any session ended, the environment's reward included. What comes among the
+agents' events is only a claim (`streams.stages.s1_sessions.stage`).
 """
 
 from __future__ import annotations

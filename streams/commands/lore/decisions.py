@@ -1,4 +1,4 @@
-"""Run `fleetlore revoke`, `fleetlore distrust` and `fleetlore decisions`: an operator's word about lore."""
+"""Run `fleetlore revoke`, `fleetlore distrust` and `fleetlore decisions`: an operator's decisions about lore."""
 
 from __future__ import annotations
 

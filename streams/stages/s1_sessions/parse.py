@@ -2,8 +2,8 @@
 
 `fleetlore.wire.events.parse_event` says what an event is and why something is none. It takes an event at a time, as a
 dictionary. Here the same is said as a type, and a record that is wholly good, as nearly all are, is decoded and checked
-by msgspec at once: measured, 1.3 µs an event instead of 5.8. Where anything is wrong the record is read again, event by
-event, so that the bad ones get their reason and the good ones beside them are kept.
+by msgspec at once, which is four times faster. Where anything is wrong the record is read again, event by event, so
+that the bad ones get their reason and the good ones beside them are kept.
 """
 
 from __future__ import annotations

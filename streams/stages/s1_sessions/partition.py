@@ -2,7 +2,7 @@
 
 Events without the first of their session wait: after a restart they are the tail of a session that was closed before
 the commit, and the store knows it (`OpenSession.restored`); else their beginning was overtaken, or will never come.
-They hold the commit back as open sessions do, because nobody else has them.
+They hold the commit back as open sessions do, because they are stored nowhere else.
 """
 
 from __future__ import annotations

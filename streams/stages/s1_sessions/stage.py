@@ -49,7 +49,7 @@ GAP_SECONDS = 2.0
 TAIL_SECONDS = 60.0
 # Of all sessions of a worker. What is beyond is closed early and goes on from the store.
 MAX_BYTES = 96 * 2**20
-# Of all tails, which nobody else has: what is beyond becomes dead letters.
+# Of all tails, which are stored nowhere else: what is beyond becomes dead letters.
 MAX_TAIL_BYTES = 32 * 2**20
 # Sessions of a partition that the store is asked about at once, the oldest: events come in records of many sessions.
 MOST_CHECKED = 256

@@ -1,4 +1,4 @@
-"""Hear what operators say on small compacted topics: all of it at the start, then whatever comes."""
+"""Read what operators decide from a small compacted topic: all of it at the start, then each new record."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 READ_SECONDS = 30.0
 
 
-class Orders(ABC):
-    """What one topic says, by tenant.
+class OperatorTopic(ABC):
+    """What operators decided on one topic, by tenant.
 
     Attributes:
         topic: the last part of its name.

@@ -1,4 +1,4 @@
-"""Keep what operators said, erasures and decisions, in the stack's folder: the broker in memory forgets it."""
+"""Keep what operators decided, erasures included, in the stack's folder: the broker in memory forgets it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streams.stage.base import Outgoing
 NAMES = (erased.TOPIC, decision.TOPIC)
 
 
-class KeptOrders:
+class KeptDecisions:
     """The newest record of each key of these topics, in one file.
 
     Args:

@@ -12,7 +12,7 @@ from fleetlore.wire.decision import TOPIC, Decision
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded.broker import EmbeddedBroker
-from streams.embedded.kept_orders import KeptOrders
+from streams.embedded.kept_decisions import KeptDecisions
 from streams.offline.distrust import decide
 
 
@@ -26,7 +26,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
     with EmbeddedBroker() as broker:
         settings = Settings(broker=broker.address, tenants=tenants)
         await ensure_topics(settings)
-        orders = KeptOrders(path, settings)
+        orders = KeptDecisions(path, settings)
         await orders.restore()  # there is nothing yet
         following = asyncio.create_task(orders.follow())
         for each in made:
@@ -41,7 +41,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
     with EmbeddedBroker() as broker:
         settings = Settings(broker=broker.address, tenants=tenants)
         await ensure_topics(settings)
-        await KeptOrders(path, settings).restore()
+        await KeptDecisions(path, settings).restore()
         records = await read_to_end(settings.cluster, [topic(tenant, TOPIC) for tenant in tenants], 30)
     assert [(record.topic, Decision.from_json(record.value)) for record in records] == [
         (topic("two", TOPIC), each) for each in made[1:]
