@@ -47,6 +47,7 @@ _REJECTS = re.compile(
 LESS = re.compile(
     r"\|\| *(?:true|:)|2> */dev/null|(?:^|\s)(?:-k|--ignore|--deselect|--exclude|--skip|--no-verify)\b|\bset \+e"
 )
+_UNDEFINED = re.compile(r"not defined|undefined|undeclared|unresolved", re.I)
 _FAILED_CHECK = "AssertionError"
 # A check in a program, to the end of its statement's line.
 _CHECK = re.compile(r"\bassert\b[^\n;]*")
@@ -92,7 +93,7 @@ def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: in
     if not size or calls[later].is_cut:
         return None
     change = masked_difference(failed.arguments, calls[later].arguments, known_of(failed), named_by(failed))
-    if change is None or change.is_value or _is_less(failed, calls[later], change):
+    if change is None or change.is_value or _is_less(failed, calls[later], change) or _makes_up(failed, change):
         return None
     looked_up = [call for call in calls[index + 1 : later] if not call.failed]
     first_met = next(place for place, call in enumerate(calls) if call.pattern == failed.pattern)
@@ -132,6 +133,12 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
     if not dropped or any(any(map(str.isalnum, word)) for word in change.added):
         return False
     return not _REJECTS.search(said(failed)) or not dropped <= known_of(failed)
+
+
+def _makes_up(failed: Step, change: Difference) -> bool:
+    """Whether a name that was not defined is only set to some number: what it should be, nobody can know from that."""
+    words = {word.lower() for word in change.added if any(map(str.isalpha, word)) and not word.startswith("<")}
+    return not change.removed and words <= named_by(failed) and bool(_UNDEFINED.search(said(failed)))
 
 
 def drops_check(failed: Step, worked: Step) -> bool:

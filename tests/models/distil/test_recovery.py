@@ -60,3 +60,11 @@ def test_an_error_that_was_got_past_needs_no_other_way_out() -> None:
     error = "ERROR: unknown command 'instal'"
     steps = [call(wrong, error=error)] * 2 + [call(wrong, error=error, loop=LOOP), call(right, "ok")]
     assert [each.pattern for each in distil(judgment(*steps)) if each.kind == "recovery"] == [steps[0].pattern]
+
+
+@pytest.mark.parametrize(("line", "kept"), [("n = 1", False), ("import n", True), ("n = data()", True)])
+def test_a_number_that_was_made_up_for_a_name_is_no_way_past_its_failure(line: str, kept: bool) -> None:
+    failed = sessions.call("python", "print(gcd(7, 2*n + 1))", error="NameError: name 'n' is not defined")
+    worked = sessions.call("python", f"{line}\nprint(gcd(7, 2*n + 1))", "1")
+    found = [each for each in distil(judgment(failed, worked, OTHER)) if each.kind == "recovery"]
+    assert bool(found) is kept
