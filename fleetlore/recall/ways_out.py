@@ -297,7 +297,9 @@ def _best_backed(index: LoreIndex, failed: FailedCall, told: Collection[str]) ->
         if is_text and (item.near or item.agents < LEAST_AGENTS):
             continue
         if item.id not in told and not is_own(item, failed.session):
-            return WayOut(_text(masked(item.title, failed), item), item.id, (), item=item)
+            # What is one session's own in a call that is counted over names was left open when it was counted.
+            title = item.title if item.cause is not None else masked(item.title, failed)
+            return WayOut(_text(title, item), item.id, (), item=item)
     return None
 
 

@@ -323,6 +323,18 @@ def test_a_part_of_a_longer_literal_is_not_held(literal: str) -> None:
     assert masked("limit 1472", failed("f(1472)", goal="")) == "limit 1472"
 
 
+def test_a_call_that_prepares_is_said_as_it_was_counted() -> None:
+    arguments = {"path": "/etc/stock.toml", "mode": "append"}
+    full = failure_of("write", arguments, "OSError", "No space left on device")
+    asked = FailedCall("append", "OSError: No space left on device", full, goal="write the settings")
+    title = 'write: No space left on device — disk.resize({"grow_gb":"<number>","volume":"data"})'
+    prepares = replace(item("resize", "", asked), title=title, tool="write", pattern=full.class_, cause="c", near=())
+    found = way_out(lore(prepares), asked)
+    assert found is not None and found.text == f"Past a failure like this (3 agents): {title}"
+    own = way_out(lore(replace(prepares, cause=None)), asked)
+    assert own is not None and "<value>" in own.text
+
+
 @given(st.text(max_size=600))
 def test_the_text_is_short_and_the_answer_is_one(change: str) -> None:
     index = lore(item("i", f"add `sqrt` {change}".replace("\n", " "), failed()))
