@@ -151,12 +151,16 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
     """Failures of a kind of call that are worth a warning, the most frequent first."""
     of_tool, health, transient = index.health(tool_id(tool)), index.health(id), index.transient_of_call(id)
     found = []
+    before = 0  # calls that failed for what is passed over where this is said; they say nothing of how often this fails
     for pattern in index.failures_of_call(id):
         if worth_showing(pattern, of_tool):
             failures, calls = lasting(health, (pattern,), transient)
+            calls = max(calls - before, pattern.failures)
+            failures = min(max(failures - before, pattern.failures), calls)
             of_any_call = not is_free_text(pattern.shape) and wilson(failures, calls)[0] >= WARN_RATE
             mentioned = mentioned_names(pattern.error_class, pattern.template)
             found.append(_Counted(pattern, mentioned, of_any_call, (failures + 0.5) / (calls + 1.0)))
+        before += pattern.failures
     return tuple(found)
 
 

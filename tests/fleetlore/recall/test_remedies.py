@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, tool_id
 from fleetlore.recall.advice import Situation, advise
@@ -166,22 +168,22 @@ def test_after_a_failure_the_session_is_told_without_naming_a_call() -> None:
     assert [each.id for each in found.items] == ["sync"]
 
 
-def test_a_failure_that_no_remedy_answers_is_still_told_of() -> None:
+@pytest.mark.parametrize(("others", "is_said"), [(5, True), (1, False)])
+def test_a_failure_that_no_remedy_answers_is_told_of_where_it_is_not_rare(others: int, is_said: bool) -> None:
     met, other = (failure_of("book", BOOK, "423", text) for text in ("locked by another", "calendar is full"))
     lore = index(item("sync", LOCKED, {"tool": "sync", "arguments": {}, "open": []}, pattern=met.class_))
-    for failure in (met, other):
+    for failure, failures in ((met, 20), (other, others)):
         named = {"error_class": failure.error_class, "template": failure.template}
-        row = {"tenant": "default", "tool": "book", **named, "failures": 5}
+        row = {"tenant": "default", "tool": "book", **named, "failures": failures}
         lore.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **row), 0.0)
         call = call_id("book", BOOK)
         lore.put_pattern(Pattern(id=failure.exact, level="exact", parent=failure.class_, call=call, **row), 0.0)
         quoted = replace(SYNC, id=f"quoted {failure.template}", pattern=failure.class_, cause=None)
         lore.put_item(quoted, 0.0)
-    lore.put_pattern(
-        Pattern(id=call_id("book", BOOK), level="call", tenant="default", tool="book", calls=10, failures=10), 0.0
-    )
+    health = {"calls": 30, "failures": 20 + others}
+    lore.put_pattern(Pattern(id=call_id("book", BOOK), level="call", tenant="default", tool="book", **health), 0.0)
     preconditions = PreconditionTracker()
     preconditions.record_call("sync", {}, None)
     found = advise(lore, Situation("book", BOOK, now=0.0, preconditions=preconditions))
-    assert found.warning is not None and found.warning.kind == other.template
+    assert (found.warning is not None and found.warning.kind == other.template) == is_said
     assert [each.id for each in found.items] == [f"quoted {other.template}"]
