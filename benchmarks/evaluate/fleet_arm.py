@@ -7,21 +7,17 @@ Parts of it can be left out, to see what each is worth; and a placebo says as mu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
+from benchmarks.evaluate.arms.in_fleet import InFleet, events_of
 from benchmarks.evaluate.arms.memory import Memory, Note, Performs, Recall, Situation
 from benchmarks.evaluate.arms.placebo import Placebo
 from benchmarks.evaluate.arms.weights import Weights
 from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.world import Call, Reply
-from fleetlore.agent.fleet import Session
 from fleetlore.recall.advice import Advice
 from fleetlore.recall.index import LoreIndex
-from fleetlore.tenants import DEFAULT_TENANT
-from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event, Kind
 from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
-from streams.offline.memory_pipeline import EventClock, MemoryPipeline
+from streams.offline.memory_pipeline import MemoryPipeline
 
 Lore = Pattern | MemoryItem
 # What of the lore each part is: remedies are counted over names, losses are failures that take what was prepared,
@@ -50,7 +46,7 @@ class _Index(LoreIndex):
             super().put_item(item, now)
 
 
-class FleetText(Memory):
+class FleetText(InFleet):
     """Patterns and memory items, read before each step as an agent of a fleet reads them.
 
     Args:
@@ -58,12 +54,10 @@ class FleetText(Memory):
     """
 
     def __init__(self, without: str | None = None) -> None:
+        super().__init__(MemoryPipeline())
         self._without = without
-        self._fleet = MemoryPipeline()
         if without is not None:
-            self._fleet.index = _Index(without)
-        self._session: Session | None = None
-        self._emitted: list[Event] = []
+            self.fleet.index = _Index(without)
         self._learned: list[Recorded] = []
 
     async def twin(self) -> FleetText:
@@ -74,51 +68,25 @@ class FleetText(Memory):
         return other
 
     async def begin(self, situation: Situation) -> None:
-        self._emitted.clear()  # of a session that was only looked at
-        self._session = self._fleet.session(
-            situation.agent, situation.goal, situation.task, situation.session, self._emitted
-        )
-        await self._session.__aenter__()
+        self.fleet.call_model = self.fleet.risk_model = None
+        await super().begin(situation)
 
     def recall(self, situation: Situation) -> Recall:
-        session = self._open_session
+        session = self.session
         found: list[tuple[Advice, int | None]] = [(session.advise(unseen=False), None)]
         for place, call in enumerate(situation.candidates):
             found.append((session.advise(call.tool, call.arguments, unseen=False), place))
         notes = [Note(advice.text, place) for advice, place in _each_once(found)]
         return Recall([note for note in notes if note.text])
 
-    async def act(self, call: Call, environment: Performs) -> Reply:
-        async with self._open_session.action(call.tool, call.arguments) as action:
-            reply = environment.perform(call)
-            if reply.error_type is not None:
-                action.fail(reply.error_type, reply.error_message or "")
-            else:
-                action.result = reply.result
-            if reply.forbidden is not None:
-                action.forbid(reply.forbidden)
-        return reply
-
     async def end(self, recorded: Recorded) -> None:
-        session = self._open_session
-        if recorded.succeeded:
-            session.succeed(reward=1.0)
-        else:
-            session.fail(reward=0.0)
-        await session.__aexit__(None, None, None)
-        self._session = None
-        await self._fleet.take(self._emitted)
-        self._emitted.clear()
+        await self.close(recorded)
+        await self.fleet.take(self.emitted)
+        self.emitted.clear()
 
     async def learn(self, recorded: Recorded) -> None:
         self._learned.append(recorded)
-        await self._fleet.take(events_of(recorded, self._fleet.clock))
-
-    @property
-    def _open_session(self) -> Session:
-        if self._session is None:
-            raise RuntimeError("no session is open")
-        return self._session
+        await self.fleet.take(events_of(recorded, self.fleet.clock))
 
 
 class OtherTask(FleetText):
@@ -135,7 +103,7 @@ class OtherTask(FleetText):
 
 
 class FleetBoth(Memory):
-    """Text and weights together.
+    """Text and weights together: sessions of the text's fleet, whose agents follow the models of the weights.
 
     Attributes:
         shares: its parts are arms of their own that learn by themselves; until it has a twin it must not teach them
@@ -146,22 +114,27 @@ class FleetBoth(Memory):
         self.text = text
         self.weights = weights
         self.shares = shares
+        if not shares:
+            weights.clock = text.fleet.clock  # what is newer than the call model is told by counts
 
     async def twin(self) -> FleetBoth:
         return FleetBoth(await self.text.twin(), await self.weights.twin())
 
     async def begin(self, situation: Situation) -> None:
         await self.text.begin(situation)
+        self.weights.publish_calls()
+        self.text.fleet.call_model = self.weights.fleet.call_model
+        self.text.fleet.risk_model = self.weights.risk_model
 
     def recall(self, situation: Situation) -> Recall:
-        return self.weights.recall(situation)._replace(notes=self.text.recall(situation).notes)
+        return self.text.foreseen(situation)._replace(notes=self.text.recall(situation).notes)
 
     async def act(self, call: Call, environment: Performs) -> Reply:
         return await self.text.act(call, environment)
 
     async def end(self, recorded: Recorded) -> None:
         await self.text.end(recorded)
-        await self.weights.end(recorded)
+        await self.weights.learn(recorded)
 
     async def learn(self, recorded: Recorded) -> None:
         if not self.shares:
@@ -181,27 +154,3 @@ def _each_once(found: Iterable[tuple[Advice, int | None]]) -> Iterator[tuple[Adv
         way_out = advice.way_out if advice.way_out is not None and advice.way_out.id not in told else None
         told.update(advice.ids)
         yield advice._replace(items=items, way_out=way_out), place
-
-
-def events_of(recorded: Recorded, clock: EventClock) -> list[Event]:
-    """The events of a session that was lived through elsewhere."""
-    told: list[tuple[Kind, dict[str, Any]]] = [("session.started", {ev.GOAL: recorded.goal, ev.TASK: recorded.task})]
-    for call, reply in recorded.steps:
-        data: dict[str, Any] = {ev.TOOL: call.tool, ev.ARGUMENTS: call.arguments}
-        if reply.error_type is not None:
-            data |= {ev.ERROR_TYPE: reply.error_type, ev.ERROR_MESSAGE: reply.error_message or ""}
-        else:
-            data[ev.RESULT] = reply.result
-        if reply.forbidden is not None:
-            data[ev.VIOLATION] = reply.forbidden
-        told.append(("outcome", data))
-    told.append(
-        (
-            "session.ended",
-            {ev.OUTCOME: "success" if recorded.succeeded else "failure", ev.REWARD: float(recorded.succeeded)},
-        )
-    )
-    return [
-        Event(kind, DEFAULT_TENANT, recorded.agent, recorded.id, sequence, clock.tick(), data)
-        for sequence, (kind, data) in enumerate(told)
-    ]

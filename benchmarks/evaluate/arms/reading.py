@@ -16,6 +16,11 @@ it in the most values: names and numbers differ from session to session. "will l
 it was given for, "may fail" −1/2. Where several candidates agree equally well it says half as much of each, for it
 cannot tell them apart. Which way to make a call and whether to make it now are two questions: of each the mean over
 what was read is taken, and the two are added.
+
+A line `push: ERROR — pull({...})` is a story too: push failed, pull worked, push worked. So is one that ends with what
+was changed, `force=true` → `force=false`. Where it ends with `not pull({...})`, pull alone failed: push was made to see
+whether it had helped. Of a call it may tell some arguments alone, or none: it is then about the candidates that have
+these arguments.
 """
 
 from __future__ import annotations
@@ -36,17 +41,23 @@ _AGAIN = re.compile(r"^got past it: the same call again", re.IGNORECASE)
 _WRONG = re.compile(r"^only in a session that failed", re.IGNORECASE)
 _MISSING = re.compile(r"^a session that failed did not do", re.IGNORECASE)
 _RAW = re.compile(r"\s*(?:→|->)\s*(ok|error)\b")
+# The title of what got others past a failure, or did not: the tool, its error, and the call or the change.
+_TITLE = re.compile(
+    r"^(?:\[#\w+\] )?(?:Past a failure like this \([^)]*\): )?([A-Za-z_][\w.|-]*): .* — (not )?([`A-Za-z_].*)$"
+)
+_CHANGE = re.compile(r"^`([\w.-]+)=(.*?)` → `\1=(.*?)`")
 _RATE = re.compile(r"\bwill likely fail \((\d+)%\)|\bmay fail: ")
 THIS_WAY = 0.5
 _DECODER = json.JSONDecoder()
 
 
 class Told(NamedTuple):
-    """One call of a story."""
+    """One call of a story. `whole`: all of its arguments are told."""
 
     tool: str
     arguments: dict[str, Any]
     worked: bool
+    whole: bool = True
 
 
 Story = tuple[Told, ...]
@@ -60,7 +71,11 @@ def stories(text: str) -> tuple[Story, ...]:
         story: list[Told] = []
         verdict: bool | None = None
         for line in map(str.strip, part.splitlines()):
-            if _WRONG.match(line):
+            if title := _TITLE.match(line):
+                story.extend(_titled(*title.groups()))
+                if title[2]:
+                    break
+            elif _WRONG.match(line):
                 verdict = False
             elif _MISSING.match(line):
                 verdict = True
@@ -71,6 +86,24 @@ def stories(text: str) -> tuple[Story, ...]:
         if story:
             found.append(tuple(story))
     return tuple(found)
+
+
+def _titled(tool: str, vain: str | None, way: str) -> list[Told]:
+    """The story of a title: what was changed in a call of the tool, or the call that was made before it worked."""
+    if change := _CHANGE.match(way):
+        name, failed, worked = change[1], _value(change[2]), _value(change[3])
+        return [Told(tool, {name: failed}, False, whole=False), Told(tool, {name: worked}, True, whole=False)]
+    made = _told(f"then {way}", None)
+    if made is None or vain:
+        return [] if made is None else [made._replace(worked=False)]
+    return [Told(tool, {}, False, whole=False), made, Told(tool, {}, True, whole=False)]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _told(line: str, listed: bool | None) -> Told | None:
@@ -208,7 +241,9 @@ def _about(told: Told, candidates: Sequence[Call]) -> dict[int, float]:
     alike = [
         index
         for index, call in enumerate(candidates)
-        if call.tool == told.tool and call.arguments.keys() == told.arguments.keys()
+        if call.tool == told.tool
+        and call.arguments.keys() >= told.arguments.keys()
+        and (len(call.arguments) == len(told.arguments) or not told.whole)
     ]
     if not alike:
         return {}

@@ -12,6 +12,7 @@ from benchmarks.evaluate.arms.raw_episodes import STRIDE, WINDOW, RawEpisodes
 from benchmarks.evaluate.arms.reading import stories
 from benchmarks.evaluate.arms.reasoning_bank import MOST_ITEMS, ReasoningBank
 from benchmarks.evaluate.arms.weights import Weights
+from benchmarks.evaluate.fleet_arm import FleetBoth, FleetText
 from benchmarks.evaluate.runner import Plan, evaluate, follow, history, shuffled
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from benchmarks.evaluate.worlds.tool_world import ToolWorld
@@ -112,6 +113,7 @@ async def test_a_twin_learns_on_by_itself(make: type[RawEpisodes] | type[Reasoni
 async def test_weights_abstain_until_a_version_has_passed_and_twins_share_no_learner() -> None:
     memory = Weights(load_base(), shared_encoder())
     await memory.learn(RECOVERED)
+    await memory.begin(situation())
     assert memory.recall(situation()).risks == [None, None]
     twin = await memory.twin()
     assert twin._learner is not memory._learner
@@ -122,11 +124,32 @@ async def test_a_twin_of_weights_with_a_version_goes_its_own_way() -> None:
     memory = Weights(load_base(), shared_encoder())
     first, second = random_weights(1), random_weights(2)
     memory.risk_model.swap(first, manifest_for(first, "default"))
+    await memory.begin(situation())
     memory.recall(situation())
     twin = await memory.twin()
     assert twin.risk_model.version == memory.risk_model.version
     twin.risk_model.swap(second, manifest_for(second, "default"))
     assert twin.risk_model.version != memory.risk_model.version
+
+
+async def test_agents_hear_the_call_model_with_text_and_without_and_text_alone_does_not() -> None:
+    text, weights = FleetText(), Weights(load_base(), shared_encoder())
+    both = FleetBoth(text, weights, shares=True)
+    forced = Call("push", {"branch": "fix-1", "force": True})
+    asked = situation()
+    asked.candidates = [PUSH, forced]
+    for number in range(60):
+        lived = RECOVERED if number % 2 else recorded("s", (forced, OK))
+        told = replace(lived, id=f"s{number}", agent=f"agent-{number % 4}")
+        await text.learn(told)
+        await weights.learn(told)
+    for arm in (weights, both, await both.twin(), await weights.twin()):
+        await arm.begin(asked)
+        fails, works = arm.recall(asked).risks
+        assert fails is not None and works is not None and fails > 0.8 > 0.2 > works
+    await text.begin(situation())
+    assert text.recall(situation()).risks == ()
+    assert "will likely fail" not in "".join(texts(text, situation()))
 
 
 def test_a_recorded_session_is_judged_by_its_environment() -> None:

@@ -99,16 +99,16 @@ async def test_a_part_that_is_left_out_is_not_told_nor_is_it_to_a_twin(without: 
     for number in range(3):
         await memory.learn(recorded(f"s{number}"))
     for each in (memory, await memory.twin()):
-        assert any(item.cause is not None for item in each._fleet.index.items.values()) == says
+        assert any(item.cause is not None for item in each.fleet.index.items.values()) == says
         await each.begin(situation())
         assert each.recall(situation()).notes or not says
-    assert memory._fleet.index.patterns
+    assert memory.fleet.index.patterns
 
 
 async def test_without_patterns_the_health_of_tools_stays_known() -> None:
     memory = FleetText("patterns")
     await memory.learn(recorded("s"))
-    assert {pattern.level for pattern in memory._fleet.index.patterns.values()} == {"tool", "call"}
+    assert {pattern.level for pattern in memory.fleet.index.patterns.values()} == {"tool", "call"}
 
 
 async def test_a_placebo_says_as_much_as_was_told_at_another_task() -> None:
@@ -133,10 +133,10 @@ async def test_a_session_of_the_arm_itself_teaches_the_fleet_when_it_has_ended()
     for call, reply in recorded("now").steps:
         memory.recall(situation())
         assert await memory.act(call, Answers(reply)) == reply
-    assert not memory._fleet.index.patterns
+    assert not memory.fleet.index.patterns
     await memory.end(recorded("now"))
-    assert {pattern.tool for pattern in memory._fleet.index.patterns.values()} == {"push", "pull"}
-    assert memory._emitted == []
+    assert {pattern.tool for pattern in memory.fleet.index.patterns.values()} == {"push", "pull"}
+    assert memory.emitted == []
 
 
 async def test_a_session_that_was_only_looked_at_teaches_nothing() -> None:
@@ -145,17 +145,17 @@ async def test_a_session_that_was_only_looked_at_teaches_nothing() -> None:
     await memory.act(PUSH, Answers(REJECTED))
     await memory.begin(situation())
     await memory.end(recorded("now"))
-    assert not memory._fleet.index.patterns
+    assert not memory.fleet.index.patterns
 
 
 async def test_the_same_events_twice_change_nothing() -> None:
     once, twice = FleetText(), FleetText()
     await once.learn(recorded("s"))
     for _ in range(2):
-        twice._fleet.clock._now = once._fleet.clock._now - 5  # the same session at the same time
+        twice.fleet.clock._now = once.fleet.clock._now - 5  # the same session at the same time
         await twice.learn(recorded("s"))
-    assert twice._fleet.index.items.keys() == once._fleet.index.items.keys()
-    calls = [{pattern.id: pattern.calls for pattern in each._fleet.index.patterns.values()} for each in (once, twice)]
+    assert twice.fleet.index.items.keys() == once.fleet.index.items.keys()
+    calls = [{pattern.id: pattern.calls for pattern in each.fleet.index.patterns.values()} for each in (once, twice)]
     assert calls[0] == calls[1]
 
 
@@ -163,9 +163,9 @@ async def test_a_twin_knows_the_same_and_goes_its_own_way() -> None:
     memory = FleetText()
     await memory.learn(recorded("s1"))
     twin = await memory.twin()
-    assert twin._fleet.index.patterns.keys() == memory._fleet.index.patterns.keys()
+    assert twin.fleet.index.patterns.keys() == memory.fleet.index.patterns.keys()
     await twin.learn(recorded("s2"))
-    sessions = [max(p.sessions for p in each._fleet.index.patterns.values()) for each in (memory, twin)]
+    sessions = [max(p.sessions for p in each.fleet.index.patterns.values()) for each in (memory, twin)]
     assert sessions == [1, 2]
 
 
@@ -174,11 +174,11 @@ async def test_both_shares_its_parts_with_the_arms_and_its_twin_does_not() -> No
     both = made["both"]
     assert isinstance(both, FleetBoth) and both.text is made["text"] and both.shares
     await both.learn(recorded("s"))
-    assert not both.text._fleet.index.patterns
+    assert not both.text.fleet.index.patterns
     twin = await both.twin()
     assert twin.text is not both.text and not twin.shares
     await twin.learn(recorded("s"))
-    assert twin.text._fleet.index.patterns
+    assert twin.text.fleet.index.patterns
     alone = memories(["both"], 1.0)["both"]
     assert isinstance(alone, FleetBoth) and not alone.shares
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.evaluate.arms.reading import Told, advised, failure_rate, stories
 from streams.demo.world import Call
 
@@ -58,6 +60,15 @@ def test_raw_steps_are_read_by_how_they_ended() -> None:
         'stash({}) -> ok\npush({"branch":"b","force":false}) -> ok'
     )
     assert said(raw) == [-1.0, 0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("told", ["Past a failure like this (6 agents): ", "[#1a2b3c4d] ", ""])
+def test_a_title_is_read_as_what_got_past_the_failure_of_a_tool(told: str) -> None:
+    assert said(f'- {told}push: 1: rejected — git.pull({{"rebase":true}}) (6 agents)') == [-0.5, -0.5, 1.0, 0.0]
+    assert said(f"- {told}push: 1: rejected — `force=true` → `force=false`") == [-1.0, 0.5, 0.0, 0.0]
+    vain = 'git.pull({"rebase":true})'
+    lines = f'\n  Failed: push({{"branch":"b","force":true}})\n  Tried in vain: {vain}'
+    assert said(f"- {told}push: 1: rejected — not {vain} (6 agents){lines}") == [0.0, 0.0, -1.0, 0.0]
 
 
 def test_lists_are_read_by_their_heading() -> None:
