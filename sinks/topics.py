@@ -6,7 +6,7 @@ A worker creates missing topics with the code of `fleetlore topics apply`, and c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,10 +21,11 @@ from aiokafka.errors import (
     UnsupportedVersionError,
     for_code,
 )
+from aiokafka.protocol.metadata import MetadataRequest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import backoff, connected, make_admin, no_broker
+from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connected, make_admin, no_broker
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
@@ -33,6 +34,7 @@ UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
 NOT_BY_THIS_BROKER = "this broker cannot do it"
 # Source of a setting in `DescribeConfigs`: the topic itself, not a default of the broker or of Kafka.
 SET_ON_TOPIC = 1
+# Without one more topic that all brokers know.
 VISIBLE_SECONDS = 30.0
 # Kafka refuses a request for more than 10,000 partitions, and one that takes longer than it waits is repeated.
 CHUNK_PARTITIONS = 1_000
@@ -65,6 +67,8 @@ class TopicAdmin:
         there = set(await self._client.list_topics())
         missing = [name for name in self._stated if name not in there]
         await self._create(missing)
+        # Also what another worker has created a moment ago.
+        await self._shown_by_all(self._stated)
         return missing
 
     async def compare(self, allowed: Allowed) -> list[Difference]:
@@ -83,7 +87,9 @@ class TopicAdmin:
     async def apply(self, differences: Iterable[Difference]) -> list[Difference]:
         """Change the open differences; return all with their new states."""
         differences = list(differences)
-        await self._create([each.topic for each in differences if each.kind == "create"])
+        created = [each.topic for each in differences if each.kind == "create"]
+        await self._create(created)
+        await self._shown_by_all(created)
         configs: dict[str, list[Difference]] = {}
         done = []
         for each in differences:
@@ -115,20 +121,41 @@ class TopicAdmin:
                 # Another worker may have created it.
                 if code and for_code(code) is not TopicAlreadyExistsError:
                     raise self._refused(f"did not create {name}", code)
-        await self._visible(names)
 
-    async def _visible(self, names: Iterable[str]) -> None:
-        """Wait until the brokers know what their controller has created; until then a client finds no such topic."""
+    async def _shown_by_all(self, names: Collection[str]) -> None:
+        """Wait until each broker knows the topics: the controller tells one after another.
+
+        A client asks any broker, and until that one knows it, finds no such topic.
+        """
+        loop, unseen = asyncio.get_running_loop(), set(names)
+        last = loop.time() + VISIBLE_SECONDS
+        for delay in backoff():
+            if not (now := set(names) - await self._shown()):
+                return
+            if len(now) < len(unseen):
+                unseen, last = now, loop.time() + VISIBLE_SECONDS
+            if loop.time() > last:
+                raise BrokerUnavailable(
+                    f"the broker at {self._settings.broker} does not show the topics that it created; may this user "
+                    "see them?"
+                )
+            await asyncio.sleep(delay)
+
+    async def _shown(self) -> set[str]:
+        """Names of the topics that all brokers know; one that does not answer misleads no client."""
+        cluster = await self._client.describe_cluster()
+        answers = await asyncio.gather(*(self._shown_by(each["node_id"]) for each in cluster["brokers"]))
+        known = [each for each in answers if each is not None]
+        return set.intersection(*known) if known else set()
+
+    async def _shown_by(self, node: int) -> set[str] | None:
         try:
-            async with asyncio.timeout(VISIBLE_SECONDS):
-                for delay in backoff():
-                    if set(names) <= set(await self._client.list_topics()):
-                        return
-                    await asyncio.sleep(delay)
-        except TimeoutError:
-            raise BrokerUnavailable(
-                f"the broker at {self._settings.broker} does not show the topics that it created; may this user see it?"
-            ) from None
+            async with asyncio.timeout(ANSWER_SECONDS):
+                # aiokafka lists topics by any broker.
+                answer = await self._client._send_request_to_node(node, MetadataRequest())
+        except (TimeoutError, KafkaError):
+            return None
+        return {each["topic"] for each in answer.to_object()["topics"]}
 
     async def read(self) -> dict[str, Found]:
         """Return the specified topics that exist, as the broker has them.

@@ -118,9 +118,7 @@ async def test_three_hundred_tenants_are_made_at_once_and_served_by_two_groups(
         started = time.monotonic()
         assert len(await ensure_topics(settings)) == 300 * len(TOPICS)
         print(f"300 tenants created in {time.monotonic() - started:.0f} s")
-        async with asyncio.timeout(120):
-            while await ensure_topics(settings):  # each broker hears of them in its time
-                await asyncio.sleep(1)
+        assert await ensure_topics(settings) == []
         with pytest.raises(ConfigError, match="another FLEETLORE_GROUP"):
             run_worker(settings)
         workers = []

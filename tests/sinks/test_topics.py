@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import ClusterAuthorizationFailedError, IncompatibleBrokerVersion
+from aiokafka.errors import ClusterAuthorizationFailedError, IncompatibleBrokerVersion, KafkaConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,6 +140,9 @@ class Kafka:
     def __init__(self) -> None:
         self.topics: dict[str, dict[str, Any]] = {}
         self.answers_configs = True
+        # Of the second broker: whether it is there, and the topics that it does not know yet.
+        self.second_answers = True
+        self.second_lacks: list[str] = []
 
     async def start(self) -> None: ...
 
@@ -149,7 +152,15 @@ class Kafka:
         return list(self.topics)
 
     async def describe_cluster(self) -> dict[str, Any]:
-        return {"controller_id": 1, "brokers": [{"node_id": 1}]}
+        return {"controller_id": 1, "brokers": [{"node_id": 1}, {"node_id": 2}]}
+
+    async def _send_request_to_node(self, node: int, request: Any) -> Any:
+        if node == 2 and not self.second_answers:
+            raise KafkaConnectionError
+        shown = [{"topic": name} for name in self.topics if node == 1 or name not in self.second_lacks]
+        if node == 2 and self.second_lacks:
+            self.second_lacks.pop()
+        return SimpleNamespace(to_object=lambda: {"topics": shown})
 
     async def describe_topics(self) -> list[dict[str, Any]]:
         return [
@@ -233,6 +244,25 @@ def test_topics_are_created_in_requests_that_a_broker_takes(partitions: list[int
         assert len(request) == 1 or sum(each.num_partitions for each in request) <= CHUNK_PARTITIONS
     for request, following in pairwise(requests):
         assert sum(each.num_partitions for each in (*request, following[0])) > CHUNK_PARTITIONS
+
+
+async def test_topics_are_there_when_every_broker_knows_them() -> None:
+    """Until then a client that asks the other one finds no such topic."""
+    kafka = Kafka()
+    kafka.second_lacks = [EVENTS, PATTERNS]
+    async with TopicAdmin(SETTINGS, kafka).connected() as admin:
+        await admin.create_missing()
+        assert not kafka.second_lacks, "waited for those that were created"
+        kafka.second_lacks = [EVENTS]
+        assert await admin.create_missing() == []
+    assert not kafka.second_lacks, "and for those that somebody else has created"
+
+
+async def test_a_broker_that_is_away_is_not_waited_for() -> None:
+    kafka = Kafka()
+    kafka.second_answers, kafka.second_lacks = False, [EVENTS]
+    async with TopicAdmin(SETTINGS, kafka).connected() as admin:
+        assert EVENTS in await admin.create_missing()
 
 
 async def test_a_cluster_in_sync_differs_in_nothing(kafka: Kafka) -> None:
