@@ -132,6 +132,14 @@ class Metrics(MetricTable):
         "Records that retention deleted before a worker came to them. Worry at the first: their events are lost.",
         ("topic",),
     )
+    truncated_records = MetricSpec(
+        "truncated_records_total",
+        Counter,
+        "errors",
+        "Records that a broker had acknowledged and has no more, at least. Worry at the first: a replica that was not "
+        "in sync was elected, events may be lost, and all that the partition holds is read again.",
+        ("topic",),
+    )
     paused_partitions = MetricSpec(
         "paused_partitions",
         Gauge,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from streams.runtime.faust_consumer import FleetTransport, faust_credentials
 from streams.runtime.lease import SHARE, Lease
 from streams.runtime.ledger import Ledger
 from streams.runtime.topic_watch import watch_topics
-from streams.stage.base import Stage
+from streams.stage.base import Stage, TopicPartition
 from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
 from streams.stage.operator_topic import OperatorTopic
@@ -268,7 +269,9 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def _on_assigned(self, app: faust.App, assigned: set[Any], **_: Any) -> None:
         self._metrics.rebalances().inc()
         for name in {tp.topic for tp in assigned}:
-            self._metrics.expired_records(name)  # a counter that begins with its first increase is not seen to increase
+            # A counter that begins with its first increase is not seen to increase.
+            self._metrics.expired_records(name)
+            self._metrics.truncated_records(name)
         self._delivery.begin()
         self._open = not self.should_stop
         self._health.ready("partitions")
@@ -323,7 +326,27 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             if (error := faust_adapter.failure(self)) is not None:
                 await self._end("the Kafka client", error)
                 return
+            with contextlib.suppress(ConsumerNotStarted, KafkaError):  # what they say is told elsewhere
+                if lost := await faust_adapter.truncated(self, self._ledger.positions()):
+                    await self._read_anew(lost)
             await self.sleep(LAG_SECONDS)
+
+    async def _read_anew(self, lost: Mapping[TopicPartition, int]) -> None:
+        """Read partitions from their beginning of which the broker has lost records that it had acknowledged.
+
+        Where the old records end and the new ones begin is not known, and what is read twice counts once.
+        """
+        for tp, records in lost.items():
+            self._metrics.truncated_records(tp.topic).inc(records)
+            log.critical(
+                "%s[%d]: the broker has lost %d records or more that it had acknowledged (a replica that was not in "
+                "sync was elected, or the topic was made anew). What is there now is read from its beginning",
+                tp.topic,
+                tp.partition,
+                records,
+            )
+        await self._drain(self._settings.session_timeout_seconds * REBALANCE_SHARE)
+        await faust_adapter.read_anew(self, lost)
 
     async def _follow_operators(self) -> None:
         settings, clock = self._settings, SystemClock()

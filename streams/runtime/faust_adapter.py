@@ -72,6 +72,34 @@ def failure(app: faust.App) -> BaseException | None:
     )
 
 
+async def truncated(app: faust.App, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Count the records of each partition that were processed and that the broker has no more; each is told once.
+
+    That is after an election of a replica that was not in sync, or where a topic was made anew.
+
+    Args:
+        positions: the next offset to process; where it is missing, the commit counts.
+    """
+    if app._consumer is None or not (found := app.consumer._thread.truncated):
+        return {}
+    consumer = app.consumer
+    ends = await consumer.highwaters(*found)
+    found.difference_update(ends)
+    return {
+        TopicPartition(*tp): max(0, positions.get(tp, consumer._committed_offset[tp] or 0) - end)
+        for tp, end in ends.items()
+    }
+
+
+async def read_anew(app: faust.App, partitions: Collection[TopicPartition]) -> None:
+    """Commit the beginning of partitions, whoever has them next, and have the group assign all anew."""
+    thread = app.consumer._thread
+    try:
+        await app.consumer._commit(await app.consumer.earliest_offsets(*(TP(*tp) for tp in partitions)))
+    finally:  # where that failed, it is out of range again
+        thread.thread_loop.call_soon_threadsafe(thread._consumer._coordinator.request_rejoin)
+
+
 def stop_fetching(app: faust.App) -> None:
     """Read nothing more from the broker; heartbeats and commits go on."""
     if app._consumer is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import faust
@@ -44,9 +44,17 @@ CALLS = 8
 
 
 class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-ignore]
-    """The thread of the Kafka client."""
+    """The thread of the Kafka client.
+
+    Attributes:
+        truncated: partitions that end before what was read of them; whoever heeds one takes it out.
+    """
 
     _method_queue: MethodQueue | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.truncated: set[TP] = set()
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
@@ -67,6 +75,26 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
         await super().on_start()
         mend_consumer(self._consumer)
         _renew_by(self._consumer._coordinator, self.transport.lease)
+        self._note_truncation(self._consumer._fetcher)
+
+    def _note_truncation(self, fetcher: Any) -> None:
+        """Notice where the client, whose position a broker says is out of range, goes on before it.
+
+        After records that retention deleted it goes on behind it. Here Faust would drop all that comes until the
+        partition has grown to where it was.
+        """
+        update = fetcher._update_fetch_positions
+
+        async def update_and_compare(assignment: Any, node: int, partitions: Sequence[TP]) -> bool:
+            out_of_range = [each for each in partitions if assignment.state_value(each).awaiting_reset]
+            news: bool = await update(assignment, node, partitions)
+            for each in out_of_range:
+                state, read = assignment.state_value(each), self.consumer._read_offset.get(each)
+                if state.has_valid_position and read is not None and state.position <= read:
+                    self.truncated.add(TP(*each))
+            return news
+
+        fetcher._update_fetch_positions = update_and_compare
 
     async def _fetch_records(self, consumer: Any, *args: Any, **options: Any) -> Mapping[TP, Any]:
         fetched: Mapping[TP, Any] = await super()._fetch_records(consumer, *args, **options)

@@ -1,0 +1,126 @@
+"""A replica that was not in sync is elected: records are lost, the worker says so and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import urllib.request
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import NewTopic
+
+from fleetlore.config import Settings
+from fleetlore.kafka.client import connected, make_admin
+from fleetlore.kafka.read import end_offsets, observer
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.wire.events import Event
+from fleetlore.wire.topics import TOPICS, topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.topics import ensure_topics
+from streams.embedded.broker import free_port
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import Knowledge, read_knowledge
+from tests.chaos.emitting import in_order
+from tests.chaos.fleet import fleet_events
+from tests.cluster.kafka_cluster import KafkaCluster
+
+SESSIONS = 30
+BURST = 16
+DRAIN_SECONDS = 120.0
+NOTICED_SECONDS = 60.0
+TRUNCATED = re.compile(r'^fleetlore_truncated_records_total{topic="(\S+)"} (\S+)', re.M)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("running", [True, False], ids=["running", "away"])
+async def test_a_worker_that_the_broker_has_fewer_records_for_than_before_says_so_and_goes_on(
+    running: bool,
+    kafka: None,
+    tmp_path: Path,
+    milvus: str,
+    tenant: str,
+    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+    reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    name, every = topic(tenant, "events"), fleet_events(tenant, 1, SESSIONS)
+    # Before the follower fell behind, while it lagged, and after it was elected.
+    first, lost, later = (
+        [each for each in every if int(each.session[1:]) // (SESSIONS // 3) == third] for third in range(3)
+    )
+    with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
+        settings = Settings(
+            broker=cluster.address,
+            milvus=milvus,
+            group=tenant,
+            tenants=(tenant,),
+            partitions=1,
+            replication=3,
+            session_timeout_seconds=6.0,
+            metrics_port=free_port(),
+        )
+        leader, follower, _ = cluster.brokers
+        async with connected(make_admin(cluster.address)) as admin:
+            # Two replicas: with the third broker there is a quorum of controllers while one of them is away.
+            replicas = {0: [leader.node, follower.node]}
+            spec = next(each for each in TOPICS if each.name == "events")
+            configs = spec.configs(1) | {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+            await admin.create_topics([NewTopic(name, -1, -1, replica_assignments=replicas, topic_configs=configs)])
+        await ensure_topics(settings)
+
+        async def emit(part: list[Event]) -> None:
+            async with in_order(cluster.address, tenant, Random(1)) as send:
+                for start in range(0, len(part), BURST):
+                    await send(part[start : start + BURST])
+
+        async def end() -> int:
+            async with observer(cluster.address) as consumer:
+                return (await end_offsets(consumer, [TopicPartition(name, 0)]))[TopicPartition(name, 0)]
+
+        worker = await asyncio.to_thread(start_worker, settings)
+        await emit(first)
+        await wait_drained(settings, tenant, DRAIN_SECONDS)
+        kept = await end()
+        await asyncio.to_thread(follower.kill)
+        await emit(lost)
+        await wait_drained(settings, tenant, DRAIN_SECONDS)
+        acknowledged = await end()
+        if not running:
+            worker.terminate()
+            await asyncio.to_thread(worker.wait, 40)
+        await asyncio.to_thread(leader.kill)
+        follower.launch()
+        await asyncio.to_thread(follower.await_brokers, 2)
+        async with asyncio.timeout(60):
+            while await end() != kept:
+                await asyncio.sleep(0.5)
+        if not running:
+            settings = settings.with_(metrics_port=free_port())
+            worker = await asyncio.to_thread(start_worker, settings)
+        async with asyncio.timeout(NOTICED_SECONDS):
+            while not (told := await asyncio.to_thread(truncated, settings)).get(name):
+                await asyncio.sleep(0.5)
+        assert told[name] == acknowledged - kept
+        await emit(later)
+        leader.launch()
+        await asyncio.to_thread(leader.await_brokers, 3)
+        await wait_drained(settings, tenant, DRAIN_SECONDS)
+        assert f"{name}[0]: the broker has lost {acknowledged - kept} records" in capfd.readouterr().err
+        store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
+        found = await read_knowledge(store, tenant)
+        await store.close()
+        # The worker had read what was lost, and reads again what is left: nothing counts twice.
+        assert found.state_hash == (await reference(tenant, every)).state_hash
+        assert worker.poll() is None
+
+
+def truncated(settings: Settings) -> dict[str, float]:
+    """What the worker says that the broker has lost, by topic."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=10) as page:
+        return {name: float(count) for name, count in TRUNCATED.findall(page.read().decode())}
