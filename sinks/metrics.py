@@ -215,8 +215,9 @@ class Metrics(MetricTable):
         "llm_questions_total",
         Counter,
         "lore",
-        "Questions to the language model by how they ended: ok, cached, malformed, budget, timeout, refused or failed. "
-        "Worry when most are anything but ok or cached: the model judges nothing.",
+        "Questions to the language model by how they ended: ok, cached, malformed, budget, timeout, refused or failed; "
+        "and unkept, besides, for answers that could not be written, as on a full disk. Worry when most are anything "
+        "but ok or cached: the model judges nothing.",
         ("result",),
     )
     llm_tokens = MetricSpec(

@@ -1,16 +1,23 @@
 """Keep a model's answers, and the tokens they cost, in one SQLite file.
 
 An answer is kept under the hash of all that it depends on, so a restart or a replay asks nothing twice. The tokens
-spent today survive a crash too. Several processes of a machine may share the file.
+spent today survive a crash too. Several processes of a machine may share the file. Where the disk is full, an answer is
+used and asked for again later, and the tokens count in this process alone.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fleetlore.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 5.0
 DAY_SECONDS = 86_400.0
@@ -28,13 +35,24 @@ class Answers:
     Args:
         most: answers that are kept, the newest.
         trim_every: answers between two trims, because counting them costs a scan.
+        unkept: called for each answer that could not be written.
 
     Raises:
         ConfigError: the file cannot be opened, or has another format.
     """
 
-    def __init__(self, path: str | Path, *, most: int = 200_000, trim_every: int = 1_000) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        most: int = 200_000,
+        trim_every: int = 1_000,
+        unkept: Callable[[], None] = lambda: None,
+    ) -> None:
         self._most, self._trim_every = most, trim_every
+        self._unkept = unkept
+        self._failing = False
+        self._unwritten: Counter[int] = Counter()  # tokens by day
         self._path = path if str(path) == ":memory:" else Path(path).expanduser()
         self._added = 0
         try:
@@ -54,37 +72,58 @@ class Answers:
             raise ConfigError(f"the model's answers cannot be kept in {self._path}: {error}") from None
 
     def get(self, key: str) -> str | None:
-        row = self._db.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
-        return row[0] if row else None
+        answer: str | None = self._first("SELECT answer FROM answers WHERE key = ?", (key,))
+        return answer
 
     def put(self, key: str, answer: str) -> str:
         """Keep an answer; returns the kept one: of two asked for at the same time, the first."""
-        with self._db:
+        try:
             if self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, answer)).rowcount:
                 self._db.execute("INSERT INTO ages (key) VALUES (?)", (key,))
-        self._added += 1
-        if self._added % self._trim_every == 0:
-            self._trim()
+            self._added += 1
+            if self._added % self._trim_every == 0:
+                self._trim()
+            self._failing = False
+        except sqlite3.Error as error:
+            self._fail(error)
+            self._unkept()
         return self.get(key) or answer
 
     def spent(self, now: float) -> int:
         """Tokens of the day of `now` (seconds since the Unix epoch)."""
-        row = self._db.execute("SELECT tokens FROM spent WHERE day = ?", (int(now // DAY_SECONDS),)).fetchone()
-        return row[0] if row else 0
+        day = int(now // DAY_SECONDS)
+        return (self._first("SELECT tokens FROM spent WHERE day = ?", (day,)) or 0) + self._unwritten[day]
 
     def spend(self, now: float, tokens: int) -> None:
-        self._db.execute(
-            "INSERT INTO spent VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET tokens = tokens + excluded.tokens",
-            (int(now // DAY_SECONDS), tokens),
-        )
+        day = int(now // DAY_SECONDS)
+        try:
+            self._db.execute(
+                "INSERT INTO spent VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET tokens = tokens + excluded.tokens",
+                (day, tokens),
+            )
+        except sqlite3.Error as error:
+            self._fail(error)
+            self._unwritten[day] += tokens
 
     def close(self) -> None:
         self._db.close()
 
+    def _first(self, query: str, values: Sequence[object]) -> Any:
+        try:
+            row = self._db.execute(query, values).fetchone()
+        except sqlite3.Error as error:
+            self._fail(error)
+            return None
+        return row[0] if row else None
+
+    def _fail(self, error: sqlite3.Error) -> None:
+        if not self._failing:
+            log.error("the model's answers cannot be kept in %s: %s; going on without", self._path, error)
+        self._failing = True
+
     def _trim(self) -> None:
         """Forget the oldest answers."""
-        with self._db:
-            (newest,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM ages").fetchone()
-            old = newest - self._most
-            self._db.execute("DELETE FROM answers WHERE key IN (SELECT key FROM ages WHERE number <= ?)", (old,))
-            self._db.execute("DELETE FROM ages WHERE number <= ?", (old,))
+        (newest,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM ages").fetchone()
+        old = newest - self._most
+        self._db.execute("DELETE FROM answers WHERE key IN (SELECT key FROM ages WHERE number <= ?)", (old,))
+        self._db.execute("DELETE FROM ages WHERE number <= ?", (old,))

@@ -31,7 +31,7 @@ class LanguageModel:
             metrics.llm_questions(result).inc()
             metrics.llm_tokens().inc(tokens)
 
-        self._answers = Answers(settings.llm_answers)
+        self._answers = Answers(settings.llm_answers, unkept=lambda: observe("unkept", 0))
         self._client = Client(settings, self._answers, observe)
         self._audit_share = settings.llm_audit_share
         self._distill_share = settings.llm_distill_share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import subprocess
 import sys
 import threading
@@ -24,6 +25,8 @@ from tests.doubles.model_endpoint import ModelEndpoint, Reply
 
 PROMPT = Prompt.load("judge-1")
 YES = {"verdict": "success"}
+# What fits into a file of a full disk.
+DISK_BYTES = 200_000
 
 
 @pytest.fixture
@@ -261,6 +264,27 @@ def test_a_url_without_a_model_and_a_file_that_is_none_are_refused(tmp_path: Pat
     (tmp_path / "notes.txt").write_text("these are no answers, and there is enough of it to see that\n" * 100)
     with pytest.raises(ConfigError, match=r"notes\.txt"):
         Answers(tmp_path / "notes.txt")
+
+
+def test_a_full_disk_ends_nothing_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    unkept: list[None] = []
+    answers = Answers(tmp_path / "llm.sqlite3", unkept=lambda: unkept.append(None))
+    answers.put("before", "a")
+    answers.spend(0.0, 10)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, hard))
+    try:
+        for n in range(3):
+            assert answers.put(f"k{n}", "x" * DISK_BYTES) == "x" * DISK_BYTES
+            answers.spend(0.0, 5)
+        assert answers.get("before") == "a" and answers.get("k0") is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(unkept) == 3 and len(caplog.records) == 1, "said once"
+    assert answers.spent(0.0) == 25, "what is spent counts all the same"
+    answers.put("after", "b")
+    assert answers.get("after") == "b"
+    answers.close()
 
 
 def test_old_answers_are_forgotten_first() -> None:
