@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 30.0
 LOG_LINES = 5
 LOG_BYTES = 16 * 1024
+# A log that is longer becomes the one before, so each role has at most twice this.
+MOST_LOG_BYTES = 10 * 1024 * 1024
 
 
 class Child:
@@ -25,6 +28,7 @@ class Child:
 
     Args:
         stop_seconds: longest wait for its end after SIGTERM.
+        most_log_bytes: of a log that `cut_log` leaves as it is.
 
     Attributes:
         name: name of the role; its output goes to `<name>.log`.
@@ -38,10 +42,12 @@ class Child:
         environ: Mapping[str, str] | None = None,
         *,
         stop_seconds: float = STOP_SECONDS,
+        most_log_bytes: int = MOST_LOG_BYTES,
     ) -> None:
         self.name = name
         self._command = tuple(command)
         self._stop_seconds = stop_seconds
+        self._most_log_bytes = most_log_bytes
         self._log_file = logs / f"{name}.log"
         self._environ = {**os.environ, **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
@@ -87,6 +93,18 @@ class Child:
             # The session has two members: the supervisor and the role, which would outlive a supervisor killed alone.
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+
+    def cut_log(self) -> None:
+        """Move a log that has grown too long to `<name>.log.1`; what is written in that moment may be lost.
+
+        The process keeps its file, which was opened to append, and goes on at the beginning.
+        """
+        with suppress(OSError):  # a full disk, or somebody has made room
+            if self._log_file.stat().st_size > self._most_log_bytes:
+                before = self._log_file.with_suffix(".log.1")
+                with self._log_file.open("rb") as now, open(before, "wb", opener=_owners) as kept:
+                    shutil.copyfileobj(now, kept)
+                os.truncate(self._log_file, 0)
 
     def failure(self, code: int) -> StackError:
         """Return the error to report for its end."""

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 READY_SECONDS = 60.0
 POLL_SECONDS = 0.05
+LOG_SECONDS = 10.0
 RESTARTS = 100
 RESTART_SECONDS = 0.5
 # Joining a group takes half the session timeout on the embedded broker, so the first event would wait for it.
@@ -122,6 +123,7 @@ class Stack:
     async def _start(self) -> None:
         logs = self.data / "logs"
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._watchers.append(asyncio.create_task(self._cut_logs()))
         key = create_signing_key(self.settings.signing_key)
         self.settings = self.settings.with_(public_key=key.public_base64)
         broker = Child("broker", broker_command(self._ports["broker"]), logs)
@@ -197,6 +199,12 @@ class Stack:
             except OSError as error:  # no memory, no process left, no folder of logs
                 self._fail(StackError(f"{child.name} cannot be started again: {error}"))
                 return
+
+    async def _cut_logs(self) -> None:
+        while True:
+            await asyncio.sleep(LOG_SECONDS)
+            for child in self._children:
+                await asyncio.to_thread(child.cut_log)
 
     def _fail(self, error: FleetloreError) -> None:
         if self._failed is not None and not self._failed.done():

@@ -27,6 +27,27 @@ async def test_a_role_that_ignores_the_signal_does_not_outlive_its_supervisor(tm
     assert not alive
 
 
+TALKS = "import itertools, time\nfor line in itertools.count(): print(line, flush=True); time.sleep(0.001)"
+
+
+async def test_a_log_is_bounded_while_the_role_goes_on(tmp_path: Path) -> None:
+    child = Child("talks", (sys.executable, "-c", TALKS), tmp_path, most_log_bytes=1_000)
+    now, before = tmp_path / "talks.log", tmp_path / "talks.log.1"
+    await child.start()
+    for _ in range(3):
+        while now.stat().st_size <= 1_000:
+            child.cut_log()
+            await asyncio.sleep(0.01)
+        child.cut_log()
+        assert now.stat().st_size < 1_000 < before.stat().st_size
+        assert before.stat().st_mode & 0o077 == 0
+    while not now.stat().st_size:
+        await asyncio.sleep(0.01)
+    await child.stop()
+    assert b"\0" not in now.read_bytes(), "it goes on at the beginning"
+    assert int(now.read_text().split()[-1]) > int(before.read_text().split()[-1])
+
+
 STARTING = """
 import os, signal, subprocess, sys
 from streams.embedded import supervisor
