@@ -22,6 +22,7 @@ from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from streams.embedded.broker import free_port
 from tests.chaos.fleet import fleet_events
+from tests.cluster.jars import BEFORE, RELEASE
 from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
 
 BURST = 32
@@ -113,6 +114,16 @@ async def brokers_restarted(scene: Scene) -> int:
         await asyncio.to_thread(broker.stop)
         broker.launch()
         await asyncio.to_thread(broker.await_brokers, 3)
+    return 0
+
+
+async def brokers_upgraded(scene: Scene) -> int:
+    """Each stopped as the release before and started as the new one, then the features of the cluster raised."""
+    for broker in scene.cluster.brokers:
+        assert broker.release == BEFORE
+        broker.release = RELEASE
+    await brokers_restarted(scene)
+    await asyncio.to_thread(scene.cluster.raise_features, RELEASE.rpartition(".")[0])
     return 0
 
 
@@ -277,6 +288,7 @@ CASES = {
     "each broker killed in turn": each_broker_killed,
     "leader, coordinator and both killed": leader_and_coordinator_killed,
     "brokers restarted in turn": brokers_restarted,
+    "brokers upgraded in turn": brokers_upgraded,
     "workers whose clocks are five hours off": clocks_off,
     "two brokers of three away": two_brokers_away,
     "each broker frozen in turn": a_broker_frozen,
@@ -290,6 +302,8 @@ CASES = {
     "rolling restart with abandoned sessions": rolling_restart,
     "workers come and go, sessions pause": workers_come_and_go,
 }
+# Of a release before, hence on a cluster of its own.
+BROKERS_BEFORE = {"brokers upgraded in turn"}
 CHANGED = {
     "rolling restart with abandoned sessions": with_abandoned,
     "workers come and go, sessions pause": with_pauses,

@@ -13,8 +13,11 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY = "https://repo.maven.apache.org/maven2"
-# `group:artifact:version sha256` for each: `org.apache.kafka:kafka_2.13` with what it runs on, and a logger.
+# `group:artifact:version sha256` for each: `org.apache.kafka:kafka_2.13` with what it runs on, its tools, and a logger.
 JARS = Path(__file__).with_name("jars.txt")
+KAFKA = "org.apache.kafka"
+# The release that tests run, and the one that brokers are upgraded from. Both run on the same libraries.
+RELEASE, BEFORE = "4.1.1", "4.0.1"
 TIMEOUT_SECONDS = 60.0
 
 
@@ -23,7 +26,7 @@ class KafkaMissing(Exception):
 
 
 @cache
-def java_command() -> tuple[str, ...]:
+def java_command(release: str = RELEASE) -> tuple[str, ...]:
     """The command that runs a class of Kafka: `java`, its options, the class path.
 
     Raises:
@@ -33,7 +36,11 @@ def java_command() -> tuple[str, ...]:
         raise KafkaMissing("java is not installed (Debian: apt install default-jre-headless)")
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
     folder.mkdir(parents=True, exist_ok=True)
-    jars = [tuple(line.split()) for line in JARS.read_text().splitlines()]
+    jars = [
+        (coordinates, sha256)
+        for coordinates, sha256 in (line.split() for line in JARS.read_text().splitlines())
+        if not coordinates.startswith(f"{KAFKA}:") or coordinates.endswith(f":{release}")
+    ]
     with ThreadPoolExecutor(8) as pool:
         files = list(pool.map(lambda jar: _fetched(*jar, folder), jars))
     # Small and soon started, instead of fast after a while: several brokers share a machine with what they are for.

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streams.embedded.broker import free_port
-from tests.cluster.jars import java_command
+from tests.cluster.jars import RELEASE, java_command
 
 CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
 START_SECONDS = 120.0
@@ -32,10 +32,14 @@ class KafkaBroker:
 
     Attributes:
         address: `host:port` of the first listener for clients, the same after a restart.
+        release: of Kafka; another one counts from the next start on.
     """
 
-    def __init__(self, folder: Path, node: int, ports: Mapping[str, int], properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, node: int, ports: Mapping[str, int], properties: Mapping[str, str], release: str = RELEASE
+    ) -> None:
         self.node = node
+        self.release = release
         self.ports = ports
         self.address = f"127.0.0.1:{ports[CLIENT]}"
         self._folder = folder
@@ -47,14 +51,15 @@ class KafkaBroker:
 
     def format(self, *options: str) -> None:
         """Make its storage with Kafka's own tool."""
-        command = [*java_command(), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._file)]
+        tool = [*java_command(self.release), "kafka.tools.StorageTool", "format"]
+        command = [*tool, "-t", CLUSTER_ID, "-c", str(self._file)]
         done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=START_SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
 
     @property
     def command(self) -> list[str]:
         """What runs it, once its storage is made."""
-        return [*java_command(), "kafka.Kafka", str(self._file)]
+        return [*java_command(self.release), "kafka.Kafka", str(self._file)]
 
     def launch(self) -> None:
         """Start and do not wait."""
@@ -148,6 +153,7 @@ class KafkaCluster:
         properties: settings of each broker, after Kafka's own names.
         listeners: security protocol of each listener for clients, by its name; the first is called `CLIENT`.
         format_options: further arguments of Kafka's storage tool, such as `--add-scram`.
+        release: of Kafka.
 
     Attributes:
         address: bootstrap servers of the listener `CLIENT`.
@@ -162,6 +168,7 @@ class KafkaCluster:
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
         format_options: tuple[str, ...] = (),
+        release: str = RELEASE,
     ) -> None:
         self._folder = folder
         self._format_options = format_options
@@ -169,7 +176,11 @@ class KafkaCluster:
         ports = {node: {name: free_port() for name in protocols} for node in range(1, brokers + 1)}
         self.brokers = [
             KafkaBroker(
-                folder / str(node), node, ports[node], self._properties(node, ports, protocols) | dict(properties or {})
+                folder / str(node),
+                node,
+                ports[node],
+                self._properties(node, ports, protocols) | dict(properties or {}),
+                release,
             )
             for node in ports
         ]
@@ -190,7 +201,18 @@ class KafkaCluster:
 
     def configure(self, *options: str) -> None:
         """Run Kafka's own tool for configurations, `kafka-configs`."""
-        command = [*java_command(), "kafka.admin.ConfigCommand", "--bootstrap-server", self.inside, *options]
+        self._run("kafka.admin.ConfigCommand", *options)
+
+    def raise_features(self, release: str) -> None:
+        """Have the cluster use what is new in a release that all brokers run, with Kafka's own tool `kafka-features`.
+
+        Args:
+            release: as "4.1".
+        """
+        self._run("org.apache.kafka.tools.FeatureCommand", "upgrade", "--release-version", release)
+
+    def _run(self, tool: str, *options: str) -> None:
+        command = [*java_command(), tool, "--bootstrap-server", self.inside, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -29,7 +29,17 @@ from streams.offline.state_hash import Knowledge
 from tests.chaos.accounting import account, add_rows
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
-from tests.cluster.faults import BURST, CASES, CHANGED, SESSION_TIMEOUT_SECONDS, Scene, all_ended, signal_child
+from tests.cluster.faults import (
+    BROKERS_BEFORE,
+    BURST,
+    CASES,
+    CHANGED,
+    SESSION_TIMEOUT_SECONDS,
+    Scene,
+    all_ended,
+    signal_child,
+)
+from tests.cluster.jars import BEFORE
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.streams.conftest import end, guarded, wait_ready, worker_environ
 
@@ -79,22 +89,33 @@ class Workers:
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[Workers]:
-    made = Workers(tmp_path)
+    (tmp_path / "told").mkdir()
+    made = Workers(tmp_path / "told")
     yield made
     made.end()
+
+
+@pytest.fixture
+def cluster(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaCluster]:
+    """Three brokers for a case."""
+    if name not in BROKERS_BEFORE:
+        yield request.getfixturevalue("three")
+        return
+    with KafkaCluster(tmp_path / "before", brokers=3, release=BEFORE) as made:
+        yield made
 
 
 @pytest.mark.parametrize("name", CASES)
 async def test_nothing_is_lost_or_doubled(
     name: str,
-    three: KafkaCluster,
+    cluster: KafkaCluster,
     milvus: str,
     tenant: str,
     workers: Workers,
     reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
 ) -> None:
     settings = Settings(
-        broker=three.address,
+        broker=cluster.address,
         milvus=milvus,
         group=tenant,
         tenants=(tenant,),
@@ -106,8 +127,8 @@ async def test_nothing_is_lost_or_doubled(
     await ensure_topics(settings)
     began, events = time.monotonic(), CHANGED.get(name, all_ended)(fleet_events(tenant, 1, SESSIONS))
     worker = await asyncio.to_thread(workers.start, settings)
-    happening = asyncio.create_task(CASES[name](Scene(three, settings, worker, workers.start, events)))
-    async with in_order(three.address, tenant, Random(1)) as send:
+    happening = asyncio.create_task(CASES[name](Scene(cluster, settings, worker, workers.start, events)))
+    async with in_order(cluster.address, tenant, Random(1)) as send:
         for start in range(0, len(events), BURST):
             await send(events[start : start + BURST])
             await asyncio.sleep(0.1)
