@@ -12,6 +12,7 @@ from aiokafka.errors import (
     InvalidTimestampError,
     KafkaError,
     MessageSizeTooLargeError,
+    PolicyViolationError,
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
 )
@@ -33,7 +34,7 @@ DELIVERY_SECONDS = 30.0
 ZSTD = 4
 
 # What a broker says of a record that it will never take.
-REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, RecordListTooLargeError)
+REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, PolicyViolationError, RecordListTooLargeError)
 
 # Topic, partition, key, value, headers.
 Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]

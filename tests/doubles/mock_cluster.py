@@ -35,7 +35,7 @@ class Request(IntEnum):
 
 
 class Failure(IntEnum):
-    """What a request is answered with (Kafka's error codes); but for the first and `MESSAGE_TOO_LARGE` all may pass."""
+    """What a request is answered with (Kafka's error codes)."""
 
     NOT_FORESEEN = -1
     NOT_LEADER = 6
@@ -45,6 +45,8 @@ class Failure(IntEnum):
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
     NOT_ENOUGH_REPLICAS = 19
+    INVALID_TIMESTAMP = 32
+    POLICY_VIOLATION = 44
 
 
 def _library() -> Any:

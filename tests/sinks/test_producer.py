@@ -167,14 +167,15 @@ def test_arrays_are_bounded_and_a_value_that_is_larger_has_one_of_its_own() -> N
     assert [len(orjson.loads(array)) for array in json_arrays([small, large, small, small])] == [1, 1, 2]
 
 
-async def test_a_record_that_the_broker_never_takes_stops_no_other() -> None:
+@pytest.mark.parametrize("failure", [Failure.MESSAGE_TOO_LARGE, Failure.INVALID_TIMESTAMP, Failure.POLICY_VIOLATION])
+async def test_a_record_that_the_broker_never_takes_stops_no_other(failure: Failure) -> None:
     with MockCluster() as cluster:
         name = topic("acme", "items")
         cluster.create_topic(name, 1)
         producer = BatchProducer(cluster.address)
         await producer.start()
         # The three travel together; sent one by one, the first is refused again.
-        cluster.fail_next(Request.PRODUCE, [Failure.MESSAGE_TOO_LARGE] * 2)
+        cluster.fail_next(Request.PRODUCE, [failure] * 2)
         with pytest.raises(RecordsRefused) as refused:
             await producer.deliver([Value("acme", "items", key, key.encode()) for key in "abc"])
         await producer.stop()
