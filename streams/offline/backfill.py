@@ -38,6 +38,7 @@ from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, 
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from sinks.producer import BatchProducer
+from sinks.topics import ensure_topics
 from streams.offline.facts import carry_over
 from streams.offline.memory_pipeline import Chain
 from streams.offline.republish import republish
@@ -119,8 +120,11 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
                 await backfill.check_loss()
         await backfill.store.on_client(lambda client: make_live(client, name))
         await asyncio.sleep(RESOLVE_SECONDS)
+        # Also of tenants that no worker serves, who have events and may have no more.
+        of_all = settings.with_(tenants=backfill.tenants)
+        await ensure_topics(of_all)
         await backfill.hand_over()
-        await republish(settings.with_(tenants=backfill.tenants), backfill.store)
+        await republish(of_all, backfill.store)
 
 
 class Backfill:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from random import Random
 
 import orjson
 import pytest
@@ -22,7 +23,7 @@ from fleetlore.risk.encoder import shared_encoder
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
-from fleetlore.wire.topics import topic
+from fleetlore.wire.topics import NAMES, topic
 from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -34,6 +35,7 @@ from streams.offline.drain import wait_drained
 from streams.offline.replay import interleave
 from streams.offline.republish import republish
 from streams.offline.state_hash import Knowledge, read_knowledge
+from tests.chaos.emitting import in_order
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 TENANT = "default"
@@ -177,9 +179,15 @@ async def test_a_backfill_begins_where_it_is_told_and_goes_on_where_it_ended(
     assert anew.events >= len(events)
 
 
-async def test_the_commands(own_milvus: str, broker: EmbeddedBroker) -> None:
+async def test_the_commands(
+    own_milvus: str, broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+) -> None:
     settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
     await ensure_topics(settings)
+    # Another tenant, whom no worker has served yet.
+    await make_topics(broker.address, tenant, "events")
+    async with in_order(broker.address, tenant, Random(1)) as emit:
+        await emit([each._replace(tenant=tenant) for each in world_events(1)])
     store = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
     await store.open()
     await store.close()
@@ -189,6 +197,8 @@ async def test_the_commands(own_milvus: str, broker: EmbeddedBroker) -> None:
     assert code == 0, output
     assert orjson.loads(output.splitlines()[-1])["name"] == "v2"
     assert await command("switch", "v2", *both) == (0, "v2 is live.\n")
+    async with observer(broker.address) as consumer:
+        assert {topic(tenant, name) for name in NAMES} <= await consumer.topics()
     code, output = await command("list", "--milvus", own_milvus, "--json")
     versions = orjson.loads(output)
     assert [(each["name"], each["live"]) for each in versions] == [("main", False), ("v2", True)]
