@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import logging
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import faust
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 from faust.exceptions import ConsumerNotStarted
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import FleetloreError, StoreUnavailable, TopicsChanged
-from fleetlore.kafka.client import faust_settings
+from fleetlore.errors import BrokerUnavailable, FleetloreError, StoreUnavailable, TopicsChanged
+from fleetlore.kafka.client import ConnectionRefused, backoff, faust_settings
 from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
@@ -221,10 +223,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self._commit()
 
     async def on_start(self) -> None:
-        await ensure_topics(self._settings)
+        await _answered(lambda: ensure_topics(self._settings))
         # Before the first batch: what was erased may lie in it.
         for each in self._operator_topics:
-            await each.read(self._settings.cluster, self._settings.tenants)
+            await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))
         await self._batch_producer.start()
         await self._open_store()
         # No task of the app: those begin with the first assignment, which may never come.
@@ -361,3 +363,23 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             for tp, records in self._ledger.uncommitted().items():
                 self._metrics.uncommitted_records(tp.topic, tp.partition).set(records)
             await self.sleep(LAG_SECONDS)
+
+
+async def _answered(attempt: Callable[[], Awaitable[object]]) -> None:
+    """Try until a broker answers that hangs, or that is starting; what it refuses it will refuse again."""
+    last = time.monotonic() + OPEN_SECONDS
+    for pause in backoff():
+        try:
+            await attempt()
+            return
+        except BrokerUnavailable as error:
+            if not _may_pass(error.__cause__) or time.monotonic() > last:
+                raise
+            log.warning("%s; trying again in %.1f s", error, pause)
+        await asyncio.sleep(pause)
+
+
+def _may_pass(cause: BaseException | None) -> bool:
+    if isinstance(cause, ConnectionRefused):
+        return False
+    return isinstance(cause, OSError | KafkaTimeoutError) or (isinstance(cause, KafkaError) and cause.retriable)

@@ -32,6 +32,8 @@ from tests.cluster.kafka_cluster import KafkaCluster
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+# Its client waits for an answer for 40 s.
+HANGING_SECONDS = 120.0
 
 
 @pytest.mark.parametrize("ahead_ms", [2 * HOUR_MS, -2 * HOUR_MS, -40 * DAY_MS])
@@ -199,3 +201,40 @@ async def test_a_worker_whose_topics_are_grown_ends_and_says_why(
     async with observer(three.address) as consumer:
         assert len(await partitions_of(consumer, topic(tenant, "events"))) == 8
     await asyncio.to_thread(start_worker, settings)
+
+
+@pytest.mark.slow
+async def test_a_worker_whose_broker_hangs_while_it_starts_waits_for_it(
+    kafka: None,
+    tmp_path: Path,
+    milvus: str,
+    tenant: str,
+    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with KafkaCluster(tmp_path / "kafka") as cluster:
+        settings = Settings(
+            broker=cluster.address,
+            milvus=milvus,
+            group=tenant,
+            tenants=(tenant,),
+            session_timeout_seconds=6.0,
+            metrics_port=free_port(),
+        )
+        [broker] = cluster.brokers
+        starting = asyncio.create_task(asyncio.to_thread(start_worker, settings))
+
+        async def says(word: str) -> None:
+            async with asyncio.timeout(HANGING_SECONDS):
+                while word not in capfd.readouterr().err:
+                    await asyncio.sleep(0.05)
+
+        await says("serves")  # the broker answers, and the worker imports what it needs
+        broker.pause()
+        try:
+            await says("trying again")
+        finally:
+            broker.resume()
+        worker = await starting
+        worker.terminate()
+        assert await asyncio.to_thread(worker.wait, 60) == 0
