@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from types import TracebackType
 from typing import Generic, Self
 
 from aiokafka import AIOKafkaProducer
@@ -95,9 +94,7 @@ class AdapterPublisher(Generic[Manifest]):
         self._producer = producer
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._producer is not None:
             await disconnect(self._producer)
             self._producer = None

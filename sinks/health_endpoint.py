@@ -15,7 +15,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError, version
 from threading import BoundedSemaphore, Lock, Thread, Timer
-from types import TracebackType
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -212,7 +211,5 @@ class Endpoint:
     def __enter__(self) -> Endpoint:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

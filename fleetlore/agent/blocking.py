@@ -16,7 +16,6 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from fleetlore.agent.attempts import Attempts, Choose
@@ -129,9 +128,7 @@ class BlockingFleet:
         self._open = (thread, fleet)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         thread, fleet = self._entered()
         if thread.lifetime.is_forked:
             return  # the parent's

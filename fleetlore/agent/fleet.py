@@ -19,7 +19,6 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fleetlore.agent.action import Action
@@ -174,9 +173,7 @@ class Fleet:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def ready(self, timeout_seconds: float) -> bool:

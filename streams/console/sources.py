@@ -11,7 +11,6 @@ import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from fleetlore.adapters.listing import AdapterListing, read_adapters
@@ -103,9 +102,7 @@ class Sources:
         self._tasks = [asyncio.create_task(each) for each in running]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, self._replica.close(), return_exceptions=True)

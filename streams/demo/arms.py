@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import TracebackType
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import BrokerUnavailable
@@ -104,9 +103,7 @@ class FleetArm:
     async def __aenter__(self) -> FleetArm:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnect all agents. They stay connected until here, so that late lessons reach all of them."""
         await asyncio.gather(*(member.fleet.close() for member in self.members))
 

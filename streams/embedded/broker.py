@@ -9,7 +9,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 
 from fleetlore.errors import StackError
 
@@ -127,7 +126,5 @@ class EmbeddedBroker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -17,7 +17,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import orjson
@@ -109,9 +108,7 @@ class Stack:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def failed(self) -> FleetloreError:

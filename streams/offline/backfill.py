@@ -24,7 +24,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from math import inf
-from types import TracebackType
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -181,9 +180,7 @@ class Backfill:
             self._opened = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()
 
     async def is_live(self) -> bool:
