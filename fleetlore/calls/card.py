@@ -51,13 +51,14 @@ def card(known: PlaceNames, goal: str, call: str, seen: Collection[str] = ()) ->
 
 
 def like(known: PlaceNames, rejected: Iterable[str], seen: Collection[str] = ()) -> list[str]:
-    """At most 6 names that work at a place and share a part with a rejected one: those that share most come first.
+    """At most 6 other names that work at a place and share a part with a rejected one: those that share most first.
 
     Args:
         seen: names that the session knows already.
     """
+    rejected = frozenset(rejected)
     ranks, stems = _ranks(known), _stems(rejected)
-    found = {name for stem in stems for name in ranks.of_stem.get(stem, ()) if name not in seen}
+    found = {name for stem in stems for name in ranks.of_stem.get(stem, ()) if name not in seen} - rejected
 
     def worth(name: str) -> tuple[float, int, str]:
         of_name = ranks.stems[name]

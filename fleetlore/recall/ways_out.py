@@ -123,8 +123,8 @@ def way_out(
         return here
     lacked = model.lacked.get(failure.tool) if model is not None else None
     found = _names(lacked, failed, told) if lacked is not None else _of_item(index, failed, told)
-    # Names that hold the look-up's own say less clearly what it says whole.
-    if found is not None and look_up is not None and set(words(look_up.text)) <= set(found.names):
+    # The look-up's own names say less clearly what it says whole.
+    if found is not None and look_up is not None and not set(words(look_up.text)).isdisjoint(found.names):
         found = None
     return found if untold is None or (found is not None and found.chance > untold.chance) else untold
 

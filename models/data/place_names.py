@@ -20,6 +20,8 @@ from fleetlore.wire.trajectory import Step
 
 _PLACEHOLDER = re.compile(r"<[\w ]+>")
 _ID = re.compile(r"\d{3}")
+# What stands before a name of a thing: the place itself, or a thing that the call names elsewhere too.
+_QUALIFIER = re.compile(r"[A-Za-z_]\w*[`\"]?\.(?=[`\"]?[A-Za-z_])")
 # What a call names so itself, it alone knows by that name.
 _ALIAS = re.compile(r"\bas\s+[`\"]?([a-z_]\w*)", re.I)
 
@@ -40,10 +42,10 @@ def names_of_place(calls: Iterable[Step]) -> Iterator[tuple[str, Step]]:
 
 
 def _own_names(step: Step) -> list[str]:
-    """Names in the call without its literals and its aliases. One word alone is a command."""
+    """Names in the call without its literals, qualifiers and aliases. One word alone is a command."""
     masked = masked_arguments(step.arguments)
     text = masked if isinstance(masked, str) else text_of(orjson.dumps(masked).decode())
-    text = _PLACEHOLDER.sub(" ", text)
+    text = _QUALIFIER.sub(" ", _PLACEHOLDER.sub(" ", text))
     aliases = {name.lower() for name in _ALIAS.findall(text)}
     call = Call(step.tool, text)
     return [name for name in call.names if name not in aliases] if len(call.tokens) > 1 else []

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fleetlore.calls.card import MOST, card
+from fleetlore.calls.card import MOST, card, like
 from fleetlore.calls.places import Ended, PlaceNames, Places
 
 
@@ -33,3 +33,7 @@ def test_what_works_everywhere_comes_last_and_takes_few_places() -> None:
     places = Places({f"shop{number}": place(**general, **{f"table{number}": (1, 0)}) for number in range(5)})
     assert card(places["shop3"], "", "") == ["showe", "showf", "table3", "showa", "showb", "showc", "showd"]
     assert card(places["shop3"], "", "", set(general)) == ["table3"]
+
+
+def test_names_like_a_rejected_one_are_other_names() -> None:
+    assert like(place(make=(9, 0), car_make=(3, 0), model=(1, 0)), ["make"]) == ["car_make"]

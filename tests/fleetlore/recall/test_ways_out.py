@@ -250,6 +250,10 @@ def test_a_look_up_is_said_whole_and_not_by_its_names(name: str, said: str) -> N
     assert found is not None and (found.names, found.text[: len(said)]) == ((name,), said)
     again = way_out(LoreIndex(), asked, model(look_ups=(look_up,), lacked=(lacked,)), told=(look_up_id(look_up),))
     assert (again is None) == (name == "schema")  # what was said whole is not said by its names
+    if name == "schema":
+        whole = structs.replace(look_up, text="show schema")
+        said_whole = model(look_ups=(whole,), lacked=(lacked,))
+        assert way_out(LoreIndex(), asked, said_whole, told=(look_up_id(whole),)) is None
 
 
 @pytest.mark.parametrize(

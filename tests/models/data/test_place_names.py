@@ -18,6 +18,10 @@ def test_what_a_call_names_itself_is_no_name_of_the_place() -> None:
     assert names("submit") == set()
 
 
+def test_what_qualifies_a_name_is_none_by_itself() -> None:
+    assert names("SELECT singers.name FROM `music_1`.`singers`") == {"name", "singers"}
+
+
 def test_what_somebody_looked_for_is_no_name_of_the_place() -> None:
     assert names("SELECT age FROM singers WHERE name = 'Mia Li' AND id = 4711") == {"age", "singers", "name", "id"}
     arguments = {"first_name": "Mia", "user_id": "mia_li_3668", "table": "singers"}
