@@ -79,12 +79,9 @@ def run(quick: bool) -> Report:
 
 async def _live(settings: Settings) -> Knowledge:
     """What the live collections hold; they are created where they are missing."""
-    store = MilvusStore.from_settings(settings, Metrics("benchmark"))
-    try:
+    async with MilvusStore.from_settings(settings, Metrics("benchmark")) as store:
         await store.open()
         return await read_knowledge(store, TENANT)
-    finally:
-        await store.close()
 
 
 def _timed(events: Iterator[Event]) -> Iterator[Event]:

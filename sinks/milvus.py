@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from grpc import RpcError, StatusCode
 from pymilvus import DataType, MilvusClient, MilvusException
@@ -117,6 +117,13 @@ class MilvusStore:
         if self._client is not None:
             await asyncio.to_thread(self._client.close)
             self._client = None
+
+    async def __aenter__(self) -> Self:
+        """Enter without connecting: the first request, or `open`, does."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def on_client(self, work: Callable[[MilvusClient], T]) -> T:
         """Run a function of `sinks.collections`."""

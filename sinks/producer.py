@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
@@ -63,7 +63,7 @@ class _Batch:
 
 
 class BatchProducer:
-    """Sends values and raw records. Start it before use.
+    """Sends values and raw records. Start it before use, or enter it.
 
     Args:
         delivery_seconds: longest wait for the acknowledgements of a batch.
@@ -107,6 +107,13 @@ class BatchProducer:
             # All acknowledgements were awaited already; a broker that is away must not delay the exit.
             await disconnect(self._producer)
             self._producer = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def deliver(self, values: Sequence[Value]) -> None:
         """Send values and wait for every acknowledgement.

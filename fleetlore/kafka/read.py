@@ -95,15 +95,15 @@ async def read_until(
 
 
 async def records_of(
-    bootstrap: Bootstrap, topic: str, *, stall_seconds: float = STALL_SECONDS
+    bootstrap: Bootstrap, *topics: str, stall_seconds: float = STALL_SECONDS
 ) -> AsyncIterator[ConsumerRecord]:
-    """Yield all records of a topic, one after another, up to its end as of now; for topics that memory does not hold.
+    """Yield all records of topics, one after another, up to their end as of now; for topics that memory does not hold.
 
     Raises:
         BrokerUnavailable: no broker answers there, or nothing came for `stall_seconds`.
     """
     async with observer(bootstrap) as reader:
-        if ends := await end_offsets(reader, await partitions_of(reader, topic)):
+        if ends := await end_offsets(reader, await partitions_of(reader, *topics)):
             await reader.seek_to_beginning(*ends)
             async for records in read_until(reader, ends, stall_seconds=stall_seconds):
                 for record in records:
@@ -118,11 +118,8 @@ async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_secon
     """
     names = list(topics)
     try:
-        async with asyncio.timeout(timeout_seconds), observer(bootstrap) as consumer:
-            if not (ends := await end_offsets(consumer, await partitions_of(consumer, *names))):
-                return []
-            await consumer.seek_to_beginning(*ends)
-            return [record async for records in read_until(consumer, ends) for record in records]
+        async with asyncio.timeout(timeout_seconds):
+            return [record async for record in records_of(bootstrap, *names, stall_seconds=inf)]
     except (TimeoutError, OSError) as error:
         what = ", ".join(names)
         raise BrokerUnavailable(

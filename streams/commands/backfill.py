@@ -118,11 +118,8 @@ async def _on_milvus(settings: Settings, work: Callable[[MilvusClient], T]) -> T
     from sinks.metrics import Metrics
     from sinks.milvus import MilvusStore
 
-    store = MilvusStore.from_settings(settings, Metrics("backfill"))
-    try:
+    async with MilvusStore.from_settings(settings, Metrics("backfill")) as store:
         return await store.on_client(work)
-    finally:
-        await store.close()
 
 
 def _seconds(text: str) -> float:

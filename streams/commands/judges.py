@@ -99,10 +99,7 @@ async def _read(settings: Settings, tenant: str) -> list[JudgeRecord]:
     from sinks.milvus import MilvusStore
     from streams.stages.s3_judgments.judge_records import LABEL
 
-    store = MilvusStore.from_settings(settings, Metrics("judges"))
-    try:
+    async with MilvusStore.from_settings(settings, Metrics("judges")) as store:
         return [
             JudgeRecord.from_json(row["state"]) async for row in store.rows("judgments", tenant, "state", label=LABEL)
         ]
-    finally:
-        await store.close()

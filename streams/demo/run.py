@@ -117,11 +117,8 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
 
 
 async def _knowledge(settings: Settings) -> Knowledge:
-    store = MilvusStore.from_settings(settings, Metrics("demo"))
-    try:
+    async with MilvusStore.from_settings(settings, Metrics("demo")) as store:
         return await read_knowledge(store, DEFAULT_TENANT)
-    finally:
-        await store.close()
 
 
 def _advice_percentiles(arm: FleetArm) -> Percentiles:

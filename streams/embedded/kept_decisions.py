@@ -38,9 +38,7 @@ class KeptDecisions:
         Raises:
             BrokerUnavailable: it does not take the records.
         """
-        producer = BatchProducer(self._settings.cluster)
-        await producer.start()
-        try:
+        async with BatchProducer(self._settings.cluster) as producer:
             await producer.deliver(
                 [
                     Outgoing(tenant_of(name), name.split(".", 2)[2], key, value.encode())
@@ -48,8 +46,6 @@ class KeptDecisions:
                     for key, value in self._known.get(name, {}).items()
                 ]
             )
-        finally:
-            await producer.stop()
 
     async def follow(self) -> None:
         """Write down what comes, until cancelled."""

@@ -231,11 +231,8 @@ class Backfill:
 
     async def take_facts(self) -> None:
         """Copy the facts, which come from documents and not from events. Call it late: facts loaded later are lost."""
-        live = MilvusStore.from_settings(self._settings, Metrics("backfill"))
-        try:
+        async with MilvusStore.from_settings(self._settings, Metrics("backfill")) as live:
             await carry_over(live, self.store, {*self.tenants, *self._settings.tenants})
-        finally:
-            await live.close()
 
     async def check_loss(self) -> None:
         """Check that the version holds about what the live one does.
@@ -253,15 +250,11 @@ class Backfill:
 
     async def hand_over(self) -> None:
         """Let the live workers merge the events and feedback since the last commit."""
-        producer = BatchProducer(self._settings.cluster)
-        await producer.start()
-        try:
+        async with BatchProducer(self._settings.cluster) as producer:
             async for batch in self._batches():
                 for stage, records in self._chain.first_of(batch):
                     await producer.deliver((await stage.process(records)).outgoing)
                 await self._commit(await self._committable())
-        finally:
-            await producer.stop()
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
         """Yield the records up to the current end of the topics, and an empty batch if a session is still open."""

@@ -42,12 +42,8 @@ async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
     Raises:
         BrokerUnavailable: the broker does not take it.
     """
-    producer = BatchProducer(settings.cluster)
-    await producer.start()
-    try:
+    async with BatchProducer(settings.cluster) as producer:
         await producer.deliver([Outgoing(tenant, decision.TOPIC, decided.key, decided.to_json())])
-    finally:
-        await producer.stop()
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> Known:
@@ -59,12 +55,13 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
         StackError: the workers did not do their part in time; run it again.
     """
-    store = MilvusStore.from_settings(settings, Metrics("distrust"))
-    producer = BatchProducer(settings.cluster)
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with (
+            asyncio.timeout(timeout_seconds),
+            MilvusStore.from_settings(settings, Metrics("distrust")) as store,
+            BatchProducer(settings.cluster) as producer,
+        ):
             await decide(settings, tenant, decided)
-            await producer.start()
             for _ in range(ROUNDS):
                 known = await known_to(store, tenant, decided.id)
                 await producer.deliver(asked(tenant, known, decided))
@@ -75,9 +72,6 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
         raise StackError(
             f"not done within {timeout_seconds:g} s: run it again; is a worker of tenant {tenant} running?"
         ) from None
-    finally:
-        await producer.stop()
-        await store.close()
 
 
 async def known_to(store: Store, tenant: str, agent: str) -> Known:

@@ -27,16 +27,13 @@ async def load_facts(
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; load them again.
     """
-    store = MilvusStore.from_settings(settings, Metrics("facts"))
-    try:
+    async with MilvusStore.from_settings(settings, Metrics("facts")) as store:
         await store.open()
         known = await known_facts(store, tenant)
         ids = {fact.id for fact in facts}
         gone = [fact for fact in known if fact.source in sources and fact.id not in ids]
         await write_facts(settings, store, tenant, facts, gone)
         return len(ids - {fact.id for fact in known}), len(gone)
-    finally:
-        await store.close()
 
 
 async def forget_facts(settings: Settings, tenant: str, ids: Collection[str], source: str = "") -> list[MemoryItem]:
@@ -45,16 +42,13 @@ async def forget_facts(settings: Settings, tenant: str, ids: Collection[str], so
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; forget them again.
     """
-    store = MilvusStore.from_settings(settings, Metrics("facts"))
-    try:
+    async with MilvusStore.from_settings(settings, Metrics("facts")) as store:
         await store.open()
         gone = [
             fact for fact in await known_facts(store, tenant) if fact.id in ids or (source and fact.source == source)
         ]
         await write_facts(settings, store, tenant, (), gone)
         return gone
-    finally:
-        await store.close()
 
 
 async def known_facts(store: Store, tenant: str) -> list[MemoryItem]:
@@ -75,17 +69,13 @@ async def write_facts(
     await store.resolve(COLLECTION)
     emptied = [{**_row(fact), "kind": "", "body": "", "text": ""} for fact in gone]
     await store.upsert(COLLECTION, [*map(_row, facts), *emptied])
-    producer = BatchProducer(settings.cluster)
-    await producer.start()
-    try:
+    async with BatchProducer(settings.cluster) as producer:
         await producer.deliver(
             [
                 *(Outgoing(tenant, COLLECTION, fact.id, fact.to_json()) for fact in facts),
                 *(Outgoing(tenant, COLLECTION, fact.id, None) for fact in gone),
             ]
         )
-    finally:
-        await producer.stop()
 
 
 async def carry_over(live: Store, other: Store, tenants: Iterable[str]) -> None:

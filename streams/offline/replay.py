@@ -114,11 +114,8 @@ async def replay(
     sent = await _send(interleave(sessions, tenant, seed, clock.now()), settings, tenant, timeout_seconds, progress)
     await wait_drained(settings, tenant, timeout_seconds)
     seconds = clock.monotonic() - started
-    store = MilvusStore.from_settings(settings, Metrics("replay"))
-    try:
+    async with MilvusStore.from_settings(settings, Metrics("replay")) as store:
         knowledge = await read_knowledge(store, tenant)
-    finally:
-        await store.close()
     ids = {session.session for session in sessions}
     judgments = [judgment for judgment in knowledge.judgments if judgment[0] in ids]
     labels = Counter(label for _, label, _ in judgments)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import StoreUnavailable
-from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
+from fleetlore.kafka.read import records_of
 from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.adapter_publisher import AdapterPublisher
@@ -37,16 +37,13 @@ async def restore_topics(settings: Settings) -> int:
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
-    store = MilvusStore.from_settings(settings, Metrics("republish"))
-    try:
+    async with MilvusStore.from_settings(settings, Metrics("republish")) as store:
         await _open(store)
         count = await republish(settings, store, passes=1)
         for kind in ADAPTERS:
             async with AdapterPublisher.from_settings(kind, settings) as publisher:
                 for tenant in settings.tenants:
                     await publisher.restore(tenant)
-    finally:
-        await store.close()
     return count
 
 
@@ -72,10 +69,8 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
-    producer = BatchProducer(settings.cluster)
-    await producer.start()
     total = 0
-    try:
+    async with BatchProducer(settings.cluster) as producer:
         known = await _on_topics(settings)
         for number in range(passes):
             if number:
@@ -84,8 +79,6 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
             total += sent
             if not sent:
                 break
-    finally:
-        await producer.stop()
     return total
 
 
@@ -123,17 +116,11 @@ async def _lore(store: MilvusStore, tenants: Iterable[str]) -> AsyncIterator[Out
 async def _on_topics(settings: Settings) -> dict[Place, int]:
     """Return the hash of the value of every key on the lore topics."""
     known: dict[Place, int] = {}
-    async with observer(settings.cluster) as reader:
-        names = [topic(tenant, name) for tenant in settings.tenants for name in LORE]
-        ends = await end_offsets(reader, await partitions_of(reader, *names))
-        if ends:
-            await reader.seek_to_beginning(*ends)
-            async for records in read_until(reader, ends):
-                for record in records:
-                    name = record.topic.rpartition(".")[2]
-                    place = tenant_of(record.topic), name, (record.key or b"").decode()
-                    if record.value is None:
-                        known.pop(place, None)
-                    else:
-                        known[place] = hash(record.value)
+    names = [topic(tenant, name) for tenant in settings.tenants for name in LORE]
+    async for record in records_of(settings.cluster, *names):
+        place = tenant_of(record.topic), record.topic.rpartition(".")[2], (record.key or b"").decode()
+        if record.value is None:
+            known.pop(place, None)
+        else:
+            known[place] = hash(record.value)
     return known

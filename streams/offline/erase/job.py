@@ -74,16 +74,16 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
         StackError: the workers did not do their part in time; run it again.
     """
-    store = MilvusStore.from_settings(settings, Metrics("erase"))
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with (
+            asyncio.timeout(timeout_seconds),
+            MilvusStore.from_settings(settings, Metrics("erase")) as store,
+        ):
             return await _erase(settings, store, wanted, dry_run, timeout_seconds)
     except TimeoutError:
         raise StackError(
             f"not erased within {timeout_seconds:g} s: run it again; is a worker of tenant {wanted.tenant} running?"
         ) from None
-    finally:
-        await store.close()
 
 
 async def _erase(
@@ -96,16 +96,12 @@ async def _erase(
     if dry_run:
         versions = await learned_versions(settings, wanted.tenant, found, erase=False)
     if not dry_run and (found.parts or wanted.agent):
-        producer = BatchProducer(settings.cluster)
-        await producer.start()
-        try:
+        async with BatchProducer(settings.cluster) as producer:
             await _announce(producer, wanted, found, now)
             await asyncio.sleep(HEARD_SECONDS)
             # Now: what is published from here on has not learned of it.
             versions = await learned_versions(settings, wanted.tenant, found, erase=True)
             await _until_forgotten(settings, store, producer, wanted, found, timeout_seconds)
-        finally:
-            await producer.stop()
         await store.delete("judgments", found.rows)
         for collection, ids in (await touched(store, wanted.tenant, ())).empty.items():
             await store.delete(collection, ids)
