@@ -6,6 +6,7 @@ What does not fit is left to a search of the store (`Session.recall`).
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from sys import intern
 from typing import NamedTuple
 
 import msgspec
@@ -74,7 +75,7 @@ def backing_of_pattern(value: bytes) -> Backing:
     """Read it from a pattern as it lies on its topic. Raises ValueError."""
     head = _pattern_head(value)
     size = int(_PATTERN_BYTES * len(value)) + _ENTRY_BYTES
-    return Backing(head.tool, True, standing(head.agents, head.sessions, 0, head.last_seen), size, head.group)
+    return Backing(intern(head.tool), True, standing(head.agents, head.sessions, 0, head.last_seen), size, head.group)
 
 
 def backing_of_item(value: bytes) -> Backing:
@@ -83,7 +84,7 @@ def backing_of_item(value: bytes) -> Backing:
     is_told = head.superseded_by is None and not (head.uplift_high is not None and head.uplift_high < 0)
     size = int(_ITEM_BYTES * len(value)) + _NEAR_BYTES * len(head.near) + _ENTRY_BYTES
     stands = standing(head.agents, head.support, head.against, head.last_seen)
-    return Backing(head.tool, is_told, stands, size, group_hash(head.group))
+    return Backing(intern(head.tool), is_told, stands, size, group_hash(head.group))
 
 
 class Bound:

@@ -133,3 +133,12 @@ def test_the_estimate_is_above_the_memory_that_is_taken_but_not_by_far(make: Any
     tracemalloc.stop()
     estimated = sum(head(value).bytes for value in values)
     assert low * estimated <= taken <= 1.1 * estimated
+
+
+def test_entries_hold_what_they_share_once() -> None:
+    patterns = [Pattern.from_json(pattern(number).to_json()) for number in range(2)]
+    items = [MemoryItem.from_json(item(number).to_json()) for number in range(2)]
+    tools = [each.tool for each in (*patterns, *items)]
+    tools += [backing_of_pattern(patterns[0].to_json()).tool, backing_of_item(items[0].to_json()).tool]
+    assert len({id(tool) for tool in tools}) == 1
+    assert patterns[0].tenant is patterns[1].tenant
