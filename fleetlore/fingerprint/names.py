@@ -7,6 +7,7 @@ the names that stand in the call too (a table, a module, a command, an option).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -47,9 +48,7 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
         error: what the environment said.
         call: the arguments as text.
     """
-    mentioned = mentioned_names(error_class, error)
-    in_call = words_of_call(call) if mentioned else frozenset()
-    names = frozenset(name for name in mentioned if name in in_call)
+    names = names_in(folded(call), mentioned_names(error_class, error))
     kind = _masked(template, names)
     if error_class[:1].isupper() and len(_PLAIN_WORD.findall(kind)) < 2:
         # The text of some exceptions is nothing but a name: their class says what happened.
@@ -62,9 +61,15 @@ def mentioned_names(error_class: str, error: str) -> tuple[str, ...]:
     return _mentioned(error_class, error[-8 * MAX_ERROR :] if error_class[:1].isupper() else error[:MAX_ERROR])
 
 
-def words_of_call(call: str) -> frozenset[str]:
-    """Lower-case words of a call's text, in which a failure's names are looked for."""
-    return _words(call[:MAX_CALL])
+def folded(call: str) -> str:
+    """What is read of a call's text, in lower case."""
+    return call[:MAX_CALL].lower()
+
+
+def names_in(call: str, mentioned: Iterable[str]) -> frozenset[str]:
+    """Those of the names that are words of a folded call. Most calls hold none, not even within a word."""
+    within = [name for name in mentioned if name in call]
+    return _words(call).intersection(within) if within else frozenset()
 
 
 @lru_cache(maxsize=8_192)
@@ -86,7 +91,7 @@ def _mentioned(error_class: str, error: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=2_048)
 def _words(call: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(call.lower()))
+    return frozenset(_WORD.findall(call))
 
 
 @lru_cache(maxsize=8_192)

@@ -19,7 +19,7 @@ from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
-from fleetlore.fingerprint.names import failure_kind, mentioned_names, words_of_call
+from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in
 from fleetlore.recall.hints import count, worth_showing
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import cause_of_id
@@ -113,10 +113,9 @@ def by_counts(
         since: only failures first met after this time (seconds since the epoch) count; None: all.
         remedied: causes that the fleet has remedies for: what helps is said instead, and nothing once it is done.
     """
-    counted = index.derived(_counted, call.tool, id)
-    words = words_of_call(call.text) if counted else frozenset()
-    for pattern, mentioned, of_any_call, fails in counted:
-        if not of_any_call and words.isdisjoint(mentioned):
+    text = folded(call.text)
+    for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, id):
+        if not of_any_call and not names_in(text, mentioned):
             continue
         if since is not None and pattern.first_seen <= since:
             continue
@@ -127,8 +126,8 @@ def by_counts(
         kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
         expected = Expected(kind.kind or pattern.error_class, kind.names)
         met = f"met by {count(pattern.agents, 'agent')}" if pattern.sessions > 1 else "seen once"
-        text = _fit(f"{call.tool} may fail: {_filled(expected, call)}", f" ({met})")
-        return CallWarning(pattern.id, text, kind.kind, kind.names, fails, pattern.parent)
+        line = _fit(f"{call.tool} may fail: {_filled(expected, call)}", f" ({met})")
+        return CallWarning(pattern.id, line, kind.kind, kind.names, fails, pattern.parent)
     return None
 
 
