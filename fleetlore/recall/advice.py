@@ -197,12 +197,13 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
     remedies: list[MemoryItem] = []
     remedied: frozenset[str] = frozenset()
     failed = at.failed
+    asked = Call.made(at.tool, arguments_text(at.arguments)) if at.tool is not None else None
     about = at.tool if at.tool is not None else failed.failure.tool if failed is not None else None
     if at.preconditions is not None and about is not None:
         remedies = remedies_before(index, about, at.arguments, at.preconditions)
         remedied = index.derived(remedied_causes, about)
         # Free text, and one agent's: what it did may belong to its own task (`fleetlore.recall.ways_out`).
-        if _is_free_text(at):
+        if _is_free_text(at, asked):
             remedies = [item for item in remedies if item.agents >= LEAST_AGENTS]
     if at.loop is not None:
         # What led one agent out of a loop may have led it nowhere.
@@ -213,19 +214,19 @@ def advise(index: LoreIndex, at: Situation, *, holdout_share: float = 0.0, most:
         found = way_out(index, failed, at.model, at.place, at.told) or again(
             index, failed, at.model, at.place, at.task, at.told
         )
-    if at.tool is None:
+    if asked is None:
         transient = [each for tool in at.tools for each in index.transient_of_tool(tool)]
         advice = Advice(transient=_lasting_still(transient, at), now=at.now)
         return _said(at, advice, found, [*remedies, *_needed(index, at), *_at_start(index, at)], holdout_share, most)
-    call = call_id(at.tool, at.arguments)
-    known_of = index.derived(_known, at.tool, call)
-    warning, risk = _warning(index, at, call, remedied)
+    call = call_id(asked.tool, asked.arguments)
+    known_of = index.derived(_known, asked.tool, call)
+    warning, risk = _warning(index, at, asked, call, remedied)
     remedies += [
         item for item in known_of.ways_round if not remedied or cause_of_id(index, item.pattern) not in remedied
     ]
     if warning is not None:
         helped = [item for item in index.recoveries(warning.pattern or "") if item.support >= LEAST_SUPPORT]
-        remedies += [*helped[:1], *_lessons(known_of, at, warning)]
+        remedies += [*helped[:1], *_lessons(known_of, at, asked, warning)]
     advice = Advice(
         warning,
         transient=_lasting_still(known_of.transient, at),
@@ -272,11 +273,9 @@ def _warned_of(warning: CallWarning) -> str:
 
 
 def _warning(
-    index: LoreIndex, at: Situation, call: str, remedied: frozenset[str]
+    index: LoreIndex, at: Situation, asked: Call, call: str, remedied: frozenset[str]
 ) -> tuple[CallWarning | None, float | None]:
     """The line before a call, and the model's estimate of the risk."""
-    tool = at.tool or ""
-    asked = Call.made(tool, arguments_text(at.arguments))
     risk = since = None
     if at.model is not None and at.context is not None:
         outlook = at.model.outlook(asked, at.context, at.place)
@@ -291,18 +290,18 @@ def _warning(
     return by_counts(index, asked, call, at.own_failures, since, remedied), risk
 
 
-def _is_free_text(at: Situation) -> bool:
+def _is_free_text(at: Situation, asked: Call | None) -> bool:
     """Whether the call that is asked about, or else the one that failed, is nothing but text."""
-    if at.tool is not None:
-        return is_free_text(argument_shape(at.arguments))
+    if asked is not None:
+        return is_free_text(argument_shape(asked.arguments))
     return at.failed is not None and is_free_text(at.failed.failure.shape)
 
 
-def _lessons(known_of: _Known, at: Situation, warning: CallWarning) -> Iterable[MemoryItem]:
+def _lessons(known_of: _Known, at: Situation, asked: Call, warning: CallWarning) -> Iterable[MemoryItem]:
     """What sessions tried in vain. Of free text the kind of a call is too many calls: there only what they tried
     against the very failure that is warned of.
     """
-    if not _is_free_text(at):
+    if not _is_free_text(at, asked):
         return known_of.lessons
     return [item for item in known_of.lessons if item.pattern == warning.pattern]
 

@@ -206,7 +206,7 @@ def _fit(head: str, tail: str = "") -> str:
 def _filled(expected: Expected, call: Call) -> str:
     """The error with the names of the call put in, as the call spells them, and an ellipsis for those not known."""
     text = expected.kind
-    spelled = {token.lower(): token for token in reversed(call.tokens)}
+    spelled = {token.lower(): token for token in reversed(call.tokens)} if expected.names else {}
     names = [spelled.get(name, name) for name in expected.names]
     # Of several names it is not known which one each is.
     for name in names if len(names) >= text.count(NAMED) else ():
