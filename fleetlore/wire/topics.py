@@ -66,11 +66,13 @@ class TopicSpec:
         }
         if self.compacted:
             # Only closed segments are compacted. At Kafka's week and gigabyte, an agent that starts would read days of
-            # counts that have long been replaced. Tombstones stay for a week, for readers that were away.
+            # counts that have long been replaced. Tombstones stay for a week, for readers that were away. What was
+            # erased leaves the log within a day of the next write to its partition, however little is written.
             stated |= {
                 "segment.ms": str(HOUR_SECONDS * 1000),
                 "min.cleanable.dirty.ratio": "0.1",
                 "delete.retention.ms": str(TOMBSTONE_SECONDS * 1000),
+                "max.compaction.lag.ms": str(DAY_SECONDS * 1000),
             }
         if self.retention_days is not None:
             stated["retention.ms"] = str(self.retention_days * DAY_SECONDS * 1000)

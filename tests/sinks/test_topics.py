@@ -90,6 +90,7 @@ def test_compacted_topics_are_kept_for_ever_and_the_others_for_days() -> None:
             assert asked.topic_configs["cleanup.policy"] == "compact"
             assert "retention.ms" not in asked.topic_configs
             assert int(asked.topic_configs["delete.retention.ms"]) >= 86_400_000
+            assert int(asked.topic_configs["max.compaction.lag.ms"]) <= 86_400_000, "what is erased leaves the log"
         else:
             assert asked.topic_configs["cleanup.policy"] == "delete"
             assert int(asked.topic_configs["retention.ms"]) >= 7 * 86_400_000
@@ -207,6 +208,7 @@ DEFAULTS = {
     "min.insync.replicas": "1",
     "min.cleanable.dirty.ratio": "0.5",
     "delete.retention.ms": "86400000",
+    "max.compaction.lag.ms": "9223372036854775807",
     "compression.type": "producer",
     "message.timestamp.type": "CreateTime",
     "unclean.leader.election.enable": "false",
