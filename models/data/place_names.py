@@ -22,6 +22,10 @@ _PLACEHOLDER = re.compile(r"<[\w ]+>")
 _ID = re.compile(r"\d{3}")
 # What stands before a name of a thing: the place itself, or a thing that the call names elsewhere too.
 _QUALIFIER = re.compile(r"[A-Za-z_]\w*[`\"]?\.(?=[`\"]?[A-Za-z_])")
+# A model that talks to a tool instead of calling it is often answered, and not refused.
+_SPOKEN = frozenset(
+    "apologize are can have how it me please sorry that the this was we what will you your".split()  # noqa: SIM905
+)
 # What a call names so itself, it alone knows by that name.
 _ALIAS = re.compile(r"\bas\s+[`\"]?([a-z_]\w*)", re.I)
 
@@ -46,7 +50,7 @@ def _own_names(step: Step) -> list[str]:
     masked = masked_arguments(step.arguments)
     text = masked if isinstance(masked, str) else text_of(orjson.dumps(masked).decode())
     text = _QUALIFIER.sub(" ", _PLACEHOLDER.sub(" ", text))
-    aliases = {name.lower() for name in _ALIAS.findall(text)}
+    aliases = _SPOKEN.union(name.lower() for name in _ALIAS.findall(text))
     call = Call(step.tool, text)
     return [name for name in call.names if name not in aliases] if len(call.tokens) > 1 else []
 

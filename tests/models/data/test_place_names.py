@@ -16,6 +16,7 @@ def test_what_a_call_names_itself_is_no_name_of_the_place() -> None:
     call = "SELECT COUNT(*) AS num_hits, T1.name FROM singers as T1 ORDER BY num_hits"
     assert names(call) == {"name", "singers"}
     assert names("submit") == set()
+    assert names("I apologize, can you show the singers?") == {"show", "singers"}
 
 
 def test_what_qualifies_a_name_is_none_by_itself() -> None:
