@@ -116,7 +116,7 @@ def _item_lines(item: MemoryItem) -> Iterable[str]:
 def _worth(fact: ToolFact) -> tuple[float, int, float, str]:
     """As `MemoryItem.worth`: what it rests on, and an id without its text."""
     id = f"tool-{stable_hash(repr(fact)):016x}"
-    return float(min(fact.agents, fact.sessions)), 2, standing(fact.agents, fact.sessions, 0, 0.0), id
+    return float(min(fact.agents, fact.sessions)), 3, standing(fact.agents, fact.sessions, 0, 0.0), id
 
 
 def _fact_lines(fact: ToolFact) -> Iterable[str]:

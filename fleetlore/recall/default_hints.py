@@ -85,7 +85,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"syntax ?error|parse ?error|unexpected token",
-        "Look at the place named and right before it, then send it again.",
+        "Look at the place named and right before it.",
     ),
     (
         r"nameerror|is not defined|referenceerror",

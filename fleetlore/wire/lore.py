@@ -196,9 +196,12 @@ class MemoryItem:
         First how many agents, and how many goals, back it, whichever is less, without the agents that needed nobody to
         tell them; contradictions take their share. One goal is no other task, what one agent alone met may be its
         own fault, a lesson says no more than its error does, and a name of a place is looked up there. Then what
-        several goals back, before what went wrong at one, before the way that solved one; and `standing`.
+        several goals back, before what went wrong at one, before the way that solved one; and `standing`. Last comes
+        what is found by likeness alone (`models.distil.next_working`): each by itself proves little.
         """
-        of_others = 2 if self.goals > 1 else int(self.kind != "strategy")
+        of_others = 3 if self.goals > 1 else 1 + int(self.kind != "strategy")
+        if self.near and self.pattern is None and self.cause is None:
+            return 0.0, 0, self.standing(), self.id
         if self.kind in ("lesson", "place") or min(self.agents, self.goals) <= 1:
             return 0.0, of_others, self.standing(), self.id
         kept = max(0, self.support - self.against) / max(1, self.support)

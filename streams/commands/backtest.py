@@ -232,6 +232,8 @@ def _show_advice(report: Mapping[str, Any]) -> None:
     names = (
         "failed_said",
         "failed_said_so_far",
+        "failed_again",
+        "failed_said_again",
         "auroc_after_failure",
         "calibration_error",
         "ways_out",

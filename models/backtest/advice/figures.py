@@ -48,7 +48,9 @@ class AdviceFigures:
             calls, failed and warned. `passing`: calls left out because their failure passes by itself. `ways_out`: how
             many have words not seen before. `sessions_with_foreign_literals`. `auroc_after_failure`.
             `calibration_error`. `failed_said`: share of the failures before or after which something was said;
-            `failed_said_so_far`: or was of the same failure earlier in the session. `first_calls` of sessions: calls,
+            `failed_said_so_far`: or was of the same failure earlier in the session; `failed_again`: share of them that
+            are the very same call as one that failed before in the session, `failed_said_again`: and share of these
+            of which something was said. `first_calls` of sessions: calls,
             failed, warned, fail_warned, recall, named_kind, named_exact, and P(fails) of the tenth and the fifth of
             them with the highest risk.
     """
@@ -211,6 +213,7 @@ def _beside(sessions: Sequence[Heard], foreign: Sequence[Foreign], chosen: Seque
         for call, said in zip(each.log.calls, each.before, strict=True):
             if call.pseudo:
                 pseudo[call.pseudo].append((call.failure is not None, said.warned))
+    failures = [failure for each in heard for failure in said_of_failures(each)]
     after = asked.after(FAILED)
     first = asked.at(np.flatnonzero(asked.first))
     failed, warned = first.failed, first.warned
@@ -224,8 +227,10 @@ def _beside(sessions: Sequence[Heard], foreign: Sequence[Foreign], chosen: Seque
         "sessions_with_foreign_literals": mean([foreign[number].ever for number in chosen]),
         "auroc_after_failure": auroc(asked.risk[after], asked.failed[after]),
         "calibration_error": calibration_error(asked.risk, asked.failed),
-        "failed_said": mean([now for each in heard for now, _ in said_of_failures(each)]),
-        "failed_said_so_far": mean([now or earlier for each in heard for now, earlier in said_of_failures(each)]),
+        "failed_said": mean([each.now for each in failures]),
+        "failed_said_so_far": mean([each.now or each.earlier for each in failures]),
+        "failed_again": mean([each.again for each in failures]),
+        "failed_said_again": mean([each.now for each in failures if each.again]),
         "first_calls": {
             "calls": len(failed),
             "failed": _share(failed),

@@ -58,16 +58,31 @@ def ways_out(heard: Heard) -> Iterator[WayOut]:
                     yield WayOut(said, frozenset(new))
 
 
-def said_of_failures(heard: Heard) -> Iterator[tuple[bool, bool]]:
-    """Of each failure, whether something was said right before or after it, and whether it was of an earlier failure of
-    the same class in the session: nothing is told twice.
+class SaidOf(NamedTuple):
+    """What was said of a failure.
+
+    Attributes:
+        now: something, right before or after it.
+        earlier: something, of an earlier failure of the same class in the session: nothing is told twice.
+        again: the very same call had failed in the session before.
     """
+
+    now: bool
+    earlier: bool
+    again: bool
+
+
+def said_of_failures(heard: Heard) -> Iterator[SaidOf]:
+    """Of each failure of a session what was said of it."""
     told: set[str] = set()
+    made: set[tuple[str, str]] = set()
     for turn in heard.log.turns():
         failure = turn.call.failure
         if failure is not None and not turn.call.passes:
             now = bool(heard.before[turn.place].text or heard.after[turn.place].text)
-            yield now, failure.class_ in told
+            call = turn.call.tool, plain_text(turn.call.text)
+            yield SaidOf(now, failure.class_ in told, call in made)
+            made.add(call)
             if now:
                 told.add(failure.class_)
 

@@ -97,8 +97,9 @@ def test_what_agents_had_to_find_out_ranks_before_what_was_no_news_and_what_is_o
     known = MemoryItem(id="b", kind="recovery", title="k", agents=9, support=90, goals=30, delayed=1, **made)
     task = MemoryItem(id="c", kind="strategy", title="t", agents=30, support=30, goals=1, delayed=30, **made)
     lesson = MemoryItem(id="d", kind="lesson", title="l", agents=9, support=9, goals=9, delayed=9, **made)
-    best = sorted([task, known, lesson, news], key=MemoryItem.worth, reverse=True)
-    assert [each.id for each in best] == ["a", "b", "d", "c"]
+    alike = MemoryItem(id="f", kind="recovery", title="p", agents=9, support=9, goals=9, near=("words",), **made)
+    best = sorted([alike, task, known, lesson, news], key=MemoryItem.worth, reverse=True)
+    assert [each.id for each in best] == ["a", "b", "d", "c", "f"]
     assert MemoryItem.worth(task)[0] == MemoryItem.worth(lesson)[0] == 0.0
     contradicted = MemoryItem(
         id="e", kind="recovery", title="n", agents=2, support=9, against=9, goals=5, delayed=2, **made

@@ -44,7 +44,11 @@ def test_what_was_said_of_a_failure_counts_for_its_next_rounds() -> None:
         call("select * from cars", error="503 Service Unavailable"),
     )
     told = {0: SILENT._replace(text="known here: car_makers")}
-    assert list(said_of_failures(heard(of, after=told))) == [(True, False), (False, False), (False, True)]
+    assert list(said_of_failures(heard(of, after=told))) == [
+        (True, False, False),
+        (False, False, False),
+        (False, True, True),
+    ]
 
 
 def test_what_the_session_has_seen_is_nothing_new() -> None:
