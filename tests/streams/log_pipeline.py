@@ -19,6 +19,7 @@ from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import partition_for, topic
+from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
@@ -178,6 +179,7 @@ class LogPipeline:
         batch_records: int = 4,
         silent_seconds: float = 3600.0,
         model: LanguageModel | None = None,
+        judge: JudgeChain | None = None,
     ) -> None:
         self.tenant = tenant
         self.story = Story(tenant)
@@ -191,6 +193,7 @@ class LogPipeline:
         self.producer = LogProducer(self.log)
         self._silent_seconds = silent_seconds
         self._model = model
+        self._judge = judge
         self.start()
 
     def another(self) -> LogPipeline:
@@ -219,14 +222,15 @@ class LogPipeline:
         for stage in self.stages:
             stage.forget()
         self.erased, self.distrusted = Erased(), Distrusted()
-        for orders in (self.erased, self.distrusted):
-            for record in self.log.read_all(topic(self.tenant, orders.topic)):
-                orders.take(self.tenant, record.value)
+        for decisions in (self.erased, self.distrusted):
+            for record in self.log.read_all(topic(self.tenant, decisions.topic)):
+                decisions.take(self.tenant, record.value)
         self.stages = all_stages(
             self.store,
             self.metrics,
             self.clock,
             self._silent_seconds,
+            judge=self._judge,
             model=self._model,
             erased=self.erased,
             distrusted=self.distrusted,

@@ -14,6 +14,7 @@ from fleetlore.cli.main import main
 from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Feedback, Trajectory, Verdict
+from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
 from models.judge.record import FEWEST_CASES, JudgeRecord
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -65,9 +66,11 @@ async def test_a_judge_that_is_contradicted_too_often_abstains_also_after_a_rest
     assert await pipeline.metric("fleetlore_judge_silenced_total", source="rules") >= MANY
 
 
-async def test_a_judge_that_is_right_is_heard(log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.judge.chain.RulesJudge.audited", 0.5)
-    pipeline = log_pipeline()
+async def test_a_judge_that_is_right_is_heard(log_pipeline: MakePipeline) -> None:
+    class OftenAudited(RulesJudge):
+        audited = 0.5
+
+    pipeline = log_pipeline(judge=JudgeChain((RewardJudge(), OftenAudited())))
     for n in range(2 * MANY):
         await pipeline.send(pipeline.story.session(f"s{n}", RIGHT, WRONG, outcome="failure"))
     await send_unsure(pipeline, "late", corrected=False)
@@ -125,7 +128,7 @@ async def test_a_critic_that_is_right_of_failures_alone_is_not_heard(good: int, 
 
 
 async def test_a_critic_says_nothing_of_tools_that_it_was_never_measured_on(
-    log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+    log_pipeline: MakePipeline,
 ) -> None:
     class Sure:
         version = "critic-2-x"
@@ -134,8 +137,7 @@ async def test_a_critic_says_nothing_of_tools_that_it_was_never_measured_on(
         def judge(self, trajectory: Trajectory) -> Verdict | None:
             return Verdict(label="failure", probability=0.02, source="critic", version=self.version)
 
-    monkeypatch.setattr("models.judge.chain.RulesJudge", Sure)
-    pipeline = log_pipeline()
+    pipeline = log_pipeline(judge=JudgeChain((RewardJudge(), Sure())))
     await send_unsure(pipeline, "new", corrected=False)
     assert {(row["label"], row["source"]) for row in await pipeline.bodies("judgments")} == {("abstained", "none")}
 
