@@ -1,4 +1,4 @@
-"""Say how a Kafka cluster is reached: its address, and what a secured one asks for."""
+"""Describe how a Kafka cluster is reached: its address, and what a secured one asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say after a failure which names a session lacks: those that calls brought which got others past failures like it.
+"""Predict after a failure which names a session lacks: those that calls brought which got others past failures like it.
 
 For each tool with enough failures that sessions got past, the fleet learns a logistic model of every name from the
 words of goal, call and error (`models.calls.lacked`). A few names are said, most likely first, and how likely they hold

@@ -1,4 +1,4 @@
-"""Say of a call that is about to be made how likely it fails, of what kind that failure would be, and for which names.
+"""Predict how likely a call that is about to be made fails, with which kind of failure, and for which names.
 
 A version of the call model is a linear model over hashed features, a table of kinds of failure, and names with their
 record; `models.calls` learns it from the fleet's log. It is never written to, so all agents of a process share one.

@@ -1,4 +1,4 @@
-"""Tell what kind of failure an error is, and which names in the call it is about.
+"""Identify the kind of failure that an error is, and the names in the call that it is about.
 
 The pattern counts a failure; to speak of it before the next call takes less and more: the error without its names, and
 the names that stand in the call too (a table, a module, a command, an option).

@@ -1,4 +1,4 @@
-"""Say in what form an argument is written: letters and digits as classes, all else as it stands.
+"""Describe the form of an argument: letters and digits as classes, all else as it stands.
 
 `#W9502127` is `#a9999999`. Whose number it is, is somebody's; that such a number begins with `#` and a letter and has
 seven digits, is the tool's.

@@ -1,4 +1,4 @@
-"""Say in a manifest which sessions a version was learned from, so that an erasure finds it, and name none of them."""
+"""Record in a manifest which sessions a version was learned from, by hash, so that an erasure finds it."""
 
 from __future__ import annotations
 

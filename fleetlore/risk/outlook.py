@@ -1,4 +1,4 @@
-"""Say what is foreseen of a call, by the call model and by the network together. Needs no torch."""
+"""Combine what the call model and the network predict of a call. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell which commands destroy or leak: typed rules that look at what is done to which argument, and not at text."""
+"""Detect commands that destroy or leak: typed rules that look at what is done to which argument, and not at text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say on the log what an operator decided about lore: what is revoked, and whose word does not count.
+"""Define an operator's decisions about lore: what is revoked, and which agents are distrusted.
 
 The newest decision about an item, a pattern or an agent stays for ever on the compacted topic `decisions`, with who
 took it, when and why.

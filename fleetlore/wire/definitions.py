@@ -1,4 +1,4 @@
-"""Say once what a model was given besides its goal, its system text and its tools: sessions name it by its hash."""
+"""Define what a model was given besides its goal, its system text and its tools: sessions name it by its hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learn what tools need of the things that they are called with: calls that failed wherever a thing was so.
+"""Learn what tools need of the objects that they are called with: which state of one makes calls fail.
 
 A fact about a thing (`status` is `pending`), or an earlier call that took it, is a need where calls of several agents
 with it mostly failed, and calls without it surely failed less often. Sessions count, and no agent more than a few.

@@ -1,4 +1,4 @@
-"""Take end users' identities out of a session, as they are taken out of lore (`models.memory.identities`)."""
+"""Remove end users' identities from a session, as from lore (`models.memory.identities`)."""
 
 from __future__ import annotations
 

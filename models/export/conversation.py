@@ -1,4 +1,4 @@
-"""Tell a session as the chat that a language model was in: messages, tool calls and tool results."""
+"""Render a session as the chat that a language model was in: messages, tool calls and tool results."""
 
 from __future__ import annotations
 

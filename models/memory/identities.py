@@ -1,4 +1,4 @@
-"""Take end users out of what becomes lore: no item quotes an identity of one.
+"""Remove end users' identities from what becomes lore: no item quotes one.
 
 An identity is found in three ways, in the texts of the session that teaches:
 

@@ -1,4 +1,4 @@
-"""Read the metrics of workers and trainer, and say what they come to over the last minutes."""
+"""Read the metrics of workers and trainer, and compute their rates over the last minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say where an embedded stack keeps its signing key and its adapter versions."""
+"""Locate the signing key and the adapter versions of an embedded stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Send once more what lies on the log for memory items, so that others take the places of what is withdrawn."""
+"""Send the contributions on the log to memory items again, so that others take the places of what is withdrawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say whether this worker still owns its partitions, as far as it can know.
+"""Track whether this worker still owns its partitions, as far as it can know.
 
 A worker that was stopped for longer than its session timeout (SIGSTOP, a paused machine, swap) wakes up with states
 that another worker has taken over meanwhile, and its commits are refused but its rows are not. So the right to have

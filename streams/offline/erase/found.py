@@ -1,4 +1,4 @@
-"""Find which sessions are meant, and which records of the log name them until when."""
+"""Find the sessions to erase, and until when records of the log name them."""
 
 from __future__ import annotations
 
