@@ -115,12 +115,16 @@ class PlaceRecords:
     def said(self, most: int) -> dict[str, Place]:
         """Those that a version holds: of all places together so many names, the best backed first."""
         found: list[tuple[int, str, str, tuple[int, int]]] = []
-        habits = self._habits()
+        often = self._often()
         for place in self._sessions:
             worked, failed = self._worked[place], self._failed[place]
-            for name in {**worked, **failed}.keys() - habits:
+            for name in {**worked, **failed}:
                 counts = capped(worked.get(name)), capped(failed.get(name))
-                found.append((-sum(counts), place, name, counts))
+                users = self._users.get(name, ())
+                if users or name not in often:
+                    # What one agent alone writes everywhere is known, and said last.
+                    habit = name in often and len(users) < WORD_AGENTS
+                    found.append((-sum(counts), place, name, (1, 0) if habit else counts))
         places = {
             place: Place(sessions, {}, self._said_words(place)) for place, sessions in sorted(self._sessions.items())
         }
@@ -128,11 +132,9 @@ class PlaceRecords:
             places[place].names[name] = counts
         return places
 
-    def _habits(self) -> frozenset[str]:
-        """Names found at many places that are none of a place: that results alone show, or one agent alone writes."""
-        places = Counter(name for worked in self._worked.values() for name in worked)
-        often = common(places, len(self._sessions))
-        return frozenset(name for name in often if len(self._users.get(name, ())) < WORD_AGENTS)
+    def _often(self) -> frozenset[str]:
+        """Names found at many places: of these one that results alone show is none of a place."""
+        return common(Counter(name for worked in self._worked.values() for name in worked), len(self._sessions))
 
     def _said_words(self, place: str) -> tuple[str, ...]:
         known = self._words[place].items()

@@ -105,7 +105,7 @@ def test_a_session_is_at_the_place_that_an_error_told() -> None:
     assert Document.from_bytes(train(told).weights).places == Document.from_bytes(train(stated).weights).places != {}
 
 
-def test_what_results_show_and_one_agent_writes_wherever_it_is_are_no_names_of_a_place() -> None:
+def test_of_what_is_everywhere_what_results_show_is_no_name_and_one_agents_habit_the_least() -> None:
     told = [
         trajectory(
             call("sql", "SHOW TABLES", f"[('cars_{place}',), ('id', 'auto_increment')]"),
@@ -118,9 +118,9 @@ def test_what_results_show_and_one_agent_writes_wherever_it_is_are_no_names_of_a
         for agent in range(3)
     ]
     places = Document.from_bytes(train(told).weights).places
-    assert {place: set(known.names) for place, known in places.items()} == {
-        f"shop{place}": {"show", "tables", f"cars_{place}"} for place in "abcdef"
-    }
+    names = {place: {name: ended[0] for name, ended in known.names.items()} for place, known in places.items()}
+    of_all = {"show": 3, "tables": 3, "execute": 1}
+    assert names == {f"shop{place}": {**of_all, f"cars_{place}": 3} for place in "abcdef"}
 
 
 def test_what_is_known_of_places_does_not_hide_what_fails_at_any() -> None:
