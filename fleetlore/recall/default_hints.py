@@ -89,7 +89,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"nameerror|is not defined|referenceerror",
-        "Define or import the name first; nothing is kept from an earlier call.",
+        "Define or import the name first.",
     ),
     (
         r"undeclared|cannot find (?:symbol|name|value|function|type)|undefined(?:: | reference)|unresolved|in scope|"
