@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, groupby
 
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ MAX_SHARED = 4
 INSTEAD = "Worked instead: "
 # After a call that was repeated.
 REPEATED = re.compile(r" \(×\d+\)$")
+# What stands for an id whose kind is known.
+_ID = re.compile(r"<[^<>]* id>")
 # Before a name that stood beside the rejected one, in `Candidate.calls`.
 BESIDE = "beside "
 
@@ -114,7 +116,7 @@ def contrast(
     way = _numbered(success.calls)
     apart = [
         *_apart(NOT_DONE, successes, failures, success, failure, way),
-        *_apart(ONLY_FAILED, failures, successes, failure, success),
+        *_apart(ONLY_FAILED, failures, successes, failure, success, made={_form(call) for call in success.calls}),
     ]
     lines = [success.content, "What worked:", *way, *(apart or [SAME_CALLS])]
     return "\n".join((*lines, *([failure.content] if failure.content else [])))
@@ -127,14 +129,19 @@ def _apart(
     one: Candidate,
     other: Candidate,
     way: Sequence[str] = (),
+    made: Collection[str] = (),
 ) -> list[str]:
     """What several of one side did, or else what `one` did and `other` did not, the nearest to the end first: steps of
     the `way` by their numbers, other calls in lines of their own. Empty where there is nothing.
+
+    Args:
+        made: forms of calls that are no difference, since the way that worked makes them.
     """
-    if calls := _more_often(some, others):
+    if calls := [call for call in _more_often(some, others) if _form(call) not in made]:
         often = f" (several of {len(some)} did)"
     else:
-        often, calls = "", [call for call in dict.fromkeys(reversed(one.calls)) if call not in other.calls]
+        alone = [call for call in dict.fromkeys(reversed(one.calls)) if call not in other.calls]
+        often, calls = "", [call for call in alone if _form(call) not in made]
     numbers = {REPEATED.sub("", step).partition(". ")[2]: step.partition(".")[0] for step in way}
     steps = [f" {numbers[call]}" for call in calls[:MAX_DIFFERENCES] if call in numbers]
     rest = [f"- {call}" for call in calls[:MAX_DIFFERENCES] if call not in numbers]
@@ -157,6 +164,11 @@ def _more_often(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[
     more = {call: times / len(some) - elsewhere[call] / len(others) for call, times in counts.items()}
     found = [call for call in counts if counts[call] > 1 and len(agents[call]) >= least and more[call] >= LEAST_MORE]
     return sorted(found, key=lambda call: (-more[call], to_end[call] / counts[call], call))
+
+
+def _form(call: str) -> str:
+    """A call without what kind of id it takes: of one session that may be known, and of the other not."""
+    return _ID.sub("<id>", call)
 
 
 def _numbered(calls: Sequence[str]) -> list[str]:

@@ -73,6 +73,26 @@ def test_a_pair_is_told_apart_by_the_calls_of_one_alone_the_last_first() -> None
     assert items([attempt(number, number < 2, COUNT, group="") for number in range(4)]) == {}
 
 
+def test_a_call_of_the_way_that_worked_is_no_mark_of_failure() -> None:
+    # An id that nobody else names is masked as the session is read, of whatever kind it is.
+    def session(name: str, good: bool, *arguments: str) -> Judgment:
+        steps = [sessions.call("get_user", each) for each in arguments]
+        label: Label = "success" if good else "failure"
+        return sessions.judgment(*steps, label=label, session=name, agent=name, goal=f"refund {name}", task="refund")
+
+    worked = [
+        session("a", True, '{"user_id":"ann_1001"}', "done"),
+        session("b", True, '{"user_id":"bob_1002"}', "done"),
+    ]
+    failed = [
+        session("c", False, '{"user_id":"<id>"}', "guess"),
+        session("d", False, '{"user_id":"<id>"}', "guess"),
+    ]
+    (item,) = items([*worked, *failed]).values()
+    only_failed = item.content.partition("Only in a session that failed")[2]
+    assert "guess" in only_failed and "<id>" not in only_failed
+
+
 def test_a_missing_step_shows_where_no_call_failed_and_one_flipped_verdict_does_not_hide_it() -> None:
     verify = call("SELECT * FROM audit", "done")
     sessions_ = [
