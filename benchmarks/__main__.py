@@ -1,7 +1,7 @@
 """Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
 
 `python -m benchmarks advice_sheet` and `python -m benchmarks ways_out` have options of their own: what the one
-measures is read by a person, and the other reads logged sessions.
+measures is told by a reader, and the other reads logged sessions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Write a sheet to be read by a person, and take the verdicts back: `python -m benchmarks advice_sheet`.
+"""Write a sheet to be read, and take the verdicts back: `python -m benchmarks advice_sheet`.
 
     python -m benchmarks advice_sheet --source intercode --seed 0 --n 30            # failing calls
     python -m benchmarks advice_sheet --source intercode --seed 0 --n 30 --items    # the best-ranked items
     python -m benchmarks advice_sheet --verdicts one.csv --verdicts other.csv --keep before
 
-The sheet is Markdown and holds texts of the logs; the file for the verdicts holds ids alone. Two people read the same
+The sheet is Markdown and holds texts of the logs; the file for the verdicts holds ids alone. Two readers take the same
 sheet, each with a file of verdicts. Ids and verdicts are kept in `benchmarks/results/readings`, texts never.
 """
 
