@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,10 +71,7 @@ async def nothing(scene: Scene) -> int:
 async def each_broker_killed(scene: Scene) -> int:
     """SIGKILL of one after the other: of each leader, and of the coordinator of the group."""
     for broker in scene.cluster.brokers:
-        await asyncio.to_thread(broker.kill)
-        await asyncio.sleep(AWAY_SECONDS)
-        broker.launch()
-        await asyncio.to_thread(broker.await_brokers, 3)
+        await _killed_for_a_while([broker])
     return 3
 
 
@@ -83,13 +80,7 @@ async def leader_and_coordinator_killed(scene: Scene) -> int:
     kills = 0
     for whose in (("leader",), ("coordinator",), ("leader", "coordinator")):
         gone = await leads(scene, *whose)
-        for broker in gone:
-            await asyncio.to_thread(broker.kill)
-        await asyncio.sleep(AWAY_SECONDS)
-        for broker in gone:
-            broker.launch()
-        for broker in gone:
-            await asyncio.to_thread(broker.await_brokers, 3)
+        await _killed_for_a_while(gone)
         kills += len(gone)
     return kills
 
@@ -137,6 +128,11 @@ async def clocks_off(scene: Scene) -> int:
 async def two_brokers_away(scene: Scene) -> int:
     """Fewer replicas in sync than a write needs, and no quorum of controllers."""
     gone = scene.cluster.brokers[1:]
+    await _killed_for_a_while(gone)
+    return len(gone)
+
+
+async def _killed_for_a_while(gone: Sequence[KafkaBroker]) -> None:
     for broker in gone:
         await asyncio.to_thread(broker.kill)
     await asyncio.sleep(AWAY_SECONDS)
@@ -144,7 +140,6 @@ async def two_brokers_away(scene: Scene) -> int:
         broker.launch()
     for broker in gone:
         await asyncio.to_thread(broker.await_brokers, 3)
-    return 2
 
 
 async def _freeze(broker: KafkaBroker, seconds: float) -> None:

@@ -11,10 +11,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from fleetlore.config import Settings
 from streams.embedded.broker import free_port
 from tests.cluster.jars import RELEASE, java_command
 
@@ -186,6 +188,20 @@ class KafkaCluster:
         ]
         self.address = self.address_of(CLIENT)
         self.inside = self.address_of(INSIDE)
+
+    def settings(self, milvus: str, tenant: str, **changes: Any) -> Settings:
+        """Of one worker that has the tenant's group for itself; one partition a topic unless `changes` say more."""
+        settings = Settings(
+            broker=self.address,
+            milvus=milvus,
+            group=tenant,
+            tenants=(tenant,),
+            partitions=1,
+            replication=3,
+            session_timeout_seconds=6.0,
+            metrics_port=free_port(),
+        )
+        return settings.with_(**changes)
 
     def address_of(self, listener: str) -> str:
         """Bootstrap servers of a listener."""

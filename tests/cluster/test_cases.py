@@ -23,7 +23,6 @@ from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
-from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from streams.offline.state_hash import Knowledge
 from tests.chaos.accounting import account, add_rows
@@ -114,16 +113,7 @@ async def test_nothing_is_lost_or_doubled(
     workers: Workers,
     reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
 ) -> None:
-    settings = Settings(
-        broker=cluster.address,
-        milvus=milvus,
-        group=tenant,
-        tenants=(tenant,),
-        partitions=2,
-        replication=3,
-        session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
-        metrics_port=free_port(),
-    )
+    settings = cluster.settings(milvus, tenant, partitions=2, session_timeout_seconds=SESSION_TIMEOUT_SECONDS)
     await ensure_topics(settings)
     began, events = time.monotonic(), CHANGED.get(name, all_ended)(fleet_events(tenant, 1, SESSIONS))
     worker = await asyncio.to_thread(workers.start, settings)

@@ -152,23 +152,14 @@ def read_metrics(port: int) -> str:
         return str(page.read(), "utf-8")
 
 
-async def test_lore_is_soon_back_and_a_restart_reads_ten_minutes_at_the_most(
+async def test_restarts_lose_nothing_and_read_no_more_again_than_silence_keeps_open(
     three: KafkaCluster,
     milvus: str,
     tenant: str,
     start_worker: Callable[[Settings], subprocess.Popen[bytes]],
     reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
 ) -> None:
-    settings = Settings(
-        broker=three.address,
-        milvus=milvus,
-        group=tenant,
-        tenants=(tenant,),
-        partitions=PARTITIONS,
-        replication=3,
-        silent_seconds=SILENT_SECONDS,
-        session_timeout_seconds=6.0,
-    )
+    settings = three.settings(milvus, tenant, partitions=PARTITIONS, silent_seconds=SILENT_SECONDS)
     await ensure_topics(settings)
     began, events = time.monotonic(), abandoning(tenant)
     fleet = Fleet(settings, [each for each in events if not each.session.startswith("later")])

@@ -21,7 +21,6 @@ from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
-from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from streams.offline.state_hash import read_knowledge
 from streams.runtime.dead_letters import count_dead_letters
@@ -61,16 +60,7 @@ async def test_a_session_larger_than_a_record_may_be_stops_nobody(
     tenant: str,
     start_worker: Callable[[Settings], subprocess.Popen[bytes]],
 ) -> None:
-    settings = Settings(
-        broker=three.address,
-        milvus=milvus,
-        group=tenant,
-        tenants=(tenant,),
-        partitions=1,
-        replication=3,
-        session_timeout_seconds=6.0,
-        metrics_port=free_port(),
-    )
+    settings = three.settings(milvus, tenant)
     await ensure_topics(settings)
     large, others = large_session(tenant, "large", ALPHABETS[alphabet]), fleet_events(tenant, 1, 5)
     assert len(zlib.compress(encode_record(large))) > MAX_MESSAGE_BYTES

@@ -37,16 +37,7 @@ BURST = 16
 async def test_records_that_expired_before_a_worker_came_to_them_are_counted(
     three: KafkaCluster, milvus: str, tenant: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
 ) -> None:
-    settings = Settings(
-        broker=three.address,
-        milvus=milvus,
-        group=tenant,
-        tenants=(tenant,),
-        partitions=1,
-        replication=3,
-        session_timeout_seconds=6.0,
-        metrics_port=free_port(),
-    )
+    settings = three.settings(milvus, tenant)
     await ensure_topics(settings)
     name, events = topic(tenant, "events"), fleet_events(tenant, 1, 2 * SESSIONS)
     first = [each for each in events if int(each.session[1:]) < SESSIONS]

@@ -55,16 +55,7 @@ async def test_a_worker_that_the_broker_has_fewer_records_for_than_before_says_s
         [each for each in every if int(each.session[1:]) // (SESSIONS // 3) == third] for third in range(3)
     )
     with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
-        settings = Settings(
-            broker=cluster.address,
-            milvus=milvus,
-            group=tenant,
-            tenants=(tenant,),
-            partitions=1,
-            replication=3,
-            session_timeout_seconds=6.0,
-            metrics_port=free_port(),
-        )
+        settings = cluster.settings(milvus, tenant)
         leader, follower, _ = cluster.brokers
         async with connected(make_admin(cluster.address)) as admin:
             # Two replicas: with the third broker there is a quorum of controllers while one of them is away.
