@@ -6,23 +6,14 @@ import pytest
 
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.testing import FakeClock
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import Pattern
-from tests.doubles.recorder import Recorder
 
 DENIED = "PermissionError", "[Errno 13] Permission denied: '/etc/shadow'"
 
 
 @pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
-def fleet(recorder: Recorder) -> Fleet:
-    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
-    fleet.emitter = recorder  # type: ignore[assignment]
+def fleet(fleet: Fleet) -> Fleet:
     item = memory_item("s1", kind="strategy", task="look", support=2, content="Look into /srv first")
     fleet.replica.index.put_item(item, 0.0)
     return fleet

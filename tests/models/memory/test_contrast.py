@@ -74,7 +74,7 @@ def test_a_pair_is_told_apart_by_the_calls_of_one_alone_the_last_first() -> None
 
 
 def test_a_call_of_the_way_that_worked_is_no_mark_of_failure() -> None:
-    # An id that nobody else names is masked as the session is read, of whatever kind it is.
+    # What may be an end user's is `<id>` by then, of whatever kind it is (`models.memory.identities`).
     def session(name: str, good: bool, *arguments: str) -> Judgment:
         steps = [sessions.call("get_user", each) for each in arguments]
         label: Label = "success" if good else "failure"
