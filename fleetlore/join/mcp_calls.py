@@ -41,7 +41,8 @@ class McpCalls:
         answers = _parsed(message)
         if not any([self._take_answer(each) for each in answers]):
             return message
-        return orjson.dumps(answers if message.lstrip()[:1] == b"[" else answers[0])
+        changed = orjson.dumps(answers if message.lstrip()[:1] == b"[" else answers[0])
+        return changed + message[len(message.rstrip()) :]  # over stdio the newline ends a message
 
     def close(self) -> None:
         """The connection ended: what became of the calls under way is not known."""

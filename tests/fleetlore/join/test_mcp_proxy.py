@@ -51,6 +51,40 @@ def ask(what: str) -> str:
 server.run()
 """
 
+# A proxy that knows something of its task, and of whatever fails.
+KNOWING_PROXY = """
+import sys
+
+from fleetlore import Fleet
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.join.mcp_proxy import run_command
+from fleetlore.testing.sessions import memory_item
+
+fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0)
+strategy = memory_item("s1", kind="strategy", task="look", support=2, agents=2, content="Look into /srv first")
+failure = failure_of("divide", {"a": 1, "b": 0}, "", "division by zero")
+remedy = {"tool": "divide", "arguments": {"a": 1, "b": 2}}
+recovery = memory_item("r1", pattern=failure.class_, support=3, agents=3, remedy=remedy, title="Divide by two")
+for item in (strategy, recovery):
+    fleet.replica.index.put_item(item, 0.0)
+with fleet.session("g", task="look") as session:
+    sys.exit(run_command(sys.argv[1:], session))
+"""
+DIVIDING_SERVER = """
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("own", instructions="Be kind.")
+
+@server.tool()
+def divide(a: int, b: int) -> float:
+    if b == 0:
+        raise ToolError("division by zero")
+    return a / b
+
+server.run()
+"""
+
 
 def through(address: str, tenant: str, *command: str) -> StdioServerParameters:
     options = ["--broker", address, "--tenant", tenant, "--agent", "a", "--task", "t"]
@@ -96,6 +130,19 @@ async def test_what_it_does_not_know_passes_through(unused_address: str, tmp_pat
         assert getattr(content, "text", "") == "hello"
         [message] = (await client.get_prompt("ask", {"what": "it"})).messages
         assert getattr(message.content, "text", "") == "What is it?"
+
+
+@pytest.mark.timeout(60)
+async def test_what_is_added_reaches_a_client_over_stdio(tmp_path: Path) -> None:
+    proxy, server = tmp_path / "proxy.py", tmp_path / "server.py"
+    proxy.write_text(KNOWING_PROXY)
+    server.write_text(DIVIDING_SERVER)
+    command = [str(proxy), sys.executable, str(server)]
+    async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+        assert "Be kind." in str(client.instructions) and "Look into /srv first" in str(client.instructions)
+        failed = await client.call_tool("divide", {"a": 1, "b": 0})
+        assert failed.is_error and "<fleet-memory " in getattr(failed.content[-1], "text", "")
+        assert (await client.call_tool("divide", {"a": 6, "b": 3})).structured_content == {"result": 2.0}
 
 
 def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
