@@ -226,9 +226,7 @@ class Emitter:
         done = asyncio.Event()
         flush = (self._accepted, done)
         self._flushes.append(flush)
-        self._wake_all()
-        for queue in self._queues:
-            queue.flush_now.set()
+        self._wake_all(hurried=True)
         try:
             await asyncio.wait_for(done.wait(), timeout_seconds)
         except TimeoutError:
@@ -307,18 +305,22 @@ class Emitter:
         """Spread the buffer over the queues; again when the number of partitions has changed."""
         if len(self._queues) == partitions:
             return
-        entries = sorted(entry for queue in (self._unassigned, *self._queues) for entry in queue.entries)
+        before = (self._unassigned, *self._queues)
+        entries = sorted(entry for queue in before for entry in queue.entries)
+        hurried = any(queue.flush_now.is_set() for queue in before)  # news has come before the connection
         self._unassigned.entries.clear()
         self._queues = [_PartitionQueue() for _ in range(partitions)]
         self._queue_of.clear()
         for entry in entries:
             self._queues[partition_for(entry[1], partitions)].entries.append(entry)
-        self._wake_all()
+        self._wake_all(hurried)
 
-    def _wake_all(self) -> None:
+    def _wake_all(self, hurried: bool) -> None:
         for queue in self._queues:
             if queue.entries:
                 queue.not_empty.set()
+                if hurried:
+                    queue.flush_now.set()
 
     async def _send_queue(self, producer: Any, partition: int, queue: _PartitionQueue) -> None:
         if queue.entries:

@@ -297,11 +297,25 @@ def test_records_hold_every_event_once_in_order_within_both_limits(sizes: list[i
     assert all(count <= MAX_EVENTS and len(value) <= MAX_BYTES for count, value in records)
 
 
+async def test_news_that_came_before_the_connection_waits_for_no_company(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=2)
+    emitter = Emitter(broker.address, tenant, linger_seconds=300.0)
+    emitter.emit(outcome("s", 0, tenant))
+    emitter.emit(outcome("s", 1, tenant), at_once=True)
+    await emitter.start()
+    async with asyncio.timeout(30):
+        while emitter.sent < 2:
+            await asyncio.sleep(0.01)
+    await emitter.close()
+
+
 async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
-    emitter = Emitter(broker.address, tenant, linger_seconds=30.0)
+    emitter = Emitter(broker.address, tenant, linger_seconds=300.0)
     await emitter.start()
     emitter.emit(outcome("s", 0, tenant))
     await asyncio.sleep(0.5)
