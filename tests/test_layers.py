@@ -1,4 +1,7 @@
-"""Who may import whom, package by package and room by room. A room imports only rooms that stand before it."""
+"""Who may import whom, package by package and room by room. A room imports only rooms that stand before it.
+
+Of what a module does, one thing is looked at here too: it raises no constant.
+"""
 
 from __future__ import annotations
 
@@ -90,3 +93,11 @@ def test_a_module_imports_only_what_stands_below_it(path: Path) -> None:
         assert room(name) in FLOOR, f"{name} has no place in LAYERS"
         assert FLOOR[room(name)] < FLOOR[room(own)], f"{own} imports {name}, which does not stand below it"
         assert ".testing" not in name, f"{own} imports {name}, a test double"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_no_constant_is_raised(path: Path) -> None:
+    """An exception keeps the frames it was raised in, so one that lives as long as its module keeps them for ever."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    raised = [ast.unparse(node.exc) for node in nodes if isinstance(node, ast.Raise) and node.exc is not None]
+    assert not [name for name in raised if name.replace(".", "_").isidentifier() and name.split(".")[-1].isupper()]

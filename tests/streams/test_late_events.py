@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
+from traceback import walk_tb
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.errors import StoreUnavailable
+from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for
 from streams.stages.s1_sessions import stage as s1
@@ -66,6 +68,24 @@ async def test_events_after_the_end_are_dead_letters(log_pipeline: MakePipeline,
     assert held(pipeline) == 0
     assert await pipeline.knowledge() == await expected.knowledge()
     assert (await overtaken.knowledge()).judgments == [("s", "success", 4)]
+
+
+def frames_of_errors() -> int:
+    """Frames, each with an event in it, that the errors of events hold in memory."""
+    gc.collect()
+    return sum(len(list(walk_tb(each.__traceback__))) for each in gc.get_objects() if isinstance(each, InvalidEvent))
+
+
+async def test_events_after_the_end_leave_nothing_in_memory(log_pipeline: MakePipeline) -> None:
+    pipeline = log_pipeline()
+    whole, late = after_its_end(pipeline)
+    await pipeline.send(whole)
+    await pipeline.drain()
+    before = frames_of_errors()
+    await pipeline.send(late)
+    await pipeline.drain()
+    assert await reasons(pipeline) == ["after_end"] * 3
+    assert frames_of_errors() == before
 
 
 @pytest.mark.parametrize("restarted", [False, True])

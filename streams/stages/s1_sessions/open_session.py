@@ -39,7 +39,9 @@ EVENT_BYTES = 900
 SESSION_BYTES = 2_500
 
 
-AFTER_END = InvalidEvent("after_end", "its session had ended before it")
+def after_end() -> InvalidEvent:
+    """The error of an event that follows its session's end; a new one each time, for it keeps what it was raised in."""
+    return InvalidEvent("after_end", "its session had ended before it")
 
 
 def judgment_id(session: str, part: int) -> str:
@@ -285,7 +287,8 @@ class OpenSession(msgspec.Struct):
             definitions=self.definitions,
         )
         letters = [self.out_of_order[sequence] for sequence in sorted(left_out)]
-        late = [each._replace(reason=AFTER_END.reason, detail=AFTER_END.detail) for each in after]
+        error = after_end()
+        late = [each._replace(reason=error.reason, detail=error.detail) for each in after]
         return trajectory, letters + late
 
     @classmethod

@@ -33,7 +33,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stage.erased import Erased
-from streams.stages.s1_sessions.open_session import AFTER_END, PART_EVENTS, OpenSession, judgment_id
+from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end, judgment_id
 from streams.stages.s1_sessions.parse import FEEDBACK, Data, Incoming, bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean
@@ -167,7 +167,7 @@ class SessionsStage(Stage):
             self._metrics.duplicate_events().inc()
             return
         if session.ended_at is not None and sequence > session.ended_at:
-            raise AFTER_END
+            raise after_end()
         before = session.size
         session.add(event, time)
         self._count_advice(event.data)
