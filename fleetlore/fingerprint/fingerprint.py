@@ -38,6 +38,7 @@ _CACHED_CHARACTERS = 2048
 _CLASSED_CHARACTERS = 1024
 
 _PLAIN_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_COMMAND = re.compile(r"word|path(?:\(\..{0,8}\))?")
 _MAX_NAME = 96
 # Larger than any event. Lists that share members can stand for any number of them.
 _MAX_WEIGHT = 256 * 1024
@@ -182,9 +183,9 @@ def argument_shape(arguments: object) -> str:
 def is_free_text(shape: str) -> bool:
     """Whether arguments of this shape are nothing but text, such as a command: then their kind says little.
 
-    One word that is no value of a key, such as `print(total)`, is a command as well.
+    One word or path that is no value of a key, such as `print(total)` or `./run.sh`, is a command as well.
     """
-    return shape == "word" or all("text" in part for part in shape.split(","))
+    return _COMMAND.fullmatch(shape) is not None or all("text" in part for part in shape.split(","))
 
 
 @lru_cache(maxsize=65_536)

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.fingerprint.fingerprint import argument_shape, arguments_text, call_id, failure_of, pattern_id, tool_id
+from fleetlore.fingerprint.fingerprint import (
+    argument_shape,
+    arguments_text,
+    call_id,
+    failure_of,
+    is_free_text,
+    pattern_id,
+    tool_id,
+)
 from tests.error_texts import any_text
 
 
@@ -199,3 +207,23 @@ def test_a_url_that_no_parser_takes_has_a_shape_all_the_same(url: str) -> None:
 @given(st.text(max_size=40))
 def test_every_text_has_a_shape(text: str) -> None:
     assert isinstance(argument_shape({"a": text, "b": f"http://{text}"}), str)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "free"),
+    [
+        ("ls -l", True),
+        ("print(total)", True),
+        ("./run.sh", True),
+        ("/usr/bin/make", True),
+        ("bin/a:b,c", True),
+        ({"command": "ls -l"}, True),
+        ({"path": "./run.sh"}, False),
+        ({"path": "./run.sh", "why": "to see it"}, False),
+        ({"path(.a": 1}, False),
+        ("https://shop.test/cars", False),
+        ("42", False),
+    ],
+)
+def test_a_command_of_one_word_or_path_is_free_text(arguments: object, free: bool) -> None:
+    assert is_free_text(argument_shape(arguments)) is free
