@@ -166,6 +166,10 @@ class Action:
 
 def _as_error(error: Exception) -> tuple[str, str]:
     try:
-        return type(error).__name__, str(error)
+        text = str(error)
+        match error:  # the text of a `KeyError` is the `repr` of its argument, which is good for a key only
+            case KeyError(args=(str(said),)) if text == repr(said) and " " in said.strip():
+                text = said
+        return type(error).__name__, text
     except Exception:  # an exception whose own text fails must not hide the error that is on its way
         return type(error).__name__, ""

@@ -62,6 +62,8 @@ _NAMED = re.compile(
     r"(?:: +|:$|$|(?=\()|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
+_QUOTED_LINE = re.compile(r"(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
+_ESCAPED, _ESCAPES = re.compile(r"\\(.)"), {"n": "\n", "r": "\r", "t": "\t"}
 # `doesn't` is one word, and its sign begins no quoted name.
 _CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")
 _EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.)*[A-Z]\w*{_SUFFIX})\b")
@@ -115,6 +117,7 @@ def normal_form(error_type: str, message: str) -> NormalForm:
     elif len(error_class) == 3 and error_class.isascii() and error_class.isdigit():
         error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
     error_class, line = _without_wrappers(error_class, head)
+    line = _unquoted(line)
     text = template(line)
     status = _HTTP.search(line)
     error_class = error_class or _class_by_text(message, line, status, text)
@@ -150,6 +153,14 @@ def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
         if own:
             return name, line
     return error_class, line
+
+
+def _unquoted(line: str) -> str:
+    """A line that is one text in quotes, as the `repr` of a `KeyError`'s text, without them; a name keeps its own."""
+    quoted = _QUOTED_LINE.fullmatch(line)
+    if quoted is None or " " not in (text := quoted[2].strip()):
+        return line
+    return head_line(_ESCAPED.sub(lambda each: _ESCAPES.get(each[1], each[1]), text))
 
 
 def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: str) -> str:

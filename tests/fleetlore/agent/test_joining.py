@@ -180,6 +180,31 @@ async def test_a_call_may_begin_and_end_in_different_functions(fleet: Fleet, rec
     assert [each[events.DURATION] for each in ended[1:3]] == [0.25, 2]
 
 
+class _Gone(KeyError):
+    """Has a text of its own."""
+
+    def __str__(self) -> str:
+        return "gone for good"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (KeyError("warehouse berlin was renamed to ber-1"), "warehouse berlin was renamed to ber-1"),
+        (KeyError("price"), "'price'"),
+        (KeyError(("a b", 1)), "('a b', 1)"),
+        (KeyError(), ""),
+        (_Gone("a b"), "gone for good"),
+    ],
+)
+async def test_a_key_error_says_its_text_and_not_the_repr(
+    fleet: Fleet, recorder: Recorder, error: KeyError, text: str
+) -> None:
+    with fleet.session("g") as session:
+        session.record("stock", {"q": 1}, error=error)
+    assert recorder.error(recorder.outcomes[0]) == (type(error).__name__, text)
+
+
 async def test_a_failure_without_a_word_is_no_success(fleet: Fleet, recorder: Recorder) -> None:
     with fleet.session("g") as session, session.action("sql") as action:
         action.fail("")
