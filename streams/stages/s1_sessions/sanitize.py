@@ -24,6 +24,7 @@ _NAMES = ("tool", "error_type", "role", "guard", "place", "user", "agent_group",
 # Texts or lists of them, and whatever else a sender made of them.
 _UNCHECKED = ("adapter", "group", "advice", "withheld")
 _names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)
+_ALL_UNSET = (None,) * len(_UNCHECKED)
 _OF_OTHERS = ("content", "goal", "task")
 
 
@@ -71,9 +72,20 @@ def _clean_names(events: Sequence[Incoming]) -> None:
     if not masked:
         return
     for event in events:
-        event.agent, event.session = masked.get(event.agent, event.agent), masked.get(event.session, event.session)
-        for field in (*_NAMES, *_UNCHECKED):
-            setattr(event.data, field, _renamed(getattr(event.data, field), masked))
+        if event.agent in masked:
+            event.agent = masked[event.agent]
+        if event.session in masked:
+            event.session = masked[event.session]
+        values = _names(event.data)
+        if not masked.keys().isdisjoint(values):
+            for field, value in zip(_NAMES, values, strict=True):
+                if value in masked:
+                    setattr(event.data, field, masked[value])
+        unchecked = _unchecked(event.data)
+        if unchecked != _ALL_UNSET:
+            for field, value in zip(_UNCHECKED, unchecked, strict=True):
+                if (renamed := _renamed(value, masked)) != value:
+                    setattr(event.data, field, renamed)
 
 
 def _renamed(value: Any, masked: Mapping[str, str]) -> Any:
