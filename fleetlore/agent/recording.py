@@ -384,7 +384,7 @@ class Recording:
             said = error[1] or error[0] if error else ""
             cause = cause_of(failure, call.recorded)
             marks = tuple(self._context.objects.marks(call.text))
-            times = self._context.tried[normal(tool, text)]
+            times = self._context.tried[normal(tool, call.text)]
             self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause, call.text, marks, times)
         elif self._failed is not None and self._failed.failure.tool == tool:
             self._failed = None

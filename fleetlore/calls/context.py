@@ -16,6 +16,7 @@ import orjson
 from fleetlore.calls.objects import KnownObjects
 from fleetlore.fingerprint.fingerprint import parsed, pattern_id
 from fleetlore.wire.adapter_manifest import State
+from fleetlore.wire.trajectory import MAX_TEXT, clip
 
 Ids = npt.NDArray[np.uint32]
 
@@ -153,7 +154,7 @@ class CallContext:
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
         self.last_words = hashes_of([token.lower() for token in dict.fromkeys(TOKEN.findall(result[:LAST_CHARACTERS]))])
-        key = normal(tool, text)
+        key = normal(tool, arguments or text)
         failed = self.tried.pop(key, 0)
         self.tried[key] = failed + 1 if error_class is not None else 0
         if len(self.tried) > KEPT_CALLS:
@@ -168,9 +169,9 @@ def warning_id(tool: str, state: State) -> str:
     return pattern_id("warning", tool, state)
 
 
-def normal(tool: str, text: str) -> tuple[str, str]:
-    """By which two calls are the same: white space and case do not count."""
-    return tool, " ".join(text[:CALL_CHARACTERS].split()).rstrip(";").lower()
+def normal(tool: str, arguments: str) -> tuple[str, str]:
+    """By which two calls are the very same: arguments as they were sent, as far as a trajectory keeps them."""
+    return tool, clip(arguments, MAX_TEXT)
 
 
 def place_in(error: str, text: str) -> str | None:

@@ -219,7 +219,7 @@ _SETS = frozenset(["import", "as", "for", "def", "class", "function", "let", "co
 
 def _course(call: Call, context: CallContext) -> Ids:
     """How the session has gone so far."""
-    tried = context.tried.get(normal(call.tool, call.text))
+    tried = context.tried.get(normal(call.tool, call.arguments or call.text))
     again = "n" if tried is None else "f" if tried else "w"
     failed = sum(name in context.failed for name in call.names)
     met = context.goal_words, context.worked, context.seen, context.failed

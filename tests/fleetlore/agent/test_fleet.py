@@ -355,7 +355,7 @@ async def test_a_session_that_makes_a_failing_call_again_is_told_what_is_left_to
     fleet.replica.index.put_item(memory_item("item0123456789", kind="strategy", title="How to: g", task="t"), 0.0)
     async with fleet.session("g", task="t") as session:
         said = [session.advise().text]
-        for query in ("SELECT 1 FROM cars", "SELECT 2 FROM cars", *["select 1  from cars;"] * 7):
+        for query in ("SELECT 1 FROM cars", "SELECT 2 FROM cars", *["select 1 from cars"] * 8):
             async with session.action("sql", {"query": query}) as action:
                 action.fail("NoSuchTable", "table 'cars' doesn't exist")
             advice = session.advise()

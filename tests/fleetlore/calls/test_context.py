@@ -62,9 +62,23 @@ def test_a_name_that_works_after_all_is_no_bad_name() -> None:
     assert context.failed == set()
 
 
-def test_white_space_and_case_make_no_other_call() -> None:
-    assert normal("sql", "SELECT  1;") == normal("sql", "select 1")
-    assert normal("sql", "select 1") != normal("sh", "select 1")
+@pytest.mark.parametrize("other", ["select 'a'", "select  'A'", "select 'A';", "select 'A' "])
+def test_a_call_that_differs_by_one_character_is_another(other: str) -> None:
+    assert normal("sql", "select 'A'") != normal("sql", other)
+    assert normal("sql", "select 'A'") != normal("sh", "select 'A'")
+    context = CallContext("")
+    context.record("sql", "select 'A'", "no such name: A", "E")
+    context.record("sql", other, "1")
+    assert context.tried == {("sql", "select 'A'"): 1, ("sql", other): 0}
+
+
+def test_arguments_that_only_read_alike_are_of_two_calls() -> None:
+    context = CallContext("")
+    number, text = '{"limit":1}', '{"limit":"1"}'
+    assert text_of(number) == text_of(text)
+    context.record("list", text_of(text), "limit is no number", "E", arguments=text)
+    context.record("list", text_of(number), "3 rows", arguments=number)
+    assert context.tried == {("list", text): 1, ("list", number): 0}
 
 
 def test_what_is_kept_is_bounded() -> None:

@@ -4,9 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.context import CallContext
+from fleetlore.calls.context import CallContext, normal, text_of
 from fleetlore.calls.features import MAX_TOKENS, Call, features
 from fleetlore.calls.places import Ended, PlaceNames
+from fleetlore.wire.trajectory import MAX_TEXT, clip
 
 
 @given(st.text(max_size=300), st.text(max_size=100), st.lists(st.tuples(st.text(max_size=60), st.booleans())))
@@ -73,3 +74,25 @@ def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
 
 def test_names_are_lower_case_without_keywords_in_order() -> None:
     assert Call("sql", "SELECT Name FROM Car WHERE Name = 3").names == ["name", "car"]
+
+
+def test_agent_and_learner_agree_on_which_call_was_made_before() -> None:
+    sent = '{"script":"' + "a" * 3_000 + '"}'
+    kept = clip(sent, MAX_TEXT)  # what a trajectory has of it
+    agent, learner = CallContext("g"), CallContext("g")
+    agent.record("sh", text_of(sent), "exit 1", "E", arguments=sent)
+    learner.record("sh", text_of(kept), "exit 1", "E", arguments=kept)
+    assert agent.tried == learner.tried
+    assert [context.tried.get(normal("sh", each)) for context, each in ((agent, sent), (learner, kept))] == [1, 1]
+
+
+def test_only_the_very_same_call_counts_as_made_again() -> None:
+    context, unused = CallContext("g"), CallContext("g")
+    said = '{"limit":"1"}'
+    context.record("list", text_of(said), "limit is no number", "E", arguments=said)
+    unused.record("list", "limit 2", "limit is no number", "E", arguments='{"limit":"2"}')
+    unused.last_words, unused.failed, unused.place = context.last_words, context.failed, context.place
+    same, other = Call.made("list", said), Call.made("list", '{"limit":1}')
+    assert same.text == other.text
+    assert not np.array_equal(features(same, context).ids, features(same, unused).ids)
+    assert np.array_equal(features(other, context).ids, features(other, unused).ids)
