@@ -110,14 +110,15 @@ def register_doctor(app: typer.Typer) -> None:
 
     @app.command()
     def doctor(broker: Broker = None, milvus: Milvus = None, data: Data = None, json: Json = False) -> None:
-        """Examine broker, topics, replicas, clock, lag, Milvus and keys: one line each, and what to do.
+        """Examine broker, topics, replicas, clock, lag, Milvus, keys and, with --data, the roles: one line each, and
+        what to do.
 
         Exit code: 0 if all is well, 3 if something should be seen to, 1 if something is broken.
         """
         settings = connection(broker, data, milvus)
-        from streams.offline.doctor import examine
+        from streams.offline.doctor import examine, roles_of
 
-        found = ask(examine(settings))
+        found = ask(examine(settings, roles=roles_of(data) if data is not None else None))
         if json:
             print_json([asdict(each) for each in found])
         else:

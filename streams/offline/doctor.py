@@ -1,19 +1,25 @@
-"""Examine what a fleet runs on: broker, topics, replicas, clock, Milvus, keys, lag. Nothing is written or created."""
+"""Examine what a fleet runs on: broker, topics, replicas, clock, Milvus, keys, lag, and the roles whose addresses are
+known. Nothing is written or created.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import urllib.error
+import urllib.request
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
+import orjson
 from aiokafka.errors import KafkaError
 
 from fleetlore.adapters.signatures import public_keys
 from fleetlore.clock import Clock, SystemClock
-from fleetlore.config import Settings
+from fleetlore.config import STACK_FILE, Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
@@ -29,6 +35,7 @@ from streams.offline.drain import FLOW, remaining
 
 State = Literal["ok", "look", "broken"]
 CHECK_SECONDS = 20.0
+ROLE_SECONDS = 5.0
 TRIES = 4
 # A broker that far ahead of this host has stamped a record that it cannot have yet.
 SKEW_SECONDS = 5.0
@@ -50,11 +57,14 @@ class Finding:
     todo: str = ""
 
 
-async def examine(settings: Settings, clock: Clock | None = None) -> list[Finding]:
+async def examine(
+    settings: Settings, clock: Clock | None = None, roles: Mapping[str, str] | None = None
+) -> list[Finding]:
     """Run all checks, one after the other; a check that fails is a finding too.
 
     Args:
         clock: of this host.
+        roles: addresses of the roles' endpoints by name (`roles_of`), where they are known.
     """
     of_host = partial(_clock, clock or SystemClock())
     found = [await _safely("broker", _broker, settings)]
@@ -63,7 +73,14 @@ async def examine(settings: Settings, clock: Clock | None = None) -> list[Findin
             found.append(await _safely(name, check, settings))
     found.append(await _safely("milvus", _milvus, settings))
     found.append(await _safely("keys", _keys, settings))
+    if roles:
+        found.append(await _roles(roles))
     return found
+
+
+def roles_of(data: Path) -> dict[str, str]:
+    """Addresses of the endpoints of the roles of the stack that runs on a folder."""
+    return dict(orjson.loads((data / STACK_FILE).read_bytes()).get("metrics", {}))
 
 
 async def _safely(name: str, check: Callable[[Settings], Awaitable[Finding]], settings: Settings) -> Finding:
@@ -192,3 +209,24 @@ async def _keys(settings: Settings) -> Finding:
         todo = "add its public half to FLEETLORE_PUBLIC_KEY"
         return Finding("keys", "broken", f"the trainer signs with {own}, which nobody trusts", todo)
     return Finding("keys", "ok", f"{len(trusted)} trusted")
+
+
+async def _roles(roles: Mapping[str, str]) -> Finding:
+    asked = [asyncio.to_thread(_health_of, name, url) for name, url in sorted(roles.items())]
+    wrong = [each for each in await asyncio.gather(*asked) if each is not None]
+    if not wrong:
+        return Finding("roles", "ok", f"{len(roles)} ready: {', '.join(sorted(roles))}")
+    state: State = "broken" if any(state == "broken" for state, _ in wrong) else "look"
+    return Finding("roles", state, "; ".join(said for _, said in wrong), "see the role's log in the folder's `logs`")
+
+
+def _health_of(name: str, url: str) -> tuple[State, str] | None:
+    """What is wrong with a role; None where it is ready."""
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=ROLE_SECONDS):
+            return None
+    except urllib.error.HTTPError as error:
+        with error:
+            return "look", f"{name} is not ready: {error.read().decode('utf-8', 'replace').strip()}"
+    except OSError:
+        return "broken", f"{name} does not answer at {url}"

@@ -53,8 +53,9 @@ RECALLED_SESSIONS = 2_000
 AUTOGROUP = Path("/proc/self/autogroup")
 # A member that leaves its group explicitly frees its partitions at once.
 LEAVE_SECONDS = 10.0
-# Training must not delay the workers.
-NICENESS = 19
+# The workers on the same cores go first. How much it takes is bounded by `trainer_cpu_share`: a process of niceness 19
+# would get next to nothing where they are busy.
+NICENESS = 5
 
 
 async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
@@ -68,12 +69,6 @@ async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
     Raises ConfigError without a signing key, BrokerUnavailable if the broker stays away while a version of the LoRA is
     published.
     """
-    # Training can wait; the workers on the same cores cannot. Importing torch and peft takes seconds of CPU already, so
-    # neither is imported before this line.
-    os.nice(niceness)
-    with contextlib.suppress(OSError):
-        # If Linux groups processes by session, a nice value counts within the session only, and each role is one.
-        AUTOGROUP.write_text(str(niceness))
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
     metrics, health = Metrics("trainer"), Readiness("broker")
@@ -85,6 +80,13 @@ async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
         ):
             erased = Erased()
             await erased.read(settings.cluster, settings.tenants)
+            # Settings are right and the broker answers: what is wrong of them is said at once. Importing torch and peft
+            # takes seconds of CPU already, so neither is imported before this line.
+            os.nice(niceness)
+            with contextlib.suppress(OSError):
+                # If Linux groups processes by session, a nice value counts within the session only, and each role is
+                # one.
+                AUTOGROUP.write_text(str(niceness))
             foreseen: CallsForeseen = {}
             work = [
                 erased.follow(settings.cluster, settings.tenants, SystemClock(), settings.fetch_wait_ms),

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from fleetlore.cli.app import build_app
 from fleetlore.clock import Clock
-from fleetlore.config import Settings
+from fleetlore.config import STACK_FILE, Settings
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.topics import topic
+from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.signing_key import create_signing_key
@@ -22,7 +23,7 @@ from sinks.topics import ensure_topics
 from streams.commands.run import TO_BE_SEEN_TO, register_doctor
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline import doctor
-from streams.offline.doctor import LAG_RECORDS, examine
+from streams.offline.doctor import LAG_RECORDS, examine, roles_of
 
 
 async def states(settings: Settings, clock: Clock | None = None) -> dict[str, str]:
@@ -67,6 +68,26 @@ async def test_what_is_missing_is_broken_and_what_is_there_is_well(
     assert (found["lag"], found["clock"]) == ("look", "look")
 
 
+async def test_a_role_that_does_not_answer_is_named(unused_address: str, tmp_path: Path) -> None:
+    settings = Settings(broker=unused_address, milvus=f"http://{unused_address}")
+    waiting = Readiness("broker")
+    with (
+        Metrics("worker").serve(0, "127.0.0.1", Readiness()) as worker,
+        Metrics("trainer").serve(0, "127.0.0.1", waiting) as trainer,
+    ):
+        stack = {"broker": "", "metrics": {"worker-0": worker.url, "trainer": trainer.url}}
+        (tmp_path / STACK_FILE).write_text(json.dumps(stack))
+        roles = roles_of(tmp_path)
+        found = (await examine(settings, roles=roles))[-1]
+        assert (found.check, found.state) == ("roles", "look")
+        assert "trainer is not ready: broker: not started" in found.said and "worker-0" not in found.said
+        waiting.ready("broker")
+        assert (await examine(settings, roles=roles))[-1].state == "ok"
+    found = (await examine(settings, roles={**roles, "trainer": f"http://{unused_address}"}))[-1]
+    assert found.state == "broken" and f"trainer does not answer at http://{unused_address}" in found.said
+    assert "roles" not in await states(settings), "whose addresses nobody states"
+
+
 def test_the_exit_code_is_for_scripts(unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     app = build_app()
     register_doctor(app)
@@ -77,7 +98,7 @@ def test_the_exit_code_is_for_scripts(unused_address: str, monkeypatch: pytest.M
     assert found["broker"]["state"] == "broken" and "FLEETLORE_BROKER" in found["broker"]["todo"]
     assert "topics" not in found, "without a broker nothing of it is asked"
 
-    async def one(settings: Settings) -> list[doctor.Finding]:
+    async def one(settings: Settings, roles: dict[str, str] | None) -> list[doctor.Finding]:
         return [doctor.Finding("keys", "look", "none", "make one")]
 
     monkeypatch.setattr(doctor, "examine", one)

@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from benchmarks.pretrain import world_judgments
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError
+from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.read import observer
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.risk.network import load_base
@@ -41,7 +41,7 @@ from sinks.signing_key import create_signing_key, load_signing_key
 from streams.embedded.broker import EmbeddedBroker, free_port
 from streams.training.judgment_log import judgments_of
 from streams.training.remake import remade
-from streams.training.trainer import TrainerRole
+from streams.training.trainer import TrainerRole, run_trainer
 
 MakeTopics = Callable[..., Awaitable[None]]
 PARTITIONS = 2
@@ -407,6 +407,27 @@ IMPORTING = (
     "async def train(): await trainer.run_trainer(Settings.from_env(), niceness=0); leave(0)\n"
     "asyncio.run(train())"
 )
+
+
+class _Reniced(Exception):
+    """In place of a nice value that the tests would keep."""
+
+
+async def test_what_is_wrong_is_said_before_the_trainer_takes_less_of_the_cpu(
+    settings: Settings, unused_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def renice(niceness: int) -> None:
+        raise _Reniced(niceness)
+
+    monkeypatch.setattr(os, "nice", renice)
+    settings = settings.with_(metrics_port=0)
+    with pytest.raises(ConfigError, match="SIGNING_KEY"):
+        await run_trainer(settings.with_(signing_key=""))
+    with pytest.raises(BrokerUnavailable):
+        await run_trainer(settings.with_(broker=unused_address))
+    with pytest.raises(_Reniced) as reniced:
+        await run_trainer(settings)
+    assert 0 < reniced.value.args[0] <= 5
 
 
 @pytest.mark.timeout(120)
