@@ -89,7 +89,7 @@ def health(
     json: Json = False,
 ) -> None:
     """Show how often calls fail, with confidence intervals, errors and trend."""
-    from fleetlore.stats.health import DEGRADED_RULE, Window
+    from fleetlore.stats.health import DEGRADED_RULE, Window, figure
     from fleetlore.stats.health import health as health_of
 
     if hours is not None and days is not None:
@@ -125,8 +125,8 @@ def health(
         [
             (
                 each.tool,
-                each.calls,
-                each.failures,
+                figure(each.calls, each.estimated),
+                figure(each.failures, each.estimated),
                 f"{each.rate:.1%}",
                 f"{each.low:.0%}–{each.high:.0%}",
                 *((each.trend,) if window is not None else ()),
@@ -163,16 +163,17 @@ def patterns(
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """List failure patterns with their numbers of failures, sessions and agents."""
+    """List failure patterns: how many calls of the tool failed so, in how many sessions and of how many agents."""
+    from fleetlore.stats.health import calls_of, figure, tools_of
     from fleetlore.wire.lore import PATTERN_LEVELS
 
     scores: dict[str, float] = {}
     if pattern_id is not None:
         if search is not None:
             raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
-        _show_pattern(
-            _one(list(read_lore(broker, data, tenant, timeout).patterns.values()), pattern_id, "pattern"), json
-        )
+        known = list(read_lore(broker, data, tenant, timeout).patterns.values())
+        pattern = _one(known, pattern_id, "pattern")
+        _show_pattern(pattern, tools_of(known).get(pattern.tool), json)
         return
     if search is not None:
         if level.value not in PATTERN_LEVELS:
@@ -207,13 +208,13 @@ def patterns(
     if not shown:
         typer.echo(f"No {level.value} pattern of tenant {tenant} matches.")
         return
-    tools = {each.tool: each for each in lore_patterns if each.level == "tool"}
+    tools = tools_of(lore_patterns)
     columns = [
         "ID",
         "TOOL",
         ">FAILED",
-        # Of a failure's pattern as many as failed: only the other levels count all calls.
-        *([] if level.value in PATTERN_LEVELS else [">CALLS"]),
+        # Of a failure's pattern those of its tool: of its own calls all failed.
+        ">OF CALLS",
         ">SESSIONS",
         ">AGENTS",
         "LAST SEEN (UTC)",
@@ -225,9 +226,9 @@ def patterns(
             (
                 each.id[:12],
                 each.tool,
-                each.failures,
-                *([] if level.value in PATTERN_LEVELS else [each.calls]),
-                each.sessions,
+                figure(each.failures, "all" in each.estimated),
+                figure(of.calls, "all" in of.estimated) if (of := calls_of(each, tools.get(each.tool))) else "-",
+                figure(each.sessions, "all" in each.estimated),
                 each.agents,
                 moment(each.last_seen),
                 _said(each, tools.get(each.tool)),
@@ -311,7 +312,9 @@ def _one(entries: Sequence[T], beginning: str, what: str) -> T:
     return found[0]
 
 
-def _show_pattern(pattern: Pattern, json: bool) -> None:
+def _show_pattern(pattern: Pattern, tool: Pattern | None, json: bool) -> None:
+    from fleetlore.stats.health import failed_of
+
     if json:
         print_json(asdict(pattern))
         return
@@ -321,7 +324,7 @@ def _show_pattern(pattern: Pattern, json: bool) -> None:
         "tool": pattern.tool,
         "class": pattern.error_class,
         "coarser": pattern.parent,
-        "failed": f"{pattern.failures} of {pattern.calls} calls",
+        "failed": f"{failed_of(pattern, tool)} calls",
         "met by": _backed(pattern.sessions, pattern.agents),
         "hint": pattern.hint,
         "last seen": moment(pattern.last_seen),

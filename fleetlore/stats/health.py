@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleetlore.stats.intervals import newcombe, wilson
-from fleetlore.wire.lore import Pattern
+from fleetlore.wire.lore import PATTERN_LEVELS, Pattern
 
 Group = Literal["tool", "error", "agent", "tenant"]
 Trend = Literal["better", "worse", "same", "unknown"]
@@ -63,6 +63,7 @@ class Health:
         trend: against the window before; `unknown` without a window, or without a call before it.
         errors: the commonest (class, times).
         sessions, agents, last_seen: of all time; 0 where it is not known.
+        estimated: whether the counts are estimates.
     """
 
     tool: str
@@ -77,6 +78,30 @@ class Health:
     sessions: int
     agents: int
     last_seen: float
+    estimated: bool
+
+
+def figure(count: int, estimated: bool) -> str:
+    """A count as people read it, with `≈` before an estimate."""
+    return f"≈{count:,}" if estimated else f"{count:,}"
+
+
+def tools_of(patterns: Iterable[Pattern]) -> dict[str, Pattern]:
+    """The health row of each tool."""
+    return {each.tool: each for each in patterns if each.level == "tool"}
+
+
+def calls_of(pattern: Pattern, tool: Pattern | None) -> Pattern | None:
+    """The row whose calls a row's failures are a share of: of a failure's pattern that of its tool, which counts the
+    calls that worked too; else its own.
+    """
+    return tool if pattern.level in PATTERN_LEVELS and not pattern.is_loop else pattern
+
+
+def failed_of(pattern: Pattern, tool: Pattern | None) -> str:
+    """How many failed of the calls of `calls_of`, where those are known: `42 of 72`."""
+    failed, of = figure(pattern.failures, "all" in pattern.estimated), calls_of(pattern, tool)
+    return failed if of is None else f"{failed} of {figure(of.calls, 'all' in of.estimated)}"
 
 
 def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | None = None) -> list[Health]:
@@ -88,7 +113,7 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
         ValueError: a window by agent.
     """
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
-    tools = {each.tool: each for each in rows if each.level == "tool"}
+    tools = tools_of(rows)
     families = [each for each in rows if each.level == "family"]
     newest = window.newest(rows) if window is not None else 0
     if by == "agent":
@@ -138,6 +163,7 @@ def _of(name: str, tools: Sequence[Pattern], families: Sequence[Pattern], window
         tools[0].sessions if len(tools) == 1 else 0,
         tools[0].agents if len(tools) == 1 else 0,
         max((each.last_seen for each in tools), default=0.0),
+        is_estimated(tools, window),
     )
 
 
@@ -148,16 +174,25 @@ def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int
     # calls.
     now, before = (calls, min(failures, calls)), (old_calls, min(old_failures, old_calls))
     name = f"{family.tool}: {family.error_class}"
-    return _health(name, now, before, (), family.sessions, family.agents, family.last_seen)
+    estimated = is_estimated((family, tool), window)
+    return _health(name, now, before, (), family.sessions, family.agents, family.last_seen, estimated)
 
 
 def _by_agent(tools: Iterable[Pattern]) -> list[Health]:
-    calls, failures = Counter[str](), Counter[str]()
+    calls, failures, estimated = Counter[str](), Counter[str](), set[str]()
     for tool in tools:
         for name, called, failed in tool.by_agent:
             calls[name] += called
             failures[name] += failed
-    return [_health(name, (calls[name], failures[name]), (0, 0), (), 0, 1, 0.0) for name in calls]
+            if "days" in tool.estimated:
+                estimated.add(name)
+    return [_health(name, (calls[name], failures[name]), (0, 0), (), 0, 1, 0.0, name in estimated) for name in calls]
+
+
+def is_estimated(rows: Iterable[Pattern], window: Window | None) -> bool:
+    """Whether figures of the rows in the window, or of all time, are estimates."""
+    figures = window.unit if window is not None else "all"
+    return any(figures in each.estimated for each in rows)
 
 
 def _figures(rows: Iterable[Pattern], window: Window | None, newest: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -177,6 +212,7 @@ def _health(
     sessions: int,
     agents: int,
     last_seen: float,
+    estimated: bool,
 ) -> Health:
     calls, failures = now
     low, high = wilson(failures, calls)
@@ -193,4 +229,5 @@ def _health(
         sessions=sessions,
         agents=agents,
         last_seen=last_seen,
+        estimated=estimated,
     )

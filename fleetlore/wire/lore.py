@@ -12,6 +12,7 @@ import orjson
 
 from fleetlore.config import HALF_LIFE_SECONDS
 
+Figures = Literal["all", "hours", "days"]
 Level = Literal["tool", "call", "family", "class", "exact", "safety"]
 ItemKind = Literal["recovery", "lesson", "strategy", "fact", "place"]
 
@@ -53,6 +54,8 @@ class Pattern:
             of an agent no more than of the median agent.
         first_seen, last_seen: event time in seconds since the Unix epoch.
         agents_lately: of a transient pattern: how many agents met it in the two minutes before `last_seen`.
+        estimated: which figures are estimates, because more sessions were met than are kept: `all` (of calls, failures
+            and sessions), `hours`, `days` (and `by_agent`). The others are exact.
         hours, days: of a tool or a family: (number of the hour or day since the epoch, calls, failures), newest first;
             a session counts where it first saw it. Periods without a call are left out.
         by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few
@@ -81,6 +84,7 @@ class Pattern:
     first_seen: float = 0.0
     last_seen: float = 0.0
     agents_lately: int = 0
+    estimated: tuple[Figures, ...] = ()
     hours: tuple[tuple[int, int, int], ...] = ()
     days: tuple[tuple[int, int, int], ...] = ()
     by_agent: tuple[tuple[str, int, int], ...] = ()

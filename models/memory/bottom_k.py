@@ -96,10 +96,28 @@ class BottomK(ABC, Generic[T]):
             if new.agent != old.agent:
                 self._of_agent = {}
             return True
-        if len(self.kept) >= self.k and not self._make_room(session, value.agent):
+        if self.is_full and not self._make_room(session, value.agent):
             return False
         self.kept[session] = value
         return True
+
+    def shrink(self, k: int) -> None:
+        """Keep at most `k` sessions from now on: those that a sample of `k` would have kept of the same sessions."""
+        self.k, self._of_agent = k, {}
+        if len(self.kept) <= k:
+            return
+        nth = Counter[int]()
+        turns = []
+        for session in sorted(self.kept):
+            agent = self.kept[session].agent
+            turns.append((nth[agent] // TURN, session))
+            nth[agent] += 1
+        self.kept = {session: self.kept[session] for _, session in sorted(turns)[:k]}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it may stand for more sessions than it keeps: then sums are estimates."""
+        return len(self.kept) >= self.k
 
     def _make_room(self, session: int, agent: int) -> bool:
         """Take the last session out of a full sample for another; say whether there is one that goes before it."""
@@ -151,7 +169,7 @@ class BottomK(ABC, Generic[T]):
                 gone[self.kept[session].agent].append(session)
         if not gone:
             return False
-        if len(self.kept) >= self.k:
+        if self.is_full:
             self._index()
             for agent, own in gone.items():
                 erased = self.placeholder(-1 - stable_hash(f"nobody/{min(own)}"))
@@ -165,7 +183,7 @@ class BottomK(ABC, Generic[T]):
     @property
     def scales(self) -> dict[int, float]:
         """How many sessions a kept session of each agent stands for: 1 while all of that agent are kept."""
-        if len(self.kept) < self.k:
+        if not self.is_full:
             return dict.fromkeys({value.agent for value in self.kept.values()}, 1.0)
         if not self._of_agent:
             self._index()
@@ -286,7 +304,7 @@ class CountSample(BottomK[SessionCounts]):
             return SampleTotals(0, 0, 0, 0, 0, 0)
         agents, calls, failures, ended, _ = zip(*known, strict=True)
         sums = [len(known), sum(calls), sum(failures)]
-        if len(self.kept) >= self.k:
+        if self.is_full:
             of_each = [*map(self.scales.__getitem__, agents)]
             sums = [round(fsum(of_each)), *(round(fsum(map(mul, of_each, each))) for each in (calls, failures))]
         return SampleTotals(sums[0], len(set(agents)), sums[1], sums[2], *self._ends(zip(agents, ended, strict=True)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +11,7 @@ import orjson
 from msgspec.structs import asdict
 
 from fleetlore.stats.intervals import wilson
-from fleetlore.wire.lore import NAMED_BACKERS, Level, Pattern
+from fleetlore.wire.lore import NAMED_BACKERS, Figures, Level, Pattern
 from models.memory.bottom_k import CountSample, SessionCounts
 from models.memory.consolidation import only_group
 
@@ -23,18 +23,24 @@ class Timeline:
     """A mergeable series of equal periods of event time.
 
     A period keeps a sample of the sessions that first saw the thing in it, so merging cumulative figures in commutes
-    and can be repeated. Which periods are kept depends on the set of periods alone, never on their order.
+    and can be repeated. Which periods are kept depends on the set of periods alone, never on their order. All have
+    equal room, so that a young timeline counts exactly what an old one has to estimate.
 
     Attributes:
         width_seconds: of a period.
         kept: how many periods with a call it keeps, the newest.
-        k: how many sessions of a period it keeps; the figures of more are estimates.
+        room: how many sessions all periods keep together.
+        k: how many of them each keeps: it falls as periods are added, and never grows, for what is gone is gone.
     """
 
     width_seconds: float
     kept: int
-    k: int
+    room: int
+    k: int = field(init=False)
     samples: dict[int, CountSample] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.k = self.room
 
     def add(self, session: int, seen: SessionCounts, time: float) -> bool:
         """Merge one session's figures into the period of `time`; say whether anything changed."""
@@ -42,7 +48,7 @@ class Timeline:
 
     def merge(self, other: Timeline) -> bool:
         """Merge another timeline of the same form in; say whether anything changed."""
-        changed = False
+        changed = self._fit(other.k)
         for number, sample in other.samples.items():
             for session, seen in sample.kept.items():
                 changed |= self._add(number, session, seen)
@@ -57,7 +63,16 @@ class Timeline:
                     return False
                 del self.samples[oldest]
             sample = self.samples[number] = CountSample(self.k)
+            self._fit(min(self.k, self.room // len(self.samples)))
         return sample.add(session, seen)
+
+    def _fit(self, k: int) -> bool:
+        if k >= self.k:
+            return False
+        self.k = k
+        for sample in self.samples.values():
+            sample.shrink(k)
+        return True
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions out as if they had never been; say whether any was there."""
@@ -72,6 +87,11 @@ class Timeline:
         figures = [(number, sample.totals) for number, sample in sorted(self.samples.items(), reverse=True)]
         return tuple([(number, seen.calls, seen.failures) for number, seen in figures])
 
+    @property
+    def is_estimated(self) -> bool:
+        """Whether figures of any period are estimates."""
+        return any(sample.is_full for sample in self.samples.values())
+
     def seen(self, since: float = 0.0) -> Iterator[SessionCounts]:
         """What the kept sessions saw in the periods that end after `since`."""
         for number, sample in self.samples.items():
@@ -82,10 +102,11 @@ class Timeline:
         """Rows (period, session, agent, calls, failures, ended), sorted: equal timelines give equal rows."""
         return [[number, *row] for number, sample in sorted(self.samples.items()) for row in sample.to_rows()]
 
-    def restore(self, rows: Iterable[list[int]]) -> None:
-        """Merge rows in."""
+    def restore(self, rows: Iterable[list[int]], k: int) -> None:
+        """Merge the rows of a timeline with that `k` in."""
         for number, session, *seen in rows:
             self._add(number, session, SessionCounts(*seen))
+        self._fit(k)
 
 
 # Sessions kept of a failure pattern (`models.memory.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
@@ -96,11 +117,11 @@ CALL_SESSIONS = 512
 
 HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
-HOURS, HOUR_SESSIONS = 24, 16
-DAYS, DAY_SESSIONS = 14, 32
+HOURS, HOURS_SESSIONS = 24, 384
+DAYS, DAYS_SESSIONS = 14, 448
 # Transient errors: the sessions that met one in the last minutes.
 MINUTE_SECONDS = 60.0
-MINUTES, MINUTE_SESSIONS = 2, 32
+MINUTES, MINUTES_SESSIONS = 2, 64
 
 # Agents of a tool that are known by name, and those of them that are published.
 NAMED_AGENTS = 48
@@ -176,10 +197,10 @@ class PatternState:
         level = self.subject.level
         self.sample = CountSample(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS)
         if level in ("tool", "family"):
-            self.hours = Timeline(HOUR_SECONDS, HOURS, HOUR_SESSIONS)
-            self.days = Timeline(DAY_SECONDS, DAYS, DAY_SESSIONS)
+            self.hours = Timeline(HOUR_SECONDS, HOURS, HOURS_SESSIONS)
+            self.days = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
         if level == "class" and self.subject.transient:
-            self.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTE_SESSIONS)
+            self.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS)
 
     def add(self, session: int, seen: SessionCounts, first: float, last: float, agent_name: str = "") -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
@@ -271,9 +292,19 @@ class PatternState:
             hours=self.hours.periods if self.hours is not None else (),
             days=self.days.periods if self.days is not None else (),
             by_agent=self._by_agent(),
+            estimated=self._estimated,
             seen_by=self._seen_by(figures.agents),
             group=only_group([(seen.agent, seen.group) for seen in sample.seen]),
         )
+
+    @property
+    def _estimated(self) -> tuple[Figures, ...]:
+        found: list[Figures] = ["all"] if self.sample.is_full else []
+        if self.hours is not None and self.hours.is_estimated:
+            found.append("hours")
+        if self.days is not None and self.days.is_estimated:
+            found.append("days")
+        return tuple(found)
 
     def _seen_by(self, agents: int) -> tuple[int, ...]:
         if agents > NAMED_BACKERS:
@@ -281,14 +312,18 @@ class PatternState:
         return tuple(sorted({seen.agent for seen in self.sample.seen}))
 
     def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
-        """What the named agents' kept sessions of the last days saw."""
+        """What the named agents' sessions of the last days saw."""
         if not self.names or self.days is None:
             return ()
-        calls, failures = Counter[int](), Counter[int]()
-        for seen in self.days.seen():
-            calls[seen.agent] += seen.calls
-            failures[seen.agent] += seen.failures
-        shown = [(name, calls[agent], failures[agent]) for agent, name in self.names.items() if calls[agent]]
+        calls, failures = defaultdict[int, float](float), defaultdict[int, float](float)
+        for _, sample in sorted(self.days.samples.items()):
+            scales = sample.scales
+            for _, seen in sample.sorted():
+                calls[seen.agent] += seen.calls * scales[seen.agent]
+                failures[seen.agent] += seen.failures * scales[seen.agent]
+        shown = [
+            (name, round(calls[agent]), round(failures[agent])) for agent, name in self.names.items() if calls[agent]
+        ]
         shown.sort(key=lambda each: (-wilson(each[2], each[1])[0], -each[1], each[0]))
         return tuple(shown[:SHOWN_AGENTS])
 
@@ -303,7 +338,8 @@ class PatternState:
         for name in ("hours", "days", "minutes"):
             timeline: Timeline | None = getattr(restored, name)
             if timeline is not None:
-                timeline.restore(kept.get(name, ()))
+                rows = kept.get(name, ())
+                timeline.restore(rows, kept.get("k", {}).get(name, timeline.room // timeline.kept))
         restored.names = dict(kept.get("names", ()))
         return restored
 
@@ -318,9 +354,13 @@ class PatternState:
 
     def _json(self, kept: dict[str, object]) -> str:
         kept["sessions"] = self.sample.to_rows()
+        room: dict[str, int] = {}
         for name, timeline in (("hours", self.hours), ("days", self.days), ("minutes", self.minutes)):
             if timeline is not None:
                 kept[name] = timeline.to_rows()
+                room[name] = timeline.k
+        if room:
+            kept["k"] = room
         if self.names:
             kept["names"] = sorted(self.names.items())
         return orjson.dumps(kept).decode()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from fleetlore.recall.hints import hint_text
-from fleetlore.stats.health import Window, trend
+from fleetlore.stats.health import Window, is_estimated, tools_of, trend
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 from streams.console.sources import Snapshot
@@ -25,7 +25,7 @@ _ORDER: dict[Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
 class Failing(NamedTuple):
     """A kind of failure of a tool: `calls` and `failures` of the window, with the 95 % interval of their share.
 
-    `example` is the commonest of its forms, `hint` what agents are told of that one.
+    `example` is the commonest of its forms, `hint` what agents are told of that one; `estimated`: both counts are.
     """
 
     family: Pattern
@@ -36,6 +36,7 @@ class Failing(NamedTuple):
     low: float
     high: float
     hint: str
+    estimated: bool
 
 
 class Version(NamedTuple):
@@ -79,7 +80,7 @@ def failing(snapshot: Snapshot) -> list[Failing]:
     """What breaks: new, then rising, then the most frequent, then cured."""
     patterns = snapshot.index.patterns.values()
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
-    tools = {each.tool: each for each in rows if each.level == "tool"}
+    tools = tools_of(rows)
     newest = WINDOW.newest(rows)
     commonest: dict[str, Pattern] = {}
     for each in patterns:
@@ -98,7 +99,19 @@ def failing(snapshot: Snapshot) -> list[Failing]:
             continue
         low, high = wilson(now[1], calls) if calls else (0.0, 1.0)
         example = commonest.get(family.id, family)
-        found.append(Failing(family, example, change, calls, now[1], low, high, hint(snapshot, example)))
+        found.append(
+            Failing(
+                family,
+                example,
+                change,
+                calls,
+                now[1],
+                low,
+                high,
+                hint(snapshot, example),
+                is_estimated((family, tools[family.tool]), WINDOW),
+            )
+        )
     return sorted(found, key=lambda each: (_ORDER[each.change], -each.failures, each.family.id))[:ROWS]
 
 

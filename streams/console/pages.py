@@ -24,6 +24,7 @@ from starlette.staticfiles import StaticFiles
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
 from fleetlore.recall.hints import count
+from fleetlore.stats.health import failed_of, figure, tools_of
 from fleetlore.wire.decision import Decision
 from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
 from models.judge.session_state import SessionState
@@ -76,7 +77,12 @@ class Console:
         )
         self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=moment, counted=count)
         self._templates.globals.update(
-            chart=line_chart, rows_of_a_block=blocks.ROWS, offered=self._offered, deciding=deciding
+            chart=line_chart,
+            rows_of_a_block=blocks.ROWS,
+            offered=self._offered,
+            deciding=deciding,
+            figure=figure,
+            failed_of=failed_of,
         )
         # Who reaches a page without a token is who started it.
         self._by = _user() if token is None else ""
@@ -154,7 +160,8 @@ class Console:
             if each.level == "class" and _holds(words, each.tool, each.error_class, each.template)
         ]
         found.sort(key=lambda each: (-each.failures, each.id))
-        return self._page("patterns", snapshot, **_slice(request, found))
+        tools = tools_of(snapshot.index.patterns.values())
+        return self._page("patterns", snapshot, tools=tools, **_slice(request, found))
 
     async def _items(self, request: Request) -> Response:
         snapshot, words = self._source.snapshot(), _words(request)
@@ -179,6 +186,7 @@ class Console:
             "pattern",
             snapshot,
             pattern=pattern,
+            tool=tools_of(snapshot.index.patterns.values()).get(pattern.tool),
             coarser=snapshot.index.patterns.get(pattern.parent or ""),
             finer=finer[:ROWS_PER_PAGE],
             items=items,

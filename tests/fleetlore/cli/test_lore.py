@@ -173,16 +173,24 @@ def test_what_went_wrong_stands_before_how_one_goal_was_reached(run: Any, monkey
 def test_a_pattern_is_shown_whole(run: Any) -> None:
     shown = run("patterns", "c2").output
     assert "table 'dogs' doesn't exist" in shown and "\x1b" not in shown
-    assert "failed     10 of 1 calls" in shown and "met by     9 sessions, 1 agent\n" in shown
+    assert "failed     10 of 100 calls\n" in shown and "met by     9 sessions, 1 agent\n" in shown
     assert json.loads(run("patterns", "c2", "--json").output)["id"] == "c2"
     assert "3 patterns begin with 'c'" in run("patterns", "c").stderr
     assert run("patterns", "zz").exit_code == 2
     assert run("patterns", "c2", "--search", "dogs").exit_code == 2
 
 
-def test_calls_are_counted_where_they_say_more_than_the_failures(run: Any) -> None:
-    assert "CALLS" not in run("patterns").output
-    assert "CALLS" in run("patterns", "--level", "tool").output
+def test_a_failure_is_counted_among_the_calls_of_its_tool(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [line.split()[:4] for line in run("patterns").stdout.splitlines()]
+    assert ["c1", "sql", "20", "100"] in rows
+    assert ["t1", "sql", "40", "100"] in [
+        line.split()[:4] for line in run("patterns", "--level", "tool").stdout.splitlines()
+    ]
+    busy = pattern("t1", "tool", calls=7_200, failures=20, estimated=("all",))
+    monkeypatch.setattr(cli_lore, "read_lore", lambda *where: known_to_agents([busy, *PATTERNS[6:]], []))
+    assert ["c1", "sql", "20", "≈7,200"] in [line.split()[:4] for line in run("patterns").stdout.splitlines()]
+    assert "≈7,200" in run("health").stdout
+    assert "failed     20 of ≈7,200 calls\n" in run("patterns", "c1").output
 
 
 def test_items_are_listed_and_shown(run: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats.health import Window, health, trend
+from fleetlore.stats.health import Window, failed_of, health, tools_of, trend
 from fleetlore.wire.lore import Pattern
 
 
@@ -72,3 +72,24 @@ def test_a_trend_seen_from_the_other_side_is_the_opposite(now: tuple[int, int], 
     opposite = {"better": "worse", "worse": "better", "same": "same"}
     assert trend(before, now) == opposite[trend(now, before)]
     assert trend(now, now) == "same"
+
+
+def test_estimates_are_called_so_where_they_are_counted() -> None:
+    tool = row("tool", calls=300, failures=90, hours=((102, 100, 60),), days=((4, 300, 90),), estimated=("hours",))
+    error = row("family", error_class="no_table", failures=50, hours=((102, 40, 40),), estimated=("all",))
+    assert [each.estimated for each in health([tool, error])] == [False]
+    assert [each.estimated for each in health([tool, error], window=Window("hours", 1))] == [True]
+    assert [each.estimated for each in health([tool, error], "error")] == [True]
+    agents = row("tool", by_agent=(("a", 50, 30),), estimated=("days",))
+    assert [each.estimated for each in health([agents], "agent")] == [True]
+
+
+def test_a_failure_has_its_share_of_the_calls_of_its_tool() -> None:
+    tool, error = row("tool", calls=72, failures=42), row("class", error_class="no_table", calls=42, failures=42)
+    assert tools_of([error, tool]) == {"sql": tool}
+    assert failed_of(error, tool) == failed_of(tool, tool) == "42 of 72"
+    assert failed_of(error, None) == "42"
+    busy = row("tool", calls=7_200, failures=42, estimated=("all",))
+    assert failed_of(error, busy) == "42 of ≈7,200"
+    loop = row("class", error_class="loop", calls=6)
+    assert failed_of(loop, tool) == "0 of 6"

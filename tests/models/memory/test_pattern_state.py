@@ -138,3 +138,24 @@ def test_a_tool_says_which_agents_fail() -> None:
     assert state("tool", rows).to_pattern("t").by_agent == (("bad", 30, 18), ("good", 30, 0))
     assert state("class", rows).to_pattern("t").by_agent == ()
     assert state("tool", rows).to_pattern("t").days == ((int(TIME // DAY_SECONDS), 60, 18),)
+
+
+@pytest.mark.parametrize(("sessions", "estimated"), [(72, ()), (300, ("all",)), (500, ("all", "hours", "days"))])
+def test_one_period_has_one_figure_or_is_called_an_estimate(sessions: int, estimated: tuple[str, ...]) -> None:
+    rows = [
+        (stable_hash(f"s{n}"), SessionCounts(stable_hash(f"a{n % 4}"), 3, int(n % 12 < 7)), TIME, TIME + 9, "")
+        for n in range(sessions)
+    ]
+    pattern = state("tool", rows).to_pattern("t")
+    assert pattern.estimated == estimated
+    exact = sessions * 3, sum(seen.failures for _, seen, *_ in rows)
+    for name, figures in {
+        "all": (pattern.calls, pattern.failures), "hours": pattern.hours[0][1:], "days": pattern.days[0][1:]
+    }.items():  # fmt: skip
+        assert (figures == exact) or name in estimated
+
+
+def test_agents_of_a_busy_day_are_scaled() -> None:
+    rows = [(stable_hash(f"s{n}"), SessionCounts(7, 10, 5), TIME, TIME, "busy") for n in range(2_000)]
+    ((_, calls, failures),) = state("tool", rows).to_pattern("t").by_agent
+    assert calls == pytest.approx(20_000, rel=0.2) and failures == pytest.approx(calls / 2, abs=1)

@@ -17,7 +17,7 @@ entries = st.lists(st.tuples(st.integers(1, 40), seen, st.floats(0, 40 * HOUR)),
 
 
 def timeline(rows: list[tuple[int, SessionCounts, float]]) -> Timeline:
-    made = Timeline(HOUR, 5, 4)
+    made = Timeline(HOUR, 5, 20)
     for row in rows:
         made.add(*row)
     return made
@@ -40,10 +40,10 @@ def test_order_and_repetition_leave_no_trace(rows: list[tuple[int, SessionCounts
 
 @given(entries)
 def test_a_timeline_reads_back_from_its_rows(rows: list[tuple[int, SessionCounts, float]]) -> None:
-    made, restored = timeline(rows), Timeline(HOUR, 5, 4)
-    restored.restore(made.to_rows())
+    made, restored = timeline(rows), Timeline(HOUR, 5, 20)
+    restored.restore(made.to_rows(), made.k)
     assert restored == made
-    assert len(made.samples) <= 5 and all(len(sample.kept) <= 4 for sample in made.samples.values())
+    assert len(made.samples) <= 5 and sum(len(sample.kept) for sample in made.samples.values()) <= 20
     assert deepcopy(made).periods == made.periods
 
 
@@ -54,3 +54,27 @@ def test_only_the_newest_periods_are_kept() -> None:
     assert made.periods == ((9, 4, 2), (7, 2, 1))
     assert sorted(each.agent for each in made.seen()) == [1, 3, 5]
     assert sorted(each.agent for each in made.seen(8 * HOUR)) == [3, 5]
+
+
+def test_periods_share_the_room_evenly_and_a_young_timeline_counts_exactly() -> None:
+    made = Timeline(HOUR, 4, 40)
+    for session in range(39):
+        made.add(session, SessionCounts(session, 2, 1), HOUR)
+    assert made.periods == ((1, 78, 39),) and not made.is_estimated
+    made.add(100, SessionCounts(100, 2, 1), 2 * HOUR)
+    assert [len(made.samples[hour].kept) for hour in (1, 2)] == [20, 1]
+    assert made.is_estimated
+
+
+def test_what_is_gone_makes_no_estimate_exact() -> None:
+    made = Timeline(HOUR, 4, 40)
+    for session in range(39):
+        made.add(session, SessionCounts(session, 2, 1), HOUR)
+    made.add(100, SessionCounts(100, 2, 1), 2 * HOUR)
+    assert made.discard({100}) and list(made.samples) == [1]
+    restored = Timeline(HOUR, 4, 40)
+    restored.restore(made.to_rows(), made.k)
+    for each in (made, restored):
+        assert each.is_estimated
+        each.add(39, SessionCounts(39, 2, 1), HOUR)
+        assert len(each.samples[1].kept) == 20

@@ -302,3 +302,14 @@ def test_lore_that_is_not_all_read_yet_is_said() -> None:
 def test_a_pattern_that_was_seen_at_no_known_time_is_shown() -> None:
     pattern = Pattern(id="p", level="family", tenant="default", tool="t", last_seen=NOW)
     assert client(pattern).get("/patterns/p").status_code == 200
+
+
+def test_the_pages_and_the_overview_have_the_same_figures_and_say_what_is_an_estimate() -> None:
+    of, error = tool("sql", (0, 72, 42)), family("sql", "NoTable", (0, 42, 42))
+    one = form(error, "no such table", failures=42)
+    shown = client(of, error, one)
+    for address in ("/", "/patterns", f"/patterns/{one.id}"):
+        assert "42 of 72" in shown.get(address).text
+    estimated = client(replace(of, estimated=("all", "hours")), error, one)
+    assert "≈42 of ≈72" in estimated.get("/").text
+    assert "42 of ≈72" in estimated.get("/patterns").text
