@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Generic, Self
 
@@ -33,6 +34,7 @@ from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
 from sinks.signing_key import load_signing_key
 
+_KEY_ID = re.compile("[0-9a-f]{16}")
 KEPT_VERSIONS = 32
 ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
@@ -225,10 +227,15 @@ class AdapterPublisher(Generic[Manifest]):
                 return await self._point(registry, target, reason)
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
-        """Revoke a signing key and all that it signed. Raises ConfigError for a key that the own one does not outrank.
+        """Revoke a signing key and all that it signed.
+
+        Raises ConfigError for what is no id of a key, and for a key that the own one does not outrank. One that has
+        signed nothing yet can be revoked too: agents may still trust it.
 
         A key outranks those that stand after it in FLEETLORE_PUBLIC_KEY; one that is not there stands before all.
         """
+        if not _KEY_ID.fullmatch(key_id):
+            raise ConfigError(f"{key_id!r} is no id of a key, which is 16 hex digits: `adapters show` prints it")
         if key_id == self._key.key_id:
             raise ConfigError("a key cannot revoke itself: sign with the one that takes its place")
         if key_id in self._outranked_by:

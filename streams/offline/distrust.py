@@ -74,6 +74,22 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
         ) from None
 
 
+async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
+    """Whether an agent of that name had a session or contributed to anything.
+
+    Raises:
+        StoreUnavailable: Milvus does not answer.
+    """
+    async with MilvusStore.from_settings(settings, Metrics("distrust")) as store:
+        known = await known_to(store, tenant, agent)
+        if known.patterns or known.items:
+            return True
+        async for row in store.rows("judgments", tenant, "agent"):
+            if row["agent"] == agent:
+                return True
+        return False
+
+
 async def known_to(store: Store, tenant: str, agent: str) -> Known:
     """Look through all states of a tenant for those to which an agent contributed.
 

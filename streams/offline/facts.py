@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import MemoryItem
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
@@ -40,13 +41,17 @@ async def forget_facts(settings: Settings, tenant: str, ids: Collection[str], so
     """Delete facts by id, or all of a document; return the deleted ones.
 
     Raises:
+        ConfigError: there is no such fact, or none of the document; then none is deleted.
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; forget them again.
     """
     async with MilvusStore.from_settings(settings, Metrics("facts")) as store:
         await store.open()
-        gone = [
-            fact for fact in await known_facts(store, tenant) if fact.id in ids or (source and fact.source == source)
-        ]
+        known = await known_facts(store, tenant)
+        if unknown := set(ids) - {fact.id for fact in known}:
+            raise ConfigError(f"tenant {tenant} has no fact {', '.join(sorted(unknown))}: give whole ids")
+        if source and source not in {fact.source for fact in known}:
+            raise ConfigError(f"tenant {tenant} has no fact of the document {source}")
+        gone = [fact for fact in known if fact.id in ids or (source and fact.source == source)]
         await write_facts(settings, store, tenant, (), gone)
         return gone
 

@@ -98,9 +98,11 @@ def distrust(
     until `--undo`.
     """
     settings = connection(broker, data, milvus)
-    from streams.offline.distrust import reconsider
+    from streams.offline.distrust import is_known, reconsider
 
     decided = _decision("agent", agent, undo, by, why)
+    if not undo and not ask(is_known(settings, tenant, agent)):
+        raise ConfigError(f"no agent {agent} of tenant {tenant} is known: give its name as its events say it")
     known = ask(reconsider(settings, tenant, decided, timeout))
     if json:
         found = {"patterns": len(known.patterns), "items": len(known.items)}

@@ -45,6 +45,9 @@ async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
     pipeline = broker_pipeline
     fleet = await learned(pipeline)
     before = await pipeline.knowledge()
+    code, _, refused = await run(pipeline, "distrust", "nobody", "--why", "a slip")
+    assert code == 1 and isinstance(refused, ConfigError) and "no agent nobody" in str(refused)
+    assert orjson.loads((await run(pipeline, "decisions", "--json"))[1]) == []
     code, said, _ = await run(pipeline, "distrust", "a1", "--why", "its key was stolen", "--by", "jo", "--json")
     report = orjson.loads(said)
     assert code == 0 and report["patterns"] > 0 and report["items"] > 0

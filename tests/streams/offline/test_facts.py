@@ -12,6 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.store.search import LoreSearch
@@ -60,6 +61,10 @@ async def test_loading_a_document_again_replaces_what_it_said(
     for store in (live, other):
         await store.close()
 
+    for ids, source in (({first[0].id, "nope"}, ""), (set(), "nope.md")):
+        with pytest.raises(ConfigError, match=r"no fact .*nope"):
+            await forget_facts(settings, tenant, ids, source)
+    assert len(await told(address, tenant)) == 2
     gone = await forget_facts(settings, tenant, {first[0].id})
     assert [fact.id for fact in gone] == [first[0].id]
     assert first[0].id not in {fact.id for _, fact in await search.items("which ports need root")}

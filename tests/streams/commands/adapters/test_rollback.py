@@ -113,6 +113,9 @@ def test_a_key_is_revoked_by_another_and_not_by_itself(
     refused = run("revoke-key", old.key_id, "--data", str(folder), "--tenant", tenant)
     assert refused.exit_code == 1
     assert "cannot revoke itself" in refused.output
+    malformed = run("revoke-key", "abc", "--data", str(folder), "--tenant", tenant)
+    assert malformed.exit_code == 1 and "no id of a key" in malformed.output
+    assert asyncio.run(read_adapters(broker.address, tenant)).revocations == ()
     create_signing_key(folder / "next")
     monkeypatch.setenv("FLEETLORE_SIGNING_KEY", str(folder / "next"))
     where = ("--broker", broker.address, "--tenant", tenant)
