@@ -1,0 +1,163 @@
+"""Let a model work at a task in a few calls, and tell it what an arm says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from benchmarks.living.llm.model import Message, Model
+from benchmarks.living.world import Call, Ran, Task, World, parsed
+
+CALLS = 5
+TEMPERATURE = 0.3
+# Of a second draw, where the model repeats a call that it has made: small models repeat themselves for ever.
+HOT = 1.0
+MOST_TOKENS = 160
+MOST_GOAL = 120
+
+
+class Told(Protocol):
+    """What one session is told by an arm, and when.
+
+    Attributes:
+        once: it says all that it has to say at the start.
+    """
+
+    once: bool
+
+    def start(self) -> str:
+        """Before the first call."""
+        ...
+
+    def before(self, call: Call) -> str:
+        """About a call that is proposed; where it says something the call is held once."""
+        ...
+
+    def after(self, call: Call, ran: Ran) -> str:
+        """After each call that was made."""
+        ...
+
+    def end(self, solved: bool) -> None: ...
+
+
+class Silent:
+    """Says nothing."""
+
+    once = True
+
+    def start(self) -> str:
+        return ""
+
+    def before(self, call: Call) -> str:
+        return ""
+
+    def after(self, call: Call, ran: Ran) -> str:
+        return ""
+
+    def end(self, solved: bool) -> None:
+        return None
+
+
+class AtStart(Silent):
+    """Says one text, at the start."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def start(self) -> str:
+        return self._text
+
+
+class Step(NamedTuple):
+    """A call that was made, and what the model was told about it before (it was held then) and after."""
+
+    call: Call
+    ran: Ran
+    before: str = ""
+    after: str = ""
+
+
+class Played(NamedTuple):
+    """A session.
+
+    Attributes:
+        start: what it was told at the start.
+        tokens: that the model read and wrote.
+    """
+
+    task: Task
+    start: str
+    steps: tuple[Step, ...]
+    tokens: int
+
+    @property
+    def solved(self) -> bool:
+        return any(each.ran.solved for each in self.steps)
+
+
+def opening(world: World, task: Task, told: str) -> list[Message]:
+    """What a model reads before its first call."""
+    return [("system", world.system), *world.example, ("user", f"{task.asked}\n\n{told}" if told else task.asked)]
+
+
+def reply(task: Task, ran: Ran, told: str, left: int, again: bool = False) -> Message:
+    """What it reads after a call; what it said before (`again`) stands above."""
+    said = f"Error: {ran.said}" if ran.error else "You have this result already." if again else ran.said
+    lines = [said, *([told] if told else [])]
+    now = ": hand in now" if left == 1 else ""
+    return "user", "\n".join([*lines, f"Task: {task.goal[:MOST_GOAL]} ({left} call{'s' * (left != 1)} left{now})"])
+
+
+def propose(
+    world: World, model: Model, messages: Sequence[Message], seed: int, temperature: float = TEMPERATURE
+) -> Call:
+    return parsed(world, _asked(world, model, messages, seed, temperature)[0])
+
+
+def _asked(world: World, model: Model, messages: Sequence[Message], seed: int, temperature: float) -> tuple[str, int]:
+    """What the model says, and tokens."""
+    said = model.ask(messages, grammar=world.grammar, temperature=temperature, seed=seed, most=MOST_TOKENS)
+    return said.text, said.read + said.written
+
+
+def play(world: World, task: Task, model: Model, told: Told, seed: int, first: Call | None = None) -> Played:
+    """Run a session; `first` is made before the model is asked, by an agent whose own code looks first."""
+    start = told.start()
+    messages = opening(world, task, start)
+    steps: list[Step] = []
+    tokens = 0
+
+    def draw() -> Call:
+        nonlocal tokens
+        for temperature in (TEMPERATURE, HOT):
+            text, count = _asked(world, model, messages, seed + len(steps), temperature)
+            tokens += count
+            call = parsed(world, text)
+            if not is_repeated(call):
+                break
+        return call
+
+    def is_repeated(call: Call) -> bool:
+        """Of what worked, handing it in is another call."""
+        same = [each for each in steps if each.call.folded == call.folded]
+        return any(each.ran.error or each.call.tool == call.tool for each in same)
+
+    while len(steps) < CALLS and not (steps and steps[-1].call.tool == world.tools[1] and not steps[-1].ran.error):
+        held = ""
+        if first is not None and not steps:
+            call = first
+        else:
+            call = draw()
+            held = told.before(call)
+            if held:
+                hold = f"This call was not made yet.\n{held}\nReply with your call, changed or unchanged."
+                messages += [("assistant", str(call)), ("user", hold)]
+                call = draw()
+        again = is_repeated(call)
+        ran = world.run(task, call)
+        after = told.after(call, ran)
+        steps.append(Step(call, ran, held, after))
+        messages += [("assistant", str(call)), reply(task, ran, after, CALLS - len(steps), again)]
+    played = Played(task, start, tuple(steps), tokens)
+    told.end(played.solved)
+    return played

@@ -1,0 +1,119 @@
+"""Measure what real models do with what they are told: `python -m benchmarks.living sql --world DIR`.
+
+Half of each place's tasks are played by the model, told nothing, and are the fleet's past; the model then meets the
+others in every arm (`benchmarks.living.arms`), one call at a time (`first_call`, `after_failure`) and as whole
+`sessions`. `minus_none` is of `works` at the first call, and of `same_call` after a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from benchmarks.living.agent import Played, play
+from benchmarks.living.arms import ARMS, Arms
+from benchmarks.living.figures import Past, of_sessions, of_states
+from benchmarks.living.llm.model import Model
+from benchmarks.living.past import play_past, seed_of
+from benchmarks.living.states import Makes, State, calls_after_failure, first_calls
+from benchmarks.living.world import World, split
+from fleetlore.errors import ConfigError
+
+# Of each group.
+MOST_PAST = 8
+
+
+def chosen(arms: str) -> tuple[str, ...]:
+    """Arms by names with commas between them; raises ConfigError for another name."""
+    found = tuple(dict.fromkeys(each.strip() for each in arms.split(",") if each.strip()))
+    if unknown := [each for each in found if each not in ARMS]:
+        raise ConfigError(f"--arms: {', '.join(unknown)} is no arm; the arms are {', '.join(ARMS)}")
+    return found
+
+
+def measure(
+    world: World, model: Model, arms: Sequence[str], *, states: int, sessions: int, seed: int, keep: Path | None = None
+) -> dict[str, Any]:
+    """The report, of so many held-out tasks for the states and for whole sessions; transcripts are kept in `keep`."""
+    began = time.monotonic()
+
+    def done(what: str) -> None:
+        typer.echo(f"{time.monotonic() - began:7.1f} s  {what}; the model was asked {model.asked} times", err=True)
+
+    past_tasks, held_out = split(world.tasks, seed, MOST_PAST)
+    past = play_past(world, past_tasks, model, seed)
+    done(f"{len(past)} past sessions")
+    made = Arms(world, past, model, seed).make
+    makes = {arm: made[arm] for arm in arms}
+    first = first_calls(world, held_out[:states], model, makes, seed)
+    done(f"{len(first)} first calls")
+    after = calls_after_failure(world, held_out[:states], model, makes, seed)
+    done(f"{len(after)} calls after a failure")
+    played = _sessions(world, model, makes, sessions, seed)
+    done(f"{sum(map(len, played.values()))} sessions")
+    known = Past(world, past)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        _write(keep / "past.jsonl", [_transcript("none", each) for each in past])
+        _write(keep / "first_call.jsonl", [_kept(each) for each in first])
+        _write(keep / "after_failure.jsonl", [_kept(each) for each in after])
+        _write(keep / "sessions.jsonl", [_transcript(arm, each) for arm, some in played.items() for each in some])
+    return {
+        "model": model.name,
+        "seed": seed,
+        "past": {"sessions": len(past), "solved": sum(each.solved for each in past)},
+        "first_call": of_states(world, known, first, "works"),
+        "after_failure": of_states(world, known, after, "same_call"),
+        "sessions": of_sessions(known, played),
+    }
+
+
+def _sessions(world: World, model: Model, makes: Makes, most: int, seed: int) -> dict[str, list[Played]]:
+    """By arm. The arms run side by side, the sessions of one in turn: what fleetlore says is a function of that."""
+    tasks = split(world.tasks, seed, MOST_PAST).held_out[:most]
+
+    def of_arm(arm: str) -> list[Played]:
+        return [play(world, each, model, makes[arm](each, f"session/{each.id}"), seed_of(seed, each)) for each in tasks]
+
+    if not tasks:
+        return {}
+    with ThreadPoolExecutor(len(makes)) as pool:
+        return dict(zip(makes, pool.map(of_arm, makes), strict=True))
+
+
+def _kept(state: State) -> dict[str, Any]:
+    return {
+        "task": state.task.id,
+        "arm": state.arm,
+        "asked": state.task.asked,
+        "told": state.told,
+        "before": str(state.before),
+        "call": str(state.call),
+        "said": state.ran.said,
+        "error": state.ran.error,
+    }
+
+
+def _transcript(arm: str, played: Played) -> dict[str, Any]:
+    return {
+        "task": played.task.id,
+        "arm": arm,
+        "asked": played.task.asked,
+        "start": played.start,
+        "steps": [
+            {"before": each.before, "call": str(each.call), "error": each.ran.error, "said": each.ran.said}
+            | {"after": each.after}
+            for each in played.steps
+        ],
+        "solved": played.solved,
+    }
+
+
+def _write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    file.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))

@@ -1,0 +1,1 @@
+"""Ask a world of databases: questions to be answered by queries, the schema not given."""

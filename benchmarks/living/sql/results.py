@@ -1,0 +1,77 @@
+"""Say whether the rows of a query answer a question, given queries that do.
+
+After defog-ai/sql-eval: several gold queries may be right, `{a, b}` in one stands for any of its columns, names of
+columns do not count, more columns than asked for are right too, and the order of rows counts only where the question
+asks for one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+Row = tuple[Any, ...]
+
+_CHOICE = re.compile(r"\{([^{}]*)\}")
+_ORDER = re.compile(r"\b(order|sort|arrang|rank)", re.IGNORECASE)
+DIGITS = 4
+
+
+def golds(text: str) -> Iterator[str]:
+    """The queries that a gold text stands for."""
+    for query in filter(None, (each.strip() for each in text.split(";"))):
+        choice = _CHOICE.search(query)
+        if choice is None:
+            yield query
+            continue
+        columns = [each.strip() for each in choice[1].split(",")]
+        for count in range(1, len(columns) + 1):
+            for some in combinations(columns, count):
+                chosen = ", ".join(some)
+                filled = query[: choice.start()] + chosen + query[choice.end() :]
+                yield filled.replace("{}", chosen)
+
+
+def ordered(category: str, question: str) -> bool:
+    """Whether the order of rows counts."""
+    return category == "order_by" or _ORDER.search(question) is not None
+
+
+def answers(gold: Sequence[Row], found: Sequence[Row], *, in_order: bool) -> bool:
+    """Whether `found` has the columns of `gold`, in any order and among others, and its rows; each row once."""
+    if not gold or not found:
+        return not gold and not found
+    wanted = [_column(gold, place) for place in range(len(gold[0]))]
+    there = [_column(found, place) for place in range(len(found[0]))]
+    fits = [[other for other, values in enumerate(there) if set(values) == set(mine)] for mine in wanted]
+    rows = _rows(list(zip(*wanted, strict=True)), in_order)
+    return any(
+        _rows(list(zip(*(there[each] for each in chosen), strict=True)), in_order) == rows for chosen in _choices(fits)
+    )
+
+
+def _choices(fits: Sequence[Sequence[int]], taken: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Each way to give every column another one of those that fit."""
+    if not fits:
+        yield taken
+        return
+    for each in fits[0]:
+        if each not in taken:
+            yield from _choices(fits[1:], (*taken, each))
+
+
+def _column(rows: Sequence[Row], place: int) -> list[Any]:
+    return [_value(row[place]) for row in rows]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, int | float):
+        return round(float(value), DIGITS) + 0.0
+    return value.strip() if isinstance(value, str) else value
+
+
+def _rows(rows: list[Row], in_order: bool) -> list[Row]:
+    once = list(dict.fromkeys(rows))
+    return once if in_order else sorted(once, key=repr)

@@ -1,0 +1,89 @@
+"""Ask for one call from the same state in every arm: the first call, and the call after the first failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from benchmarks.living.agent import CALLS, Told, opening, propose, reply
+from benchmarks.living.llm.model import WORKERS, Message, Model
+from benchmarks.living.past import seed_of
+from benchmarks.living.world import Call, Ran, Task, World
+
+Makes = Mapping[str, Callable[[Task, str], Told]]
+
+
+class State(NamedTuple):
+    """What a model was told and did.
+
+    Attributes:
+        before: the call that it is compared with: the first one told nothing, or the one that failed.
+    """
+
+    task: Task
+    arm: str
+    told: str
+    before: Call
+    call: Call
+    ran: Ran
+
+
+class _Asked(NamedTuple):
+    task: Task
+    arm: str
+    told: str
+    messages: list[Message]
+    seed: int
+    before: Call
+
+
+def first_calls(world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int) -> list[State]:
+    """In the order of the tasks, and of the arms."""
+    alone = dict(zip(tasks, _drawn(world, model, [_alone(world, each, seed) for each in tasks]), strict=True))
+
+    def states() -> Iterator[_Asked]:
+        for task in tasks:
+            for arm, make in makes.items():
+                told = make(task, f"first/{task.id}")
+                text = told.start()
+                told.end(False)
+                yield _Asked(task, arm, text, opening(world, task, text), seed_of(seed, task), alone[task])
+
+    return _answered(world, model, list(states()))
+
+
+def calls_after_failure(world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int) -> list[State]:
+    """As above, of the tasks whose first call fails where nothing is told."""
+    first = dict(zip(tasks, _drawn(world, model, [_alone(world, each, seed) for each in tasks]), strict=True))
+
+    def states() -> Iterator[_Asked]:
+        for task, call in first.items():
+            ran = world.run(task, call)
+            if not ran.error:
+                continue
+            for arm, make in makes.items():
+                told = make(task, f"failed/{task.id}")
+                text = told.start() if told.once else told.after(call, ran)
+                told.end(False)
+                said = [*opening(world, task, ""), ("assistant", str(call)), reply(task, ran, text, CALLS - 1)]
+                yield _Asked(task, arm, text, said, seed_of(seed, task) + 1, call)
+
+    return _answered(world, model, list(states()))
+
+
+def _alone(world: World, task: Task, seed: int) -> tuple[list[Message], int]:
+    return opening(world, task, ""), seed_of(seed, task)
+
+
+def _answered(world: World, model: Model, states: Sequence[_Asked]) -> list[State]:
+    calls = _drawn(world, model, [(each.messages, each.seed) for each in states])
+    return [
+        State(each.task, each.arm, each.told, each.before, call, world.run(each.task, call))
+        for each, call in zip(states, calls, strict=True)
+    ]
+
+
+def _drawn(world: World, model: Model, asked: Sequence[tuple[list[Message], int]]) -> list[Call]:
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return list(pool.map(lambda each: propose(world, model, *each), asked))

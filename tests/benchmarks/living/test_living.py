@@ -1,0 +1,229 @@
+"""The instrument itself: a model that is scripted, in a database that the test makes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from benchmarks.living.agent import AtStart, Silent, play
+from benchmarks.living.arms import ARMS
+from benchmarks.living.command import chosen, measure
+from benchmarks.living.figures import Past, of_states
+from benchmarks.living.llm.model import Answer, Answers, Message, Model
+from benchmarks.living.past import pinned
+from benchmarks.living.sql.world import Question, SqlWorld
+from benchmarks.living.states import State
+from benchmarks.living.world import Call, Ran, parsed, split
+from fleetlore.advice.provenance import fenced, new_nonce
+from fleetlore.errors import ConfigError, ModelUnavailable
+
+Says = Callable[[Sequence[Message]], str]
+PLACES = ("garden", "harbour")
+
+
+class Scripted(Model):
+    """Says what a function of the messages returns."""
+
+    def __init__(self, says: Says, file: Path) -> None:
+        super().__init__("scripted", Answers(file))
+        self._says = says
+
+    def _ask(self, asked: dict[str, Any], grammar: str) -> Answer:
+        self.asked += 1
+        text = self._says([(each["role"], each["content"]) for each in asked["messages"]])
+        return Answer(text, sum(len(each["content"]) for each in asked["messages"]), len(text))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    questions = []
+    for place, table in zip(PLACES, ("plant", "vessel"), strict=True):
+        with closing(sqlite3.connect(tmp_path / f"{place}.db")) as database:
+            database.execute(f"CREATE TABLE {table} (label TEXT, height INTEGER)")
+            database.executemany(f"INSERT INTO {table} VALUES (?, ?)", [("a", 1), ("b", 2), ("c", 3)])
+            database.commit()
+        questions += [
+            {
+                "id": f"{place}-{least}",
+                "db": place,
+                "question": f"Which {table}s are higher than {least}?",
+                "gold": f"SELECT label FROM {table} WHERE height > {least}",
+            }
+            for least in range(-3, 3)
+        ]
+    (tmp_path / "questions.json").write_text(json.dumps(questions))
+    return SqlWorld(tmp_path)
+
+
+def reads_what_it_is_told(messages: Sequence[Message]) -> str:
+    """Knows the table's name where some text after the example holds it, and else guesses the plural."""
+    said = "\n".join(text for role, text in messages[8:] if role == "user")
+    asked = messages[8][1]
+    table = "plant" if "garden" in asked else "vessel"
+    least = asked.split("higher than ")[1].split("?")[0]
+    known = f"{table}(" in said or f"{table} (" in said
+    return f"submit: SELECT label FROM {table}{'' if known else 's'} WHERE height > {least}"
+
+
+def test_a_model_that_reads_is_told_from_one_that_does_not(world: SqlWorld, tmp_path: Path) -> None:
+    arms = ("none", "full")
+    file = tmp_path / "answers.db"
+    with Scripted(reads_what_it_is_told, file) as model:
+        report = measure(world, model, arms, states=6, sessions=6, seed=0, keep=tmp_path / "kept")
+    first, after = report["first_call"], report["after_failure"]
+    assert first["none"]["works"] == 0 and first["full"]["works"] == 1
+    assert first["full"]["minus_none"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    assert first["full"]["n"] == 6 and first["full"]["characters"] > 0 and first["full"]["copied"] == 0
+    assert after["none"]["same_failure"] == 1 and after["full"]["same_failure"] == 0
+    assert after["none"]["same_call"] == 1 and after["full"]["same_call"] == 0
+    assert after["full"]["minus_none"]["mean"] == -1.0
+    sessions = report["sessions"]
+    assert sessions["none"]["solved"] == 0 and sessions["full"]["solved"] == 1
+    assert sessions["none"]["failed_calls"] == 5 == sessions["none"]["known_repeated"]
+    assert sessions["full"]["failed_calls"] == 0
+    kept = [json.loads(line) for line in (tmp_path / "kept" / "first_call.jsonl").read_text().splitlines()]
+    assert [each["arm"] for each in kept[:2]] == ["none", "full"] and "plant" in kept[1]["told"]
+    # A rerun needs no model.
+    with Model("scripted", Answers(file), "http://127.0.0.1:9") as nobody:
+        assert measure(world, nobody, arms, states=6, sessions=6, seed=0) == report
+        assert nobody.asked == 0
+
+
+def test_every_arm_runs(world: SqlWorld, tmp_path: Path) -> None:
+    def says(messages: Sequence[Message]) -> str:
+        return "- Look first: list the tables." if "distil" in messages[0][1] else reads_what_it_is_told(messages)
+
+    with Scripted(says, tmp_path / "answers.db") as model:
+        report = measure(world, model, ARMS, states=6, sessions=2, seed=0)
+    for part in ("first_call", "after_failure", "sessions"):
+        assert tuple(report[part]) == ARMS
+    first = report["first_call"]
+    assert first["none"]["characters"] == 0 and first["bank"]["characters"] > 0 and first["names"]["told"] == 1
+    assert first["placebo"]["characters"] == pytest.approx(first["ours"]["characters"], abs=0.5)
+    after = report["after_failure"]
+    assert after["ours"]["told"] > 0, "the fleet says nothing after a failure that its whole past had"
+    assert after["placebo"]["characters"] == after["ours"]["characters"]
+
+
+def test_half_of_each_place_is_held_out(world: SqlWorld) -> None:
+    past, held_out = split(world.tasks, 0, 8)
+    for some in (past, held_out):
+        assert sorted(each.place for each in some) == ["garden"] * 3 + ["harbour"] * 3
+    assert {each.id for each in past}.isdisjoint(each.id for each in held_out)
+    assert [each.place for each in held_out[:4]] == ["garden", "harbour"] * 2
+    assert split(list(reversed(world.tasks)), 0, 8) == (past, held_out)
+    assert split(world.tasks, 1, 8).held_out != held_out
+    short = split(world.tasks, 0, 1)
+    assert len(short.past) == 2 and short.held_out == held_out
+
+
+def test_a_call_of_another_question_is_a_copy(world: SqlWorld, tmp_path: Path) -> None:
+    one, other = world.tasks[:2]
+    call = Call("submit", "SELECT label FROM plant WHERE height > 0")
+    with Scripted(lambda messages: str(call), tmp_path / "a.db") as model:
+        played = play(world, one, model, Silent(), 0)
+    assert played.solved
+    past = Past(world, [played])
+    again = call._replace(text="select label  from plant where height > 0;")
+    assert past.copied(other, again) and not past.copied(one, again)
+    assert past.copied(other, call._replace(text="SELECT label FROM plant WHERE height > <number>"))
+    assert not past.copied(other, call._replace(text="SELECT label FROM plant WHERE height > 2"))
+    ran = world.run(other, call)
+    assert ran.solved, "all rows answer both questions: what is copied must not count"
+    figures = of_states(world, past, [State(other, "none", "", call, again, ran)], "works")["none"]
+    assert (figures["copied"], figures["right"], figures["works"]) == (1, 0, 1)
+
+
+def test_a_call_is_held_once(world: SqlWorld, tmp_path: Path) -> None:
+    class Holds(AtStart):
+        def before(self, call: Call) -> str:
+            return "plant(label, height)" if call.tool == "submit" else ""
+
+    with Scripted(reads_what_it_is_told, tmp_path / "a.db") as model:
+        played = play(world, world.tasks[0], model, Holds(""), 0)
+        (step,) = played.steps
+        assert step.before and played.solved
+        alone = play(world, world.tasks[0], model, Silent(), 0, first=world.first_look)
+    assert alone.solved and str(alone.steps[0].call) == "sql: SELECT sql FROM sqlite_master"
+
+
+def test_a_call_that_was_made_is_drawn_again_and_its_result_is_shown_once(world: SqlWorld, tmp_path: Path) -> None:
+    asked: list[float] = []
+
+    class Stubborn(Scripted):
+        def _ask(self, asked_for: dict[str, Any], grammar: str) -> Answer:
+            asked.append(asked_for["temperature"])
+            return super()._ask(asked_for, grammar)
+
+    read: list[Sequence[Message]] = []
+
+    def says(messages: Sequence[Message]) -> str:
+        read.append(messages)
+        return "sql: SELECT label FROM plant"
+
+    with Stubborn(says, tmp_path / "a.db") as model:
+        played = play(world, world.tasks[0], model, Silent(), 0)
+    assert len(played.steps) == 5 and asked == [0.3] + [0.3, 1.0] * 4
+    assert sum("label\na\nb\nc" in text for _, text in read[-1]) == 1
+
+
+def test_the_database_is_read_and_not_written(world: SqlWorld) -> None:
+    task = world.tasks[0]
+    assert isinstance(task, Question)
+    assert world.run(task, Call("sql", "SELECT * FROM plants")) == Ran("no such table: plants", "OperationalError")
+    assert world.run(task, Call("sql", "DROP TABLE plant")).error
+    assert world.run(task, Call("submit", "SELECT sql FROM sqlite_master")).error
+    forever = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT count(*) FROM n"
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        world.query("garden", forever, seconds=0.1)
+    assert world.query("garden", "SELECT date('now'), CURRENT_DATE").rows == [("2026-11-24", "2026-11-24")]
+    assert "plant(label TEXT, height INTEGER)" in world.in_full(task)
+
+
+def test_a_call_is_the_first_line_that_is_one(world: SqlWorld) -> None:
+    assert parsed(world, "Sure:\n`sql: SELECT 1`\nsubmit: SELECT 2") == Call("sql", "SELECT 1")
+    assert parsed(world, "SELECT 1") == Call("sql", "SELECT 1")
+
+
+def test_the_fence_has_the_same_digits_each_time() -> None:
+    one, other = (pinned(fenced(["Use cite."], new_nonce())) for _ in range(2))
+    assert one == other and "Use cite." in one
+
+
+def test_an_endpoint_is_asked_in_openais_form_and_a_llama_server_by_grammar_too(tmp_path: Path) -> None:
+    bodies: list[tuple[str, dict[str, Any]]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        bodies.append((request.url.path, json.loads(request.content)))
+        usage = {"prompt_tokens": 3, "completion_tokens": 2}
+        return httpx.Response(200, json={"choices": [{"message": {"content": "sql: X"}}], "usage": usage})
+
+    answers = Answers(tmp_path / "a.db")
+    for url in ("http://one", "http://two/v1"):
+        model = Model(url, answers, url)
+        model._client = httpx.Client(transport=httpx.MockTransport(handle))
+        for _ in range(2):
+            asked = model.ask([("user", "hi")], grammar="root ::= x", temperature=0.3, seed=1, most=9)
+            assert asked == Answer("sql: X", 3, 2)
+        assert model.asked == 1
+    assert [path for path, _ in bodies] == ["/v1/chat/completions"] * 2
+    assert "grammar" in bodies[0][1] and "grammar" not in bodies[1][1]
+
+
+def test_faults_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no questions"):
+        SqlWorld(tmp_path)
+    with pytest.raises(ConfigError, match="schema"):
+        chosen("none,schema")
+    with (
+        Model("no-such-model", Answers(tmp_path / "a.db")) as model,
+        pytest.raises(ModelUnavailable, match="needs --url"),
+    ):
+        model.ask([("user", "hi")], grammar="", temperature=0, seed=0, most=1)
