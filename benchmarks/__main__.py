@@ -1,7 +1,7 @@
 """Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
 
-`python -m benchmarks advice_sheet` and `python -m benchmarks ways_out` have options of their own: what the one
-measures is told by a reader, and the other reads logged sessions.
+`advice_sheet`, `heard` and `ways_out` have options of their own: what the first measures is told by a reader, and the
+others read logged sessions.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ if __name__ == "__main__":
         from benchmarks.advice_sheet.command import app
 
         app(sys.argv[2:], prog_name="python -m benchmarks advice_sheet")
-    if sys.argv[1:2] == ["ways_out"]:
-        from benchmarks import ways_out
+    if sys.argv[1:2] == ["heard"]:
+        from benchmarks import heard
 
-        ways_out.app(sys.argv[2:], prog_name="python -m benchmarks ways_out")
+        heard.app(sys.argv[2:], prog_name="python -m benchmarks heard")
     typer.run(main)

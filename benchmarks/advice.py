@@ -19,9 +19,10 @@ from typing import Any
 
 from benchmarks.report import Report, Row
 from benchmarks.traffic import events_of, sessions
+from fleetlore.advice.advice import Advice, advise
+from fleetlore.advice.situation import Situation
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.recall.advice import Advice, Situation, advise
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire import events as ev
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -143,7 +144,6 @@ def _put(index: LoreIndex, failure: Any, call: str, met: Counter[str]) -> None:
     index.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **common, **seen), NOW)
     recovery = {**backed, "when": f"{failure.tool} fails with: {failure.template}"}
     index.put_item(MemoryItem(id=f"r-{failure.exact}", kind="recovery", pattern=failure.class_, **recovery), NOW)
-    index.put_item(MemoryItem(id=f"l-{failure.exact}", kind="lesson", call=call, **backed), NOW)
 
 
 def timed(questions: list[Any], answer: Callable[[Any], Any]) -> tuple[list[float], list[Any]]:

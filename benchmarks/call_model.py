@@ -33,8 +33,7 @@ from models.backtest.advice.heard import CallLog
 from models.backtest.advice.places import Task, places_of, slices_by_place, split_by_place
 from models.backtest.scores import calibration_error
 from models.backtest.splitting import split
-from models.calls.training import CallTraining, kind_of
-from models.calls.ways_out import said_by
+from models.calls.training import CallTraining, kind_of, said_by
 from models.data.auroc import auroc
 from streams.offline.hear import call_log
 from streams.offline.memory_pipeline import run_logs

@@ -109,7 +109,7 @@ def distil_all(trajectories: list[Trajectory]) -> list[MemoryItem]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--show", choices=("recovery", "lesson", "strategy"))
+    parser.add_argument("--show", choices=("recovery", "strategy"))
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -174,10 +174,10 @@ class _Source:
         entries = []
         for state in states.values():
             item = state.to_item()
-            if item is None or item.superseded_by is not None or is_junk(item) is not None:
+            if item is None or is_junk(item) is not None:
                 continue
             # What it quotes: of a strategy one session of each side, of all else the best example.
-            backing = state.examples["failure" if item.kind == "lesson" else "success"]
+            backing = state.examples["success"]
             quoted = item.sessions if item.kind == "strategy" else (backing[0].session,)
             said = {each.session: each.side for side in state.examples.values() for each in side}
             true = [item.kind == "recovery" or said[session] == self.truth[session] for session in quoted]

@@ -140,7 +140,7 @@ def _source(folder: Path, quick: bool) -> Iterator[Source]:
     known = [each for each in sessions if not asks(each)][:most]
     asking = [each for each in sessions if asks(each)][:most]
     learned = asyncio.run(run_logs(known, seed=0, learn=True))
-    items = [each for each in learned.items if each.superseded_by is None]
+    items = [each for each in learned.items]
     tasks = {each.session: each.task for each in known}
     by_task, by_pattern = defaultdict(set), defaultdict(set)
     for item in items:

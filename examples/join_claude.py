@@ -4,7 +4,7 @@
     fleetlore up --data ./lore        # in another terminal
     python examples/join_claude.py ./lore
 
-Run it twice: the second time the hook before the wrong call says what got past it.
+Run it twice: the second time the wrong call is denied once, with what got past it as the reason.
 """
 
 import asyncio
@@ -23,16 +23,24 @@ CALLS = (("1", "/etc/service.toml"), ("2", "/srv/app/service.toml"))
 async def main() -> None:
     data = sys.argv[1] if len(sys.argv) > 1 else None
     async with Fleet("claude", data=data) as fleet, fleet.session(GOAL, task="config") as session:
-        hooks: Any = ClaudeAgentOptions(hooks=fleet_hooks(session)).hooks
+        hooks: Any = ClaudeAgentOptions(hooks=fleet_hooks(session, tools=["Read"])).hooks
 
-        async def send(event: str, **given: Any) -> None:
+        async def send(event: str, **given: Any) -> bool:
             output = await hooks[event][0].hooks[0]({"hook_event_name": event, **given}, None, {"signal": None})
-            print(event, "told:", output.get("hookSpecificOutput", {}).get("additionalContext", "nothing"))
+            said = output.get("hookSpecificOutput", {})
+            denied = said.get("permissionDecision") == "deny"
+            print(
+                event,
+                "denied:" if denied else "told:",
+                said.get("permissionDecisionReason" if denied else "additionalContext", "nothing"),
+            )
+            return not denied
 
         await send("UserPromptSubmit", prompt=GOAL)
         for call, path in CALLS:
             made = {"tool_use_id": call, "tool_name": "Read", "tool_input": {"file_path": path}}
-            await send("PreToolUse", **made)
+            if not await send("PreToolUse", **made):
+                continue
             if path == "/srv/app/service.toml":
                 await send("PostToolUse", **made, tool_response="port = 8080")
             else:

@@ -4,7 +4,7 @@
     fleetlore up --data ./lore        # in another terminal
     python examples/join_langchain.py ./lore
 
-Run it twice: the second time the model is told what got past the failure of the first.
+Run it twice: the second time the wrong call is held once, and the model is told what got past its failure.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Script(GenericFakeChatModel):
         return self
 
     def _generate(self, messages: Any, *args: Any, **options: Any) -> Any:
-        print("told:", messages[0].text if messages[0].type == "system" else "nothing")
+        print("told:", *(each.text for each in messages if each.type in ("system", "tool")), sep="\n")
         return super()._generate(messages, *args, **options)
 
 

@@ -4,7 +4,7 @@
     fleetlore up --data ./lore        # in another terminal
     python examples/join_mcp.py ./lore
 
-Run it twice: the second time the answer to the wrong call says what got past it.
+Run it twice: the second time the wrong call is answered by the proxy, with what got past it.
 """
 
 import asyncio

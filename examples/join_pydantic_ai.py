@@ -4,7 +4,7 @@
     fleetlore up --data ./lore        # in another terminal
     python examples/join_pydantic_ai.py ./lore
 
-Run it twice: the second time the model is told what got past the failure of the first.
+Run it twice: the second time the wrong call is held once, and the model is told what got past its failure.
 """
 
 import asyncio

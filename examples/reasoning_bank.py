@@ -12,7 +12,6 @@ queries nothing is told before a second one backs it. `think` stands in for a mo
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 import sys
 
@@ -23,10 +22,9 @@ ANSWERS = {1970: 2, 1969: 1}
 
 
 def think(year: int, memory: str, error: str) -> tuple[str, str]:
-    """What the model says, and the query it wants. It cites an item as the text asks it to."""
-    known = re.search(r"\[#(\w+)\][^\[]*cars_data", memory)
-    if known:
-        return f"As [#{known[1]}] says, the table is cars_data.", f"SELECT count(*) FROM cars_data WHERE year = {year}"
+    """What the model says, and the query it wants."""
+    if "Use `cars_data`" in memory:
+        return "As others found, the table is cars_data.", f"SELECT count(*) FROM cars_data WHERE year = {year}"
     if error:
         return "The error says that the name is wrong.", f"SELECT count(*) FROM cars_data WHERE year = {year}"
     return "I guess the name of the table.", f"SELECT count(*) FROM cars WHERE year = {year}"
@@ -46,7 +44,9 @@ async def solve(fleet: Fleet, year: int, answer: int) -> None:
             advice_on_call = session.advise("sql", {"query": query})  # and of the call that is planned
             said, query = think(year, advice.text + advice_on_call.text, error)  # 2. inject, as data
             print(said)
-            session.message("assistant", said)  # 3. what it cites is credited with what comes of it
+            session.message("assistant", said)
+            for id in (*advice.ids, *advice_on_call.ids) if "others found" in said else ():
+                session.cite(id)  # 3. what it uses is credited with what comes of it
             async with session.action("sql", {"query": query}) as action:  # 4. act
                 try:
                     action.result = found = database().execute(query).fetchone()[0]

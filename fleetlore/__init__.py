@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fleetlore.advice.advice import Advice
     from fleetlore.agent.attempts import Attempt, Attempts
     from fleetlore.agent.blocking import BlockingFleet, BlockingSession
     from fleetlore.agent.current import current_session
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fleetlore.errors import (
         AdapterRefused,
         BrokerUnavailable,
+        CallHeld,
         ConfigError,
         FleetloreError,
         InvalidEvent,
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
         StackError,
         StoreUnavailable,
     )
-    from fleetlore.recall.advice import Advice
     from fleetlore.redact.redact import redact
     from fleetlore.watch.watchdog import Budget
     from fleetlore.wire.events import Event
@@ -43,6 +44,7 @@ __all__ = [
     "BlockingSession",
     "BrokerUnavailable",
     "Budget",
+    "CallHeld",
     "ConfigError",
     "Event",
     "Fleet",
@@ -64,12 +66,13 @@ __all__ = [
 _MODULE_OF = {
     "Action": "agent.fleet",
     "AdapterRefused": "errors",
-    "Advice": "recall.advice",
+    "Advice": "advice.advice",
     "Attempt": "agent.attempts",
     "Attempts": "agent.attempts",
     "BlockingFleet": "agent.blocking",
     "BlockingSession": "agent.blocking",
     "BrokerUnavailable": "errors",
+    "CallHeld": "errors",
     "Budget": "watch.watchdog",
     "ConfigError": "errors",
     "Event": "wire.events",

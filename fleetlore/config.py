@@ -26,6 +26,7 @@ STACK_FILE = "stack.json"
 LOCK_FILE = "stack.lock"
 
 # Event time after which an item that nothing backs any more counts for half.
+HOLDS = ("off", "sure", "always")
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
 _KAFKA = "kafka_"
@@ -97,6 +98,11 @@ class Settings:
         "worth; "
         "0 shows all",
         "[0, 1]",
+    )
+    hold: str = _setting(
+        "sure",
+        "calls that an agent's frameworks hold once, with what is known in place of a result: `off` none, `sure` those "
+        "that will fail by all that is known, `always` all that advice warns of",
     )
     item_half_life_seconds: float = _setting(
         HALF_LIFE_SECONDS, "event time after which the evidence for a memory item counts for half", "(0, inf)"
@@ -188,6 +194,8 @@ class Settings:
             raise ConfigError("FLEETLORE_TENANTS names no tenant")
         for tenant in self.tenants:
             check_tenant(tenant)
+        if self.hold not in HOLDS:
+            raise ConfigError(f"FLEETLORE_HOLD must be one of {', '.join(HOLDS)}, not {self.hold!r}")
         for each in fields(self):
             value, within = getattr(self, each.name), each.metadata["within"]
             if within and not _is_within(value, within):

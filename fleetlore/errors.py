@@ -3,6 +3,7 @@
     FleetloreError
     ├── ConfigError             a setting is missing, malformed or contradicts another
     ├── NotOpen                 a fleet or session is used outside its `with` block, or after a fork
+    ├── CallHeld                a call was not made, for it will fail: give its text to the model as the answer
     ├── InvalidEvent            send it to the dead letters; carries a reason
     ├── BrokerUnavailable       the broker did not answer in time; try again
     │   └── LeaseLapsed         another worker may own the partitions by now: write nothing
@@ -32,6 +33,10 @@ class ConfigError(FleetloreError):
 
 class NotOpen(FleetloreError):
     """A fleet or session is used before it was entered, after it was left, or in a process forked meanwhile."""
+
+
+class CallHeld(FleetloreError):
+    """A call was not made, for it is sure to fail: its text says what to do instead. Sent again, it is made."""
 
 
 class _WithReason(FleetloreError):

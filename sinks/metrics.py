@@ -25,7 +25,7 @@ LABELS = {
     "advice": "what was done with advice for a call: given, withheld or cited",
     "collection": "Milvus collection",
     "ending": "how a session ended: success, failure, unknown or continued",
-    "kind": "kind of a memory item: recovery, lesson, strategy or fact",
+    "kind": "kind of a memory item: recovery, strategy or fact",
     "label": "label of a verdict: success, failure or abstained",
     "partition": "partition number",
     "python": "version of Python",

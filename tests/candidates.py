@@ -10,17 +10,16 @@ from models.memory.candidate import Candidate
 
 
 def candidate(session: str = "s", **changes: Any) -> Candidate:
-    """To a lesson that the session backs; `changes` are other fields of `Candidate`."""
+    """To a recovery that the session backs; `changes` are other fields of `Candidate`."""
     made = Candidate(
         item_id="i",
         tenant="default",
-        kind="lesson",
-        side="failure",
+        kind="recovery",
+        side="success",
         session=session,
         agent="a",
         seen=1.0,
         revision=(1, 0.0),
-        rank=(0,),
         title="title",
         description="description",
         content="content",

@@ -25,6 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.adapters",
         "fleetlore.emit fleetlore.calls fleetlore.lora",
         "fleetlore.recall fleetlore.risk fleetlore.transcripts",
+        "fleetlore.advice",
         "fleetlore.store fleetlore.watch",
         "fleetlore.agent",
         "fleetlore.join",

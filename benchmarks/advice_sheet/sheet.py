@@ -75,7 +75,7 @@ def items_sheet(folder: Path, seed: int, n: int) -> Sheet:
     train, _ = split(read_sessions(folder), seed, SHARE)
     learned = _learned(train, seed)
     ranked: list[tuple[tuple[float, int, float, str], Iterable[str]]] = [
-        (item.worth(), _item_lines(item)) for item in learned.items if item.superseded_by is None
+        (item.worth(), _item_lines(item)) for item in learned.items
     ]
     if learned.calls is not None:
         ranked += [(_worth(fact), _fact_lines(fact)) for fact in facts_of_tools(learned.calls)]
@@ -120,7 +120,7 @@ def _worth(fact: ToolFact) -> tuple[float, int, float, str]:
 
 
 def _fact_lines(fact: ToolFact) -> Iterable[str]:
-    yield f"{fact.about} of {', '.join(fact.tools)}, backed by {fact.agents} agents in {fact.sessions} sessions"
+    yield f"{fact.about} of {fact.tool}, backed by {fact.agents} agents in {fact.sessions} sessions"
     yield _quoted("says", fact.says)
 
 

@@ -64,17 +64,9 @@ class NoRehearsal(CallTraining):
         pass
 
 
-class NoNewPlaces(CallTraining):
-    """The linear model that learns each call with what is known of its place only."""
-
-    def _rehearse_anywhere(self) -> None:
-        pass
-
-
 LINEAR: dict[str, Callable[[], CallTraining]] = {
     "all": CallTraining,
     "no rehearsal": NoRehearsal,
-    "no calls without a place": NoNewPlaces,
 }
 CONFIG = TrainerConfig()
 NETWORK: dict[str, tuple[TrainerConfig, bool]] = {

@@ -14,17 +14,16 @@ from benchmarks.evaluate.arms.placebo import Placebo
 from benchmarks.evaluate.arms.weights import Weights
 from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.world import Call, Reply
-from fleetlore.recall.advice import Advice
+from fleetlore.advice.advice import Advice
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
 from streams.offline.memory_pipeline import MemoryPipeline
 
 Lore = Pattern | MemoryItem
-# What of the lore each part is: remedies are counted over names, losses are failures that take what was prepared,
-# patterns are failures (how often a tool works is known without them).
+# What of the lore each part is: remedies are counted over names, patterns are failures (how often a tool works is known
+# without them).
 PARTS: Mapping[str, Callable[[Lore], bool]] = {
     "remedies": lambda each: isinstance(each, MemoryItem) and each.cause is not None,
-    "losses": lambda each: isinstance(each, MemoryItem) and bool((each.remedy or {}).get("again")),
     "strategies": lambda each: isinstance(each, MemoryItem) and each.kind == "strategy",
     "patterns": lambda each: isinstance(each, Pattern) and each.level in PATTERN_LEVELS,
 }
@@ -150,7 +149,6 @@ def _each_once(found: Iterable[tuple[Advice, int | None]]) -> Iterator[tuple[Adv
     """
     told: set[str] = set()
     for advice, place in found:
-        items = tuple(item for item in advice.items if item.id not in told)
-        way_out = advice.way_out if advice.way_out is not None and advice.way_out.id not in told else None
+        tips = tuple(tip for tip in advice.tips if tip.chance is not None or tip.id not in told)
         told.update(advice.ids)
-        yield advice._replace(items=items, way_out=way_out), place
+        yield advice._replace(tips=tips), place

@@ -26,7 +26,7 @@ from benchmarks.security.erasing import erased_by_store
 from benchmarks.security.identities import REGIONS, personal
 from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
 from benchmarks.security.times import READERS, survey
-from fleetlore.recall.render import clean
+from fleetlore.advice.clean import clean
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import redact
 from fleetlore.transcripts.read import read_sessions
@@ -121,7 +121,7 @@ def _identities(logs: Path | None) -> Iterator[Line]:
 
 def _said(item: MemoryItem) -> str:
     remedy = orjson.dumps(item.remedy).decode()
-    return "\n".join((item.title, item.description, item.content, item.when, remedy, *item.near))
+    return "\n".join((item.title, item.description, item.content, item.when, remedy))
 
 
 def _poisoning() -> Iterator[Line]:

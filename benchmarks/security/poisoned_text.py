@@ -88,14 +88,17 @@ async def _told(liars: Sequence[str], volume: int, *, denies: bool) -> tuple[lis
         with pipeline.session("newcomer", f"mend {word}", "", f"asks-{number}", []) as session:
             _meet(session, number)
             advice = session.advise()
-            said.append(_command(advice.memories[0]) if advice.memories else "")
+            # What is withheld at random is not silenced.
+            held_back = [item for id in advice.withheld if (item := pipeline.index.items.get(id)) is not None]
+            said.append(_command([*advice.items, *held_back][0], number) if advice.items or held_back else "")
     recoveries = [item for item in pipeline.index.items.values() if item.kind == "recovery"]
     return said, [_most_sessions(recoveries, number) for number in range(len(MISTAKES))]
 
 
 def _most_sessions(items: Sequence[MemoryItem], number: int) -> str:
-    rivals = [item for item in items if _command(item) in (_right(number), _wrong(number))]
-    return _command(max(rivals, key=lambda item: item.support)) if rivals else ""
+    met = [item for item in items if f" {MISTAKES[number][0]} command" in item.title]
+    rivals = [item for item in met if _command(item, number) in (_right(number), _wrong(number))]
+    return _command(max(rivals, key=lambda item: item.support), number) if rivals else ""
 
 
 def _meet(session: Session, number: int) -> None:
@@ -116,5 +119,6 @@ def _wrong(number: int) -> str:
     return f"{MISTAKES[number][0]} reset"
 
 
-def _command(item: MemoryItem) -> str:
-    return str(((item.remedy or {}).get("arguments") or {}).get("command", ""))
+def _command(item: MemoryItem, number: int) -> str:
+    """The call that fails, with the change that the item says."""
+    return " ".join((MISTAKES[number][0], *item.now))

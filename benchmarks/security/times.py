@@ -16,14 +16,15 @@ import orjson
 
 from benchmarks.security.atoms import ATOMS
 from benchmarks.security.identities import REGIONS
+from fleetlore.advice import provenance
+from fleetlore.advice.clean import clean as harmless
 from fleetlore.calls.context import CallContext, text_of
-from fleetlore.calls.failed_call import FailedCall, FailureWords
 from fleetlore.calls.features import Call
 from fleetlore.cli.output import safe, safe_lines
 from fleetlore.emit.encode import encode, mask
 from fleetlore.fingerprint import fingerprint, literals, names, template
 from fleetlore.fingerprint.loops import LoopDetector
-from fleetlore.recall import default_hints, provenance, render, ways_out
+from fleetlore.recall import default_hints
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, redact_value, suspects
 from fleetlore.risk.session_texts import action_text, goal_text, outcome_text
@@ -153,7 +154,7 @@ def _loops(text: str) -> object:
 def _ledger(text: str) -> object:
     ledger = provenance.AdviceLedger()
     ledger.show("", ("item-12345678",), (), ["a line of advice that is long enough to be known again"])
-    ledger.cite_all(text)
+    ledger.cite(text)
     return ledger.redact_shown({"a": [text]})
 
 
@@ -167,8 +168,7 @@ def _call(text: str) -> object:
     context = CallContext(text)
     context.record("bash", text_of(text), text, "Error")
     failure = fingerprint.failure_of("bash", text, None, text)
-    FailureWords.of(text, text, text, failure)
-    ways_out.masked(text[:2000], FailedCall(text, text, failure, text))
+    assert failure
     return Call("bash", text_of(text)).names
 
 
@@ -202,7 +202,7 @@ READERS = (
     Reader("an agent's call, for the models", _call, AGENT_SECONDS),
     Reader("a failure, recognised", _failure, AGENT_SECONDS),
     Reader("loops", _loops, AGENT_SECONDS),
-    Reader("advice, written", lambda text: render.clean(text), AGENT_SECONDS),
+    Reader("advice, written", lambda text: harmless(text), AGENT_SECONDS),
     Reader("texts for the risk model", _risk, AGENT_SECONDS),
     Reader("a worker's event, stage 1", _worker, WORKER_SECONDS),
     Reader("a session, learned from", _lessons, WORKER_SECONDS),

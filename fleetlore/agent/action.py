@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fleetlore.agent.current import OPEN_ACTION
+from fleetlore.fingerprint.normal_form import is_sentence
 from fleetlore.wire import events as names
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _as_error(error: Exception) -> tuple[str, str]:
     try:
         text = str(error)
         match error:  # the text of a `KeyError` is the `repr` of its argument, which is good for a key only
-            case KeyError(args=(str(said),)) if text == repr(said) and " " in said.strip():
+            case KeyError(args=(str(said),)) if text == repr(said) and is_sentence(said):
                 text = said
         return type(error).__name__, text
     except Exception:  # an exception whose own text fails must not hide the error that is on its way

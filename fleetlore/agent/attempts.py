@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from fleetlore.advice.clean import clean
+from fleetlore.advice.provenance import fenced, new_nonce
 from fleetlore.errors import ConfigError
-from fleetlore.recall.provenance import fenced, new_nonce
-from fleetlore.recall.render import clean
 from fleetlore.wire.events import Outcome
 
 if TYPE_CHECKING:

@@ -18,15 +18,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
+from fleetlore.advice.advice import Advice
 from fleetlore.agent.attempts import Attempts, Choose
 from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.agent.lifetime import Lifetime
 from fleetlore.calls.model import CallModel
 from fleetlore.errors import NotOpen
-from fleetlore.recall.advice import Advice
 from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
-from fleetlore.wire.lore import MemoryItem
 
 if TYPE_CHECKING:
     from fleetlore.risk.model import RiskModel
@@ -234,6 +233,6 @@ class BlockingSession(Session):
         self._thread = thread
 
     @_arguments_of(Session.recall)
-    def recall(self, *args: Any, **kwargs: Any) -> list[MemoryItem]:  # type: ignore[override]
+    def recall(self, *args: Any, **kwargs: Any) -> Advice:  # type: ignore[override]
         """See `Session.recall`."""
         return self._thread.run(super().recall(*args, **kwargs))

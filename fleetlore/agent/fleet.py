@@ -21,6 +21,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from fleetlore.advice.advice import Advice
+from fleetlore.advice.provenance import new_nonce
 from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, parallel, sequential
@@ -33,7 +35,6 @@ from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
-from fleetlore.recall.advice import Advice
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.search import LoreSearch
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
@@ -71,6 +72,7 @@ class Fleet:
             leaves the process; default: `FLEETLORE_MASK_PERSONAL`. Needs the extra `[personal]`.
         holdout_share: share of recalled items that is withheld at random, so that what an item is worth can be
             measured, 0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
+        hold: which calls its frameworks hold once, `off`, `sure` or `always`; default: `FLEETLORE_HOLD`.
         ready_seconds: how long entering waits for the lore that exists, without which advice is empty; 0 does not wait.
 
     Raises:
@@ -93,6 +95,7 @@ class Fleet:
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
         holdout_share: float | None = None,
+        hold: str | None = None,
         mask_personal: tuple[str, ...] | None = None,
         ready_seconds: float = 2.0,
         clock: Clock | None = None,
@@ -110,7 +113,8 @@ class Fleet:
         if data is not None and broker is not None:
             raise ConfigError("give a Fleet data=… or broker=…, not both: a stack's folder names its own broker")
         given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
-        given |= {"mask_personal": mask_personal, "unknown_refused": False}  # logged: the agent's work goes on
+        # What is unknown is logged: the agent's work goes on.
+        given |= {"hold": hold, "mask_personal": mask_personal, "unknown_refused": False}
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         personal = self.personal = personal_data_of(self.settings.mask_personal)
         self.emitter = Emitter(self.settings.cluster, self.tenant, max_events=max_buffered_events, personal=personal)
@@ -127,6 +131,8 @@ class Fleet:
         )
         self.lore_search = LoreSearch(self.settings, self.tenant)
         self.safety = SafetyLessons(self.replica.index)
+        # For the fence of each session's advice; a test or a laboratory puts a fixed one in its place.
+        self.new_nonce = new_nonce
         # Each is called with a session's id and what it was told, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
         self.adapters = AgentAdapters(

@@ -13,6 +13,8 @@ from os import getpid
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
+from fleetlore.advice.gate import SEVERAL
+from fleetlore.advice.provenance import AdviceLedger, redact_fenced
 from fleetlore.agent.action import Action, BegunCall
 from fleetlore.agent.attempts import AttemptOf
 from fleetlore.agent.current import OPEN_SESSION
@@ -20,9 +22,8 @@ from fleetlore.agent.lifetime import Lifetime
 from fleetlore.calls.context import CallContext, normal, text_of
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.model import Expected
-from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of, kind_of
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of, failure_of
 from fleetlore.fingerprint.names import failure_kind
-from fleetlore.recall.provenance import AdviceLedger, redact_fenced
 from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.stats.hashing import user_hash
 from fleetlore.watch.credit import blame
@@ -112,6 +113,10 @@ class Recording:
         self._failed: FailedCall | None = None
         self._preconditions = PreconditionTracker()
         self._advice_ledger = AdviceLedger()
+        self._nonce = fleet.new_nonce()
+        self._held: set[tuple[str, str]] = set()
+        # What tips said to use.
+        self._brought: set[str] = set()
         self._watchdog = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
         self._safety = SafetyWatch(fleet.safety)
         self._recent_steps = RecentSteps()
@@ -125,16 +130,14 @@ class Recording:
         self._lifetime.enter()
         self._token = OPEN_SESSION.set(cast("Session", self))
         data: dict[str, Any] = {names.GOAL: redact_fenced(self.goal), names.TASK: self.task}
-        if self.place:
-            data[names.PLACE] = self.place
-        if self._user:
-            data[names.USER] = user_hash(self._user)
-        if self._fleet.group:
-            data[names.AGENT_GROUP] = self._fleet.group
-        if self._definitions:
-            data[names.DEFINITIONS] = self._definitions
-        if self._conversation:
-            data[names.CONVERSATION] = self._conversation
+        known = {
+            names.PLACE: self.place,
+            names.USER: user_hash(self._user) if self._user else "",
+            names.AGENT_GROUP: self._fleet.group,
+            names.DEFINITIONS: self._definitions,
+            names.CONVERSATION: self._conversation,
+        }
+        data |= {name: value for name, value in known.items() if value}
         if self._attempt is not None:
             data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = self._attempt
         with self._locked():
@@ -226,12 +229,10 @@ class Recording:
             self._watchdog.spend(tokens, money)
 
     def message(self, role: str, text: str) -> None:
-        """Record a message of a person or the model between two calls. Ids that the model cites count as used."""
+        """Record a message of a person or the model between two calls."""
         text = str(text)
         with self._locked():
             self._recent_steps.said(role, text)
-            if role != "user":
-                self._advice_ledger.cite_all(text)
             self._emit("message", {names.ROLE: role, names.CONTENT: self._advice_ledger.redact_shown(text)})
 
     def succeed(self, reward: float | None = None) -> None:
@@ -248,7 +249,7 @@ class Recording:
         self._rule = str(rule)[: names.MAX_RULE]
 
     def note(self, text: str) -> None:
-        """Write something down for the next attempt at this goal (`sequential`)."""
+        """Write down for the next attempt at this goal (`sequential`)."""
         self.notes.append(text)
 
     @property
@@ -368,24 +369,26 @@ class Recording:
         self._context.record(tool, text, said, failure and failure.family, arguments=call.text)
         if failure is not None:
             kind = failure_kind(failure.error_class, failure.template, error[1] if error else "", text)
-            self._own_expected.append(Expected(kind.kind, kind.names))
+            # What the session itself met may be said to it.
+            self._own_expected.append(Expected(kind.kind, kind.names, agents=SEVERAL))
         if self._fleet.risk_model is not None:
             error_class = failure.error_class if failure else None
             self._made.append(_Made(tool, call.text, error_class, error[1] if error else None))
         lasting = failure if failure is not None and not failure.transient else None
-        if failure is not None:
-            self._preconditions.record_failure(kind_of(failure))
         if failure is None or lasting is not None:
             cause = cause_of(lasting, call.recorded) if lasting is not None else None
             self._preconditions.record_call(tool, action.arguments, cause)
         if failure is not None:
             self._own_failures.add(failure.exact)
             seen = self._context.seen | self._context.worked
-            said = error[1] or error[0] if error else ""
-            cause = cause_of(failure, call.recorded)
-            marks = tuple(self._context.objects.marks(call.text))
-            times = self._context.tried[normal(tool, call.text)]
-            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause, call.text, marks, times)
+            cause, marks = cause_of(failure, call.recorded), tuple(self._context.objects.marks(call.text))
+            known = (
+                call.text,
+                marks,
+                self._context.quantities.of(call.text),
+                self._context.tried[normal(tool, call.text)],
+            )
+            self._failed = FailedCall(text, said, failure, self.goal, self.id, seen, cause, *known)
         elif self._failed is not None and self._failed.failure.tool == tool:
             self._failed = None
 

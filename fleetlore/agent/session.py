@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice, advise, chosen
+from fleetlore.advice.changes import holds, is_own, item_tip
+from fleetlore.advice.provenance import fence_name
+from fleetlore.advice.situation import Situation
+from fleetlore.advice.sources import WAYS_OUT
+from fleetlore.advice.tip import Tip
 from fleetlore.agent.recording import Recording, asked
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
+from fleetlore.calls.model import Outlook as Foreseen
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.recall.advice import MAX_CHARS, MAX_ITEMS, Advice, Caution, Situation, advise, told_by
 from fleetlore.recall.hints import hint_text
-from fleetlore.recall.holdout import withheld
-from fleetlore.recall.provenance import new_nonce
-from fleetlore.recall.render import fitting, shown_lines
-from fleetlore.recall.ways_out import again_id, is_own, way_told
+from fleetlore.recall.index import is_recalled
 from fleetlore.risk.outlook import Outlook
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.store.search import SEARCH_SECONDS
-from fleetlore.watch.watchdog import LOOP_CAUTION
-from fleetlore.wire.lore import MemoryItem
 
 if TYPE_CHECKING:  # torch comes with the extra [adapters]
     from fleetlore.risk.model import Risk
@@ -34,8 +36,13 @@ class Session(Recording):
     """One attempt at a goal: an async context manager, made by `Fleet.session`. See `Recording` for what is sent."""
 
     _recognised: tuple[CallModel, int, str | None] | None = None
-    # The failure whose way out was told.
+    # The failure whose way out was shown.
     _led_out: FailedCall | None = None
+
+    @property
+    def introduction(self) -> str:
+        """How to read the advice of this session: constant, for the system message, before any of it."""
+        return INTRODUCTION.format(name=fence_name(self._nonce))
 
     def advise(
         self,
@@ -44,44 +51,63 @@ class Session(Recording):
         *,
         call_id: str = "",
         unseen: bool = True,
-        most: int = MAX_ITEMS,
+        most: int = MAX_TIPS,
         max_chars: int = MAX_CHARS,
     ) -> Advice:
         """What the fleet knows about a call that is about to be made, or without one about the task. No network.
 
         Mostly nothing: before a call one line where it will likely fail; after a failure at most one way out, until a
-        call of the same tool works; at the start what tells success from failure at the task.
+        call of the same tool works; at the start what `brief` says.
 
         Args:
             call_id: of the call, as a model's API gives it, where several calls run side by side.
-            unseen: leave out what the session was told before. An agent that keeps no context takes False.
-            most: memory items at the most. More is not better: what is recalled without need misleads.
+            unseen: leave out what the session was shown before. An agent that keeps no context takes False.
+            most: tips at the most. More is not better: what is shown without need misleads.
             max_chars: of the text; what is least important is left out.
         """
         with self._locked():
-            cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
-            return self._advise(tool, arguments, (), asked(call_id, tool, arguments), cautions, unseen, most, max_chars)
+            found = self._known(tool, arguments, (), unseen, most, max_chars)
+            return self._show(found, asked(call_id, tool, arguments))
 
     def brief(
-        self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_ITEMS, max_chars: int = MAX_CHARS
+        self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_TIPS, max_chars: int = MAX_CHARS
     ) -> Advice:
-        """What to tell a model before it chooses a call: about the task, and of the tools that it may call what they
-        need first and which of them have a passing fault. The other arguments are those of `advise`.
+        """What to tell a model before it chooses a call: what the place has, what got others past the failures of its
+        tools, and the way that solved this very goal. The other arguments are those of `advise`.
 
         Args:
-            tools: names of the tools that it may call.
+            tools: names of the tools that it may call; of others nothing is said.
         """
         with self._locked():
-            return self._advise(None, None, tuple(tools), "", self.cautions(), unseen, most, max_chars)
+            return self._show(self._known(None, None, tuple(tools), unseen, most, max_chars), "")
 
-    async def recall(
-        self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS
-    ) -> list[MemoryItem]:
+    def hold(self, tool: str, arguments: object = None) -> Advice | None:
+        """What to answer in place of making a call that will fail, once a call; None where it is to be made.
+
+        Never of a call that holds what a tip said to use. Which calls are held is the setting `hold`
+        (`FLEETLORE_HOLD`). A held call is not recorded: nothing happened.
+        """
+        hold = self._fleet.settings.hold
+        if hold == "off":
+            return None
+        with self._locked():
+            text = arguments_text(arguments)
+            if (tool, text) in self._held or any(holds(arguments, (part,)) for part in self._brought):
+                return None
+            advice = self._known(tool, arguments, (), unseen=False, most=MAX_TIPS, max_chars=MAX_CHARS)
+            before = [tip for tip in advice.tips if tip.chance is not None]
+            if not before or not (advice.sure or hold == "always"):
+                return None
+            self._held.add((tool, text))
+            # Of the session as a whole: the call that is made next comes under another id.
+            return self._show(advice._replace(tips=tuple(before), held=True), "")
+
+    async def recall(self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS) -> Advice:
         """Search all that the fleet's store holds for a text: a goal, an error, a question. The best match first.
 
         Advice is looked up in what the agent's own memory holds; this asks Milvus (`FLEETLORE_MILVUS`, or that of
-        `data=`), for a tenant that knows more. Like advice it leaves out what the session alone has taught, withholds a
-        share at random, and is credited with the outcome. The items are data from other sessions, not instruction.
+        `data=`), for a tenant that knows more. Like other advice it leaves out what the session alone has taught,
+        withholds a share at random, and is credited with the outcome.
 
         Args:
             most: items at the most, the withheld ones among them.
@@ -96,17 +122,15 @@ class Session(Recording):
         self._lifetime.check()
         found = await self._fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
         replica = self._fleet.replica
-        told = [item for _, item in found if replica.tells(item) and not replica.index.hides(item)]
-        chosen = [item for item in told if not is_own(item, self.id)][:most]
-        share = self._fleet.settings.holdout_share
-        kept_back = [item for item in chosen if item.kind != "fact" and withheld(self.id, item.id, share)]
-        shown = [item for item in chosen if item not in kept_back]
-        ids = [item.id for item in shown]
-        lines = [line for item in shown for line in shown_lines(item.title, item.content)]
+        shown = [
+            item for _, item in found if is_recalled(item) and replica.tells(item) and not replica.index.hides(item)
+        ]
+        tips = [item_tip(item, "searched") for item in shown if not is_own(item, self.id)]
+        agent = stable_hash(self._fleet.agent)
+        at = Situation(now=self._fleet.clock.now(), agent=agent, session=self.id)
         with self._locked():
-            self._advice_ledger.show("", tuple(ids), tuple(item.id for item in kept_back), lines)
-            self._advice_ledger.told.update(ids)
-        return shown
+            share = self._fleet.settings.holdout_share
+            return self._show(chosen(replica.index, tips, at, holdout_share=share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         """What is foreseen of calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
@@ -132,7 +156,7 @@ class Session(Recording):
             line = self._line(tool, arguments)
             return risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint, line)
 
-    def cautions(self) -> tuple[Caution, ...]:
+    def cautions(self) -> tuple[Tip, ...]:
         """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of
         advice.
 
@@ -142,105 +166,67 @@ class Session(Recording):
             return self._watchdog.cautions(self._fleet.clock.monotonic())
 
     def cite(self, id: str) -> bool:
-        """Say that something the session was shown is being used; the next outcome names it. False where nothing was
-        shown so.
-
-        Args:
-            id: as it stands in the advice's text, with or without its brackets, or an id of `Advice.ids`.
+        """Say that something the session was shown (`Advice.ids`) is being used; the next outcome names it. False
+        where nothing was shown so.
         """
         with self._locked():
             return self._advice_ledger.cite(id)
 
-    def _advise(
-        self,
-        tool: str | None,
-        arguments: object,
-        tools: tuple[str, ...],
-        asked: str,
-        cautions: tuple[Caution, ...],
-        unseen: bool,
-        most: int,
-        max_chars: int,
+    def _known(
+        self, tool: str | None, arguments: object, tools: tuple[str, ...], unseen: bool, most: int, max_chars: int
     ) -> Advice:
+        """What there is to show now; nothing is noted as shown."""
         self._fleet.check_lore()
         for each in tools if tool is None else (tool,):
             self._fleet.replica.uses(each)
-        model, ledger = self._fleet.call_model, self._advice_ledger
-        advice = advise(
-            self._fleet.replica.index,
-            Situation(
-                tool,
-                arguments,
-                tools=tools,
-                now=self._fleet.clock.now(),
-                task=self.task,
-                goal=self.goal,
-                session=self.id,
-                own_failures=self._own_failures,
-                failed=self._failed,
-                led_out=unseen and self._failed is self._led_out,
-                loop=self._watchdog.loop,
-                preconditions=self._preconditions,
-                model=model,
-                context=self._context,
-                place=self._place(model),
-                own=self._own_expected,
-                beside=self._beside(tool, arguments),
-                told=ledger.told if unseen else (),
-            ),
-            holdout_share=self._fleet.settings.holdout_share,
-            most=most,
+        model = self._fleet.call_model
+        at = Situation(
+            tool,
+            arguments,
+            tools=tools,
+            now=self._fleet.clock.now(),
+            task=self.task,
+            goal=self.goal,
+            agent=stable_hash(self._fleet.agent),
+            session=self.id,
+            own_failures=self._own_failures,
+            failed=self._failed,
+            led_out=unseen and self._failed is self._led_out,
+            preconditions=self._preconditions,
+            model=model,
+            context=self._context,
+            place=self._place(model),
+            own=self._own_expected,
+            shown=self._advice_ledger.shown if unseen else (),
         )
-        introduced = unseen and bool(ledger.told)
-        if advice.way_out is not None or self._is_told_again():
-            cautions = tuple([each for each in cautions if each.id != LOOP_CAUTION])
-        cautions = tuple([self._with_way(each) for each in cautions])
-        if unseen:
-            # Of a dangerous call it is warned each time.
-            cautions = tuple(
-                [each for each in cautions if each.id.startswith("safety:") or each.key not in ledger.told]
-            )
-        advice = fitting(advice._replace(cautions=cautions, introduced=introduced, nonce=new_nonce()), max_chars)
-        lines = [line for item in advice.items for line in shown_lines(item.title, item.content)]
-        if advice.way_out is not None:
-            lines += shown_lines(advice.way_out.text, "")
-        ledger.show(asked, advice.ids, advice.withheld, lines)
-        ledger.told.update(told_by(advice))
-        if advice.way_out is not None:
+        if at.call is not None and model is not None:
+            at.outlook = self._outlook(model, at.call, at)
+        cautions = self.cautions()
+        if tool is not None:
+            cautions += self._safety.cautions(tool, arguments)
+        share = self._fleet.settings.holdout_share
+        return advise(self._fleet.replica.index, at, cautions, holdout_share=share, most=most, max_chars=max_chars)
+
+    def _show(self, advice: Advice, asked: str) -> Advice:
+        """Note what is shown, so that it is shown once, credited with the outcome and no evidence of its own."""
+        advice = advice._replace(nonce=self._nonce)
+        lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
+        self._advice_ledger.show(asked, advice.ids, advice.withheld, lines)
+        self._advice_ledger.shown.update(tip.key for tip in advice.tips if tip.key)
+        self._brought.update(part for tip in advice.tips for part in tip.brings)
+        if any(tip.source in WAYS_OUT for tip in advice.tips):
             self._led_out = self._failed
         for hear in self._fleet.on_advice:
             hear(self.id, advice)
         return advice
 
-    def _is_told_again(self) -> bool:
-        """Whether the session was told that it makes a failing call again and again, which is the loop it is in."""
-        loop, failed = self._watchdog.loop, self._failed
-        return (
-            loop is not None
-            and loop.failed
-            and loop.kind == "repeat"
-            and failed is not None
-            and again_id(failed) in self._advice_ledger.told
-        )
-
-    def _with_way(self, caution: Caution) -> Caution:
-        """The caution; of a loop with where the session was told what solved its task."""
-        if caution.id != LOOP_CAUTION:
-            return caution
-        way = way_told(self._fleet.replica.index, self.task, self._advice_ledger.told)
-        return caution if way is None else caution._replace(text=f"{caution.text} {way}")
-
-    def _beside(self, tool: str | None, arguments: object) -> Callable[[float], float] | None:
-        """What the network makes of the call model's chance, where it adds to it; else None."""
-        risk_model = self._fleet.risk_model
-        if risk_model is None or tool is None or not risk_model.adds_to(tool, self._context.state):
-            return None
-
-        def both(line: float) -> float:
-            (seen,) = risk_model.outlook(list(self._made), self.goal, [(tool, arguments)], [line])
-            return line if seen is None else seen.fails
-
-        return both
+    def _outlook(self, model: CallModel, call: Call, at: Situation) -> Foreseen | None:
+        """What the call model foresees; with what the network makes of it, where that adds to it."""
+        outlook, risk_model = model.outlook(call, self._context, at.place), self._fleet.risk_model
+        if outlook is None or risk_model is None or not risk_model.adds_to(call.tool, self._context.state):
+            return outlook
+        (seen,) = risk_model.outlook(list(self._made), self.goal, [(call.tool, at.arguments)], [outlook.fails])
+        return outlook if seen is None else outlook._replace(fails=seen.fails)
 
     def _line(self, tool: str, arguments: object) -> float | None:
         """P(the call fails) by the call model; None where it does not know the tool, or there is none."""

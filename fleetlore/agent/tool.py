@@ -22,7 +22,7 @@ from uuid import UUID
 
 from fleetlore.agent.action import Action
 from fleetlore.agent.current import OPEN_ACTION, current_session
-from fleetlore.errors import ConfigError
+from fleetlore.errors import CallHeld, ConfigError
 from fleetlore.fingerprint.fingerprint import arguments_text
 
 __all__ = ["tool"]
@@ -39,14 +39,16 @@ def tool(*, name: str) -> Callable[[AnyFunction], AnyFunction]: ...
 def tool(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
     """Record each call of a function, `def` or `async def`, in the current session; without one it is the plain call.
 
-    The signature, the result and what it raises stay as they are. Arguments that hold no data, such as a client or a
-    framework's context, are left out of the record. Put it under the framework's own decorator.
+    The signature, the result and what it raises stay as they are, but for a call that is sure to fail: that is held
+    once (`Session.hold`). Arguments that hold no data, such as a client or a framework's context, are left out of the
+    record. Put it under the framework's own decorator.
 
     Args:
         name: of the tool; the function's own name by default.
 
     Raises:
         ConfigError: it is a generator, of which nobody knows when the call ends; use `session.begin`.
+        CallHeld: by a call that is held; its text is to be the call's answer to the model.
     """
     if function is None:
         return lambda given: _recorded(given, name)
@@ -98,6 +100,9 @@ def _action(tool: str, signature: inspect.Signature, args: tuple[Any, ...], kwar
         and (begun.tool == tool or arguments_text(begun.arguments) == arguments_text(arguments))
     ):
         return _Witness(begun)
+    # Whatever the function returns, code that called it expects that; of a call that will fail it expects an error.
+    if (held := session.hold(tool, arguments)) is not None:
+        raise CallHeld(held.text)
     return session.action(tool, arguments)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import orjson
 
 from fleetlore.calls.objects import KnownObjects
+from fleetlore.calls.quantities import KnownQuantities
 from fleetlore.fingerprint.fingerprint import parsed, pattern_id
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import MAX_TEXT, clip
@@ -91,7 +92,7 @@ class CallContext:
         tried: how often a call has failed since it last worked, by the call.
         run: failures in a row.
         place: that an error named (`place_in`), the newest; None before one did.
-        objects: what is known of the things that calls take.
+        objects, quantities: what is known of the things that calls take.
     """
 
     __slots__ = (
@@ -104,6 +105,7 @@ class CallContext:
         "last_words",
         "objects",
         "place",
+        "quantities",
         "run",
         "seen",
         "tried",
@@ -125,6 +127,7 @@ class CallContext:
         self.run = 0
         self.place: str | None = None
         self.objects = KnownObjects()
+        self.quantities = KnownQuantities()
 
     @property
     def state(self) -> State:
@@ -151,6 +154,7 @@ class CallContext:
             _add(self.worked, names - KEYWORDS)
             _add(self.seen, words_of(result, RESULT_CHARACTERS))
             self.objects.record(tool, arguments, result)
+            self.quantities.record(result)
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
         self.last_words = hashes_of([token.lower() for token in dict.fromkeys(TOKEN.findall(result[:LAST_CHARACTERS]))])

@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetlore.calls.features import FEATURES
-from fleetlore.stats.intervals import wilson
+from fleetlore.calls.programs import Ending
 from fleetlore.wire.adapter_manifest import State
 
 Weights = npt.NDArray[np.float32]
 
-SCHEMA = 1
+SCHEMA = 2
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
-# Share of calls that work when they are sent again unchanged, from which their failure passes by itself.
-PASSES = 0.5
+# Field of a need that two quantities are equal.
+EQUAL = "="
 MAX_BYTES = 200 * 1024
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
@@ -36,10 +36,15 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kind(msgspec.Struct, frozen=True, array_like=True):
-    """A kind of failure: the error without the names in it."""
+    """A kind of failure: the error without the names in it.
+
+    Attributes:
+        agents: that met this very text.
+    """
 
     tool: str
     text: str
+    agents: int = 1
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
@@ -60,16 +65,22 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """A place that sessions stated.
+    """A place that sessions stated. All that is in it two agents met.
 
     Attributes:
-        names: (sessions in which a call with it worked, in which one failed for it).
+        names: as most calls spell them: (sessions in which a call with it worked or a result showed it, in which one
+            failed for it).
         words: of the goals there.
+        members: by name, what it has: the columns of a table, the fields of a resource.
+        look_up: the call by which sessions found names there; empty where none is known. `look_up_by`: its tool.
     """
 
     sessions: int
     names: dict[str, tuple[int, int]]
     words: tuple[str, ...] = ()
+    members: dict[str, tuple[str, ...]] = {}
+    look_up: str = ""
+    look_up_by: str = ""
 
 
 class Threshold(msgspec.Struct, frozen=True, array_like=True):
@@ -85,28 +96,6 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
     least: float
     failed: int
     calls: int
-
-
-class Lacked(msgspec.Struct, frozen=True, array_like=True):
-    """Names that calls brought which got past failures of a tool (`fleetlore.calls.lacked`).
-
-    Attributes:
-        features: hashes, uint32 (n,).
-        weights: int8 (n, names + 1), to be multiplied by `scales`, float16 (names + 1,); the last column is of any
-            other name. biases: float16 (names + 1,).
-        least: chance from which names are said; above 1 where they were seldom all that was lacking.
-        right, said: of the failures at tasks that were held out with such a chance, and in how many they were.
-    """
-
-    tool: str
-    names: tuple[str, ...]
-    features: bytes
-    weights: bytes
-    scales: bytes
-    biases: bytes
-    least: float
-    right: int
-    said: int
 
 
 class LookUp(msgspec.Struct, frozen=True, array_like=True):
@@ -128,28 +117,13 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
     agents: int
 
 
-class ArgumentForms(msgspec.Struct, frozen=True, array_like=True):
-    """In which forms an argument of a tool is written in calls that work (`fleetlore.fingerprint.value_form`).
-
-    Attributes:
-        forms: the most frequent first; `shown`: the same, with what the values of each share.
-        sessions, agents: that wrote it so, of each agent a few sessions.
-    """
-
-    tool: str
-    argument: str
-    forms: tuple[str, ...]
-    shown: tuple[str, ...]
-    sessions: int
-    agents: int
-
-
 class Need(msgspec.Struct, frozen=True, array_like=True):
     """What calls of a tool failed for, whatever else they held (`fleetlore.calls.objects.Mark`).
 
     Attributes:
         argument, field, value: `order_id`, `status`, `pending`; without a field the value is a tool: an earlier call of
-            it took the same `order_id`.
+            it took the same `order_id`. With `EQUAL` as the field it is what the argument was not equal to: both are
+            names of quantities (`fleetlore.calls.quantities`).
         kind: of the failure that came most often.
         failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
         agents: that met it.
@@ -167,16 +141,25 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
     works: tuple[str, ...]
 
 
-class Resent(msgspec.Struct, frozen=True, array_like=True):
-    """Sessions that sent a call again unchanged right after it failed so, and those in which it worked then."""
+class Program(msgspec.Struct, frozen=True, array_like=True):
+    """A program, or a form of one, whose calls end in a way that depends on it (`fleetlore.calls.programs`).
 
-    passed: int
-    sent: int
+    Attributes:
+        form: `pip install --user`; of a tool that is no shell, the tool.
+        failed, held: sessions in which calls of this form ended so, and in which such calls were made; of each agent a
+            few.
+        agents: that met it.
+        instead: a form that worked in its place; empty where none is known. `worked`: sessions in which it did.
+    """
 
-    def decided(self, *, guessed: bool) -> bool:
-        """Whether such a failure passes by itself: surely as often as not, or surely not; else as it was guessed."""
-        low, high = wilson(self.passed, self.sent)
-        return low >= PASSES or (guessed and high >= PASSES)
+    tool: str
+    form: str
+    ending: Ending
+    failed: int
+    held: int
+    agents: int
+    instead: str = ""
+    worked: int = 0
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -184,9 +167,8 @@ class Document(msgspec.Struct, frozen=True):
 
     Attributes:
         tools: calls learned of each; of any other the model knows nothing.
-        resent: by failure, at the level of its class, where it is decided whether it passes by itself.
-        lacked: names, by tool; look_ups: the most used of each kind of failure.
-        forms: of arguments; needs: what calls failed for.
+        look_ups: the most used of each kind of failure.
+        needs: what calls failed for; programs: that time out, do not exist or are refused.
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 
@@ -199,11 +181,9 @@ class Document(msgspec.Struct, frozen=True):
     named: tuple[Named, ...] = ()
     places: dict[str, Place] = {}
     thresholds: tuple[Threshold, ...] = ()
-    lacked: tuple[Lacked, ...] = ()
-    resent: dict[str, Resent] = {}
     look_ups: tuple[LookUp, ...] = ()
-    forms: tuple[ArgumentForms, ...] = ()
     needs: tuple[Need, ...] = ()
+    programs: tuple[Program, ...] = ()
     until: float = 0.0
     features: int = FEATURES
     schema: int = SCHEMA

@@ -46,18 +46,12 @@ _NEXT = np.uint32(0x27D4EB2F)
 class Features(NamedTuple):
     """ids: uint32 (n,), hashes; values: float32 (n,).
 
-    The first `of_kind` tell kinds of failure apart too, the last `of_place` what is known of the place.
+    The first `of_kind` tell kinds of failure apart too.
     """
 
     ids: Ids
     values: npt.NDArray[np.float32]
     of_kind: int
-    of_place: int
-
-    def anywhere(self) -> Features:
-        """Those that a call has at a place of which nothing is known."""
-        end = len(self.ids) - self.of_place
-        return Features(self.ids[:end], self.values[:end], self.of_kind, 0)
 
 
 # `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, `x = 1` at the beginning of a line or a command.
@@ -153,8 +147,7 @@ def features(call: Call, context: CallContext, known: PlaceNames | None = None) 
     salts = np.array([(salt + 0x61C88647 * number) & 0xFFFFFFFF for number in range(len(groups))], np.uint32)
     scales = np.array([weight / (len(ids) or 1) ** 0.5 for ids, weight in groups], np.float32)
     ids = mixed(np.concatenate([ids for ids, _ in groups]), np.repeat(salts, lengths))
-    of_place = lengths[-1] if known is not None and known.sessions else 0
-    return Features(ids, np.repeat(scales, lengths), of_kind, of_place)
+    return Features(ids, np.repeat(scales, lengths), of_kind)
 
 
 def _bigrams(tokens: Ids) -> Ids:

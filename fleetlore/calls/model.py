@@ -7,7 +7,7 @@ record; `models.calls` learns it from the fleet's log. It is never written to, s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp
 from typing import NamedTuple
@@ -15,11 +15,23 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetlore.calls.context import CallContext, Ids
-from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Named, Need, Threshold, Weights, restored
+from fleetlore.calls.document import (
+    CALL_BITS,
+    EQUAL,
+    KIND_BITS,
+    Document,
+    Named,
+    Need,
+    Program,
+    Threshold,
+    Weights,
+    restored,
+)
 from fleetlore.calls.features import Call, Features, features, mixed
-from fleetlore.calls.lacked import LackedNames
 from fleetlore.calls.objects import Mark
 from fleetlore.calls.places import Ended, PlaceNames, Places
+from fleetlore.calls.programs import forms
+from fleetlore.calls.quantities import Quantity
 
 # Of a tool with fewer calls nothing can be told.
 LEAST_CALLS = 20
@@ -57,12 +69,14 @@ class Expected:
         kind: the error without the names in it.
         names: of the call, which the error would be about; empty where none stands out.
         failed, held: sessions in which a call with the names failed so, of those in which one held them; 0 without.
+        agents: that met the kind of failure.
     """
 
     kind: str
     names: tuple[str, ...] = ()
     failed: int = 0
     held: int = 0
+    agents: int = 0
 
 
 class CallModel:
@@ -71,9 +85,7 @@ class CallModel:
     Attributes:
         places: by name.
         until: end of the newest session that it has learned, in seconds since the Unix epoch.
-        lacked: names that sessions lack after failures, by tool.
-        resent: failures of which it is measured whether they pass by themselves, by id of their class.
-        look_ups: by tool and kind of failure; forms: by tool and argument.
+        look_ups: by tool and kind of failure.
         needs: by tool, and by argument, field and value of a mark.
     """
 
@@ -81,6 +93,7 @@ class CallModel:
         self._weights = restored(document.calls, CALL_BITS)
         self._kinds = KindScores(restored(document.kinds, KIND_BITS), document.kind_counts)
         self._kind_texts = document.kind_texts
+        self._kind_agents = {(kind.tool, kind.text): kind.agents for kind in document.kind_texts}
         self._bias = document.bias
         self.until = document.until
         self._tools = document.tools
@@ -89,14 +102,24 @@ class CallModel:
         for named in document.named:
             if named.names:
                 self._named[named.tool, named.names[0]].append(named)
-        self.lacked = {each.tool: LackedNames(each) for each in document.lacked}
-        self.resent = document.resent
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
-        self.forms = {(each.tool, each.argument): each for each in document.forms}
         self.needs = {(each.tool, each.argument, each.field, each.value): each for each in document.needs}
+        self._equalities: defaultdict[str, list[Need]] = defaultdict(list)
+        for need in document.needs:
+            if need.field == EQUAL:
+                self._equalities[need.tool].append(need)
+        # Of a form that ends in several ways, the one that came most often.
+        self._programs = {(each.tool, each.form): each for each in reversed(document.programs)}
         self.places = Places(
             {
-                place: PlaceNames(known.sessions, {n: Ended(*ended) for n, ended in known.names.items()}, known.words)
+                place: PlaceNames(
+                    known.sessions,
+                    {name: Ended(*ended) for name, ended in known.names.items()},
+                    known.words,
+                    known.members,
+                    known.look_up,
+                    known.look_up_by,
+                )
                 for place, known in document.places.items()
             }
         )
@@ -106,13 +129,29 @@ class CallModel:
         """Raises ValueError for what is no version of this release."""
         return cls(Document.from_bytes(data))
 
+    def program(self, call: Call) -> Program | None:
+        """What is known of the program that a call runs, in the most specific form; then of the others in its line."""
+        if not self._programs:
+            return None
+        own, beside = forms(call.tool, call.arguments or call.text)
+        missing = (self._programs.get((call.tool, each)) for each in (*beside, *own))
+        known = (self._programs.get((call.tool, each)) for each in own)
+        return next((each for each in missing if each is not None and each.ending == "not found"), None) or next(
+            (each for each in known if each is not None), None
+        )
+
     def knows(self, tool: str) -> bool:
         """Whether it has learned enough calls of a tool to tell how the next one ends."""
         return self._tools.get(tool, 0) >= LEAST_CALLS
 
-    def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
-        """What such a call fails for: of what is known of the things that it takes, the surest; None of nothing."""
+    def need(self, tool: str, marks: Iterable[Mark], quantities: Mapping[str, Quantity] | None = None) -> Need | None:
+        """What such a call fails for: of what is known of the things that it takes, the surest; None of nothing.
+
+        Args:
+            quantities: of the call (`fleetlore.calls.quantities.KnownQuantities.of`).
+        """
         found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
+        found += [need for need in self._equalities.get(tool, ()) if _is_violated(need, quantities or {})]
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: Call, context: CallContext, place: str | None = None) -> Outlook | None:
@@ -155,8 +194,10 @@ class CallModel:
             if rate >= NAMED_RATE and worth > score:
                 best, score = named, worth
         if best is not None and (likely is None or score > 0.125 * of_tool[likely]):
-            return Expected(best.kind, best.names, best.failed, best.held)
-        return Expected(likely) if likely is not None and of_tool[likely] >= SURE_KIND else None
+            return Expected(best.kind, best.names, best.failed, best.held, best.agents)
+        if likely is None or of_tool[likely] < SURE_KIND:
+            return None
+        return Expected(likely, agents=self._kind_agents[call.tool, likely])
 
     def _held(self, call: Call, held: frozenset[str]) -> Iterable[Named]:
         for name in call.names:
@@ -173,6 +214,11 @@ class CallModel:
                 failed, worked = min(each.failed for each in known), max(each.worked for each in known)
                 return (failed + 0.25) / (failed + worked + 1.0)
         return (named.failed + 0.25) / (named.held + 1.0)
+
+
+def _is_violated(need: Need, quantities: Mapping[str, Quantity]) -> bool:
+    one, other = quantities.get(need.argument), quantities.get(need.value)
+    return one is not None and other is not None and one != other
 
 
 class KindScores:

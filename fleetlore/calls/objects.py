@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.fingerprint.literals import is_identity
-from fleetlore.fingerprint.value_form import values_of
 
 MAX_RESULT = 3_000
 # Of a session: more are those of a listing, and the newest say most.
 KEPT = 512
 MAX_FIELDS = 12
+# A longer value is a sentence.
+MAX_WORDS = 3
 MAX_AFTER = 6
 # Of one argument, and of a call.
 MAX_OF_LIST = 4
@@ -88,6 +90,12 @@ class KnownObjects:
         return list(found)[:MAX_MARKS]
 
 
+def values_of(arguments: str) -> dict[str, object]:
+    """The values of arguments that are an object, by name; none of any others."""
+    value = parsed(arguments) if arguments[:1] == "{" else None
+    return value if isinstance(value, dict) else {}
+
+
 def _keep(kept: dict[str, Known], id: str, what: Known) -> None:
     kept.pop(id, None)
     kept[id] = what
@@ -101,6 +109,14 @@ def _ids(arguments: str) -> Iterator[tuple[str, str]]:
         for each in value[:MAX_OF_LIST] if isinstance(value, list) else (value,):
             if isinstance(each, str) and _ID.fullmatch(each):
                 yield name, each
+
+
+def _is_state(said: str) -> bool:
+    """Whether a value may be a state of a thing: a few words, and no person (`Jane Doe`)."""
+    if not _FIELD.fullmatch(said):
+        return False
+    words = said.split()
+    return len(words) == 1 or (len(words) <= MAX_WORDS and not all(word[0].isupper() for word in words))
 
 
 @lru_cache(maxsize=4096)  # keys repeat
@@ -126,6 +142,6 @@ def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
             key, said = part["key"], part["text"] or part["other"] or part["word"] or ""
             if _is_id(key) and _ID.fullmatch(said):
                 ids.append(said)
-            elif len(fields) < MAX_FIELDS and _FIELD.fullmatch(said) and not is_identity(key):
+            elif len(fields) < MAX_FIELDS and _is_state(said) and not is_identity(key):
                 fields[key] = said.lower()
     yield from ((ids[0], fields) for ids, fields in done if ids and fields)

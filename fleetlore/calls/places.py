@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from math import log
@@ -16,8 +16,6 @@ SURE = 3.0
 SURE_SHARE = 0.5
 # A word of more than this share of the places is a word of none.
 COMMON = 1 / 3
-# What works at this share of the places, of at least so many, is how one works at any of them: `show tables`.
-_EVERYWHERE, _SEVERAL = 0.9, 5
 _LEAST_WORD = 3
 
 
@@ -31,36 +29,41 @@ class Ended(NamedTuple):
 _NEVER = Ended(0, 0)
 
 
-def common(working: Mapping[str, int], places: int, share: float = COMMON) -> frozenset[str]:
-    """Names that work at this share of the places, where these are several.
-
-    Args:
-        working: at how many of the `places` each name works.
-    """
-    if places < _SEVERAL:
-        return frozenset()
-    return frozenset(name for name, count in working.items() if count >= share * places)
-
-
 class PlaceNames:
     """What is known of one place.
 
     Attributes:
         sessions: how many were there.
-        names: lower-case names, with how calls with them ended.
+        names: lower-case names, with how calls with them ended; `spelled`: those that are not written so, as they are.
         words: of the goals that agents had there.
-        everywhere: names that work at nearly every place; set by `Places`.
+        members: by name as it is spelled, what it has.
+        look_up, look_up_by: the call by which sessions found names there, and its tool; empty where none is known.
     """
 
-    def __init__(self, sessions: int, names: Mapping[str, Ended], words: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        sessions: int,
+        names: Mapping[str, Ended],
+        words: Iterable[str] = (),
+        members: Mapping[str, tuple[str, ...]] | None = None,
+        look_up: str = "",
+        look_up_by: str = "",
+    ) -> None:
         self.sessions = sessions
-        self.names = names
+        self.names = {name.lower(): ended for name, ended in names.items()}
+        self.spelled = {name.lower(): name for name in names if name != name.lower()}
         self.words = frozenset(words)
-        self.everywhere: frozenset[str] = frozenset()
+        self.members = members or {}
+        self.look_up, self.look_up_by = look_up, look_up_by
 
     def ended(self, name: str) -> Ended:
         """How calls with a name ended here."""
         return self.names.get(name, _NEVER)
+
+    def rejects(self, name: str) -> bool:
+        """Whether a name mostly fails here, or was never met."""
+        worked, failed = self.ended(name)
+        return failed >= worked
 
     def counts(self, names: Iterable[str]) -> tuple[int, int, int, int]:
         """How many of the names are bad, good, both and unknown here. One that mostly fails counts as bad too."""
@@ -85,14 +88,9 @@ class Places(dict[str, PlaceNames]):
     def __init__(self, known: Mapping[str, PlaceNames]) -> None:
         super().__init__(known)
         self._of_word: defaultdict[str, set[str]] = defaultdict(set)
-        working: Counter[str] = Counter()
         for place, names in known.items():
             for word in (*names.words, *(name for name, ended in names.names.items() if ended.worked)):
                 self._of_word[word].add(place)
-            working.update(name for name, ended in names.names.items() if ended.worked)
-        everywhere = common(working, len(known), _EVERYWHERE)
-        for names in known.values():
-            names.everywhere = everywhere
 
     def recognise(self, context: CallContext) -> str | None:
         """The place that a session is at: that an error told, or else by the words of its goal and of its calls that

@@ -42,7 +42,6 @@ class GroupName(StrEnum):
 
 class KindName(StrEnum):
     recovery = "recovery"
-    lesson = "lesson"
     strategy = "strategy"
     fact = "fact"
 
@@ -282,8 +281,7 @@ def items(
         )
     else:
         lore_items = read_lore(broker, data, tenant, timeout).items.values()
-        # Names of places are many, and have a command of their own.
-        chosen = [each for each in lore_items if (each.kind == kind.value if kind else each.kind != "place" or item_id)]
+        chosen = [each for each in lore_items if kind is None or each.kind == kind.value]
         chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
         _show_item(_one(chosen, item_id, "item"), json)

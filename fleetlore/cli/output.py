@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
+from fleetlore.advice.clean import INVISIBLE
 from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
 
@@ -27,14 +28,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Control characters, marks that change the direction of writing, line separators and halves of surrogate pairs.
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SPACES = re.compile(r"[\t\r\n]+")
 
 
 def safe(text: str) -> str:
-    """The text on one line, with what could steer a terminal written as an escape."""
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", _SPACES.sub(" ", text))
+    """The text on one line, with what could steer a terminal or is not seen written as an escape: who reviews an item
+    sees what a model reads.
+    """
+    return INVISIBLE.sub(lambda match: _escaped(ord(match.group())), _SPACES.sub(" ", text))
+
+
+def _escaped(code: int) -> str:
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def safe_lines(text: str) -> str:

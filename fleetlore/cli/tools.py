@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -11,7 +10,6 @@ from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connectio
 from fleetlore.cli.output import ask, print_json, print_table, say_rest
 
 if TYPE_CHECKING:
-    from fleetlore.calls.document import ArgumentForms
     from fleetlore.calls.model import CallModel
 
 
@@ -19,12 +17,11 @@ class ToolFact(NamedTuple):
     """What agents are told of a tool, before a call or after it failed.
 
     Attributes:
-        tools: that it holds for.
-        about: `need`, what calls fail for; `look-up`, where what they lack is found; `form`, how arguments are written.
+        about: `need`, what calls fail for; `look-up`, where what they lack is found.
         agents, sessions: that it rests on; of each agent a few sessions.
     """
 
-    tools: tuple[str, ...]
+    tool: str
     about: str
     says: str
     agents: int
@@ -44,19 +41,10 @@ def tools(
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> None:
-    """List what calls of tools need, where what they lack is looked up, and how their arguments are written."""
-    cluster = connection(broker, data).cluster
-    from fleetlore.adapters.listing import read_weights
-    from fleetlore.calls.model import CallModel
-    from fleetlore.errors import ConfigError
-    from fleetlore.wire.adapter_manifest import CallsManifest
-
-    weights = ask(read_weights(cluster, tenant, CallsManifest.name, timeout_seconds=timeout))
-    try:
-        known = facts_of_tools(CallModel.from_bytes(weights)) if weights is not None else []
-    except ValueError as error:
-        raise ConfigError(f"the version that agents of tenant {tenant} run cannot be read: {error}") from error
-    facts = [each for each in known if tool is None or tool in each.tools]
+    """List what calls of tools need, and where what they lack is looked up."""
+    model = read_call_model(broker, data, tenant, timeout)
+    known = facts_of_tools(model) if model is not None else []
+    facts = [each for each in known if tool in (None, each.tool)]
     if tool is not None and not facts:
         raise typer.BadParameter(f"nothing is known of the tool {tool!r}", param_hint="TOOL")
     if json:
@@ -67,39 +55,39 @@ def tools(
         return
     print_table(
         ["TOOL", "ABOUT", ">AGENTS", ">SESSIONS", "~SAYS"],
-        [(_some(fact.tools), fact.about, fact.agents, fact.sessions, fact.says) for fact in facts[:limit]],
+        [(fact.tool, fact.about, fact.agents, fact.sessions, fact.says) for fact in facts[:limit]],
     )
     say_rest(len(facts), limit)
 
 
-def facts_of_tools(model: CallModel) -> list[ToolFact]:
-    """What a version says of tools: needs, look-ups, then forms; of each the best backed first."""
-    from fleetlore.recall.call_warning import need_text
-    from fleetlore.recall.ways_out import look_up_text
+def read_call_model(broker: Broker, data: Data, tenant: str, timeout: float) -> CallModel | None:
+    """The version that agents of a tenant run; None before the first."""
+    from fleetlore.adapters.listing import read_weights
+    from fleetlore.calls.model import CallModel
+    from fleetlore.errors import ConfigError
+    from fleetlore.wire.adapter_manifest import CallsManifest
 
-    needs = [ToolFact((of.tool,), "need", need_text(of), of.agents, of.failed) for of in model.needs.values()]
+    cluster = connection(broker, data).cluster
+    weights = ask(read_weights(cluster, tenant, CallsManifest.name, timeout_seconds=timeout))
+    try:
+        return CallModel.from_bytes(weights) if weights is not None else None
+    except ValueError as error:
+        raise ConfigError(f"the version that agents of tenant {tenant} run cannot be read: {error}") from error
+
+
+def facts_of_tools(model: CallModel) -> list[ToolFact]:
+    """What a version says of tools: needs, then look-ups; of each the best backed first."""
+    from fleetlore.advice.at_start import look_up_parts
+    from fleetlore.advice.before_call import need_tip
+    from fleetlore.advice.tip import all_of
+
+    needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
     look_ups = [
-        ToolFact((of.tool,), "look-up", f"after {of.kind}: {look_up_text(of)}", of.agents, of.used)
+        ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up_parts(of))}", of.agents, of.used)
         for of in model.look_ups.values()
     ]
-    # Tools often take the same argument, written in the same way.
-    written: dict[tuple[str, tuple[str, ...]], list[ArgumentForms]] = {}
-    for form in model.forms.values():
-        written.setdefault((form.argument, form.shown), []).append(form)
-    forms = [_of_forms(sorted(some, key=lambda form: (-form.sessions, form.tool))) for some in written.values()]
     return [
         each
-        for some in (needs, look_ups, forms)
-        for each in sorted(some, key=lambda each: (-each.agents, -each.sessions, each.tools, each.says))
+        for some in (needs, look_ups)
+        for each in sorted(some, key=lambda each: (-each.agents, -each.sessions, each.tool, each.says))
     ]
-
-
-def _of_forms(same: Sequence[ArgumentForms]) -> ToolFact:
-    from fleetlore.recall.ways_out import form_text
-
-    best = same[0]
-    return ToolFact(tuple(form.tool for form in same), "form", form_text(best), best.agents, best.sessions)
-
-
-def _some(tools: Sequence[str]) -> str:
-    return tools[0] if len(tools) == 1 else f"{tools[0]} and {len(tools) - 1} more"

@@ -97,17 +97,20 @@ def cause_of_class(tool: str, error_class: str, template: str) -> str:
     return _cause(tool, error_class, template, "")
 
 
-def kind_of(failure: Failure) -> str:
-    """Id of what kind of failure it is, whichever tool met it."""
-    return _cause("", failure.error_class, failure.template, "")
+def _cause(tool: str, error_class: str, text: str, arguments: str) -> str:
+    return pattern_id("cause", tool, error_class, _cause_text(text, arguments))
+
+
+def cause_text(failure: Failure, arguments: object) -> str:
+    """What `cause_of` is made of, in words: the error without what it is about."""
+    return _cause_text(failure.template, arguments_text(arguments))
 
 
 @lru_cache(maxsize=8192)
-def _cause(tool: str, error_class: str, text: str, arguments: str) -> str:
+def _cause_text(text: str, arguments: str) -> str:
     plain = (word.strip("()[]{}<>.,;:!?") for word in QUOTED_TEXT.sub(" ", text).split())
     about = _words_of_values(arguments)
-    kept = [word for word in plain if _PLAIN_WORD.fullmatch(word) and word not in about]
-    return pattern_id("cause", tool, error_class, " ".join(kept))
+    return " ".join([word for word in plain if _PLAIN_WORD.fullmatch(word) and word not in about])
 
 
 def _words_of_values(arguments: str) -> frozenset[str]:

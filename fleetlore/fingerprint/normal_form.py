@@ -155,10 +155,15 @@ def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
     return error_class, line
 
 
+def is_sentence(text: str) -> bool:
+    """Whether a quoted text says something, and is not a name or a key: it has four words or more."""
+    return len(text.split(None, 3)) > 3
+
+
 def _unquoted(line: str) -> str:
     """A line that is one text in quotes, as the `repr` of a `KeyError`'s text, without them; a name keeps its own."""
     quoted = _QUOTED_LINE.fullmatch(line)
-    if quoted is None or " " not in (text := quoted[2].strip()):
+    if quoted is None or not is_sentence(text := quoted[2]):
         return line
     return head_line(_ESCAPED.sub(lambda each: _ESCAPES.get(each[1], each[1]), text))
 

@@ -9,16 +9,19 @@ Place it after `ToolErrorMiddleware` in the list, so that it sees what a tool ra
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import SystemMessage
+from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from fleetlore.agent.action import Action
 from fleetlore.agent.current import current_session
+from fleetlore.agent.model_texts import after_call, joined, prompt_prefix
+from fleetlore.agent.session import Session
 
 __all__ = ["FleetMiddleware"]
 
@@ -26,54 +29,87 @@ __all__ = ["FleetMiddleware"]
 class FleetMiddleware(AgentMiddleware):
     """Records in the session that the agent is invoked in; without one it does nothing. For `invoke` and `ainvoke`."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        # What to add to the answer to a call, by the call's id. That of a failed one is often made further out.
+        self._advice: WeakKeyDictionary[Session, dict[str, str]] = WeakKeyDictionary()
+
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        return handler(_told(request))
+        return handler(self._told(request))
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        return await handler(_told(request))
+        return await handler(self._told(request))
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        with _action(request) as action:
-            try:
-                return _ended(action, handler(request))
-            except GraphBubbleUp:
-                _put_off(action)
-                raise
+        session = current_session()
+        if session is None:
+            return handler(request)
+        if (held := _held(session, request.tool_call)) is not None:
+            return held
+        with self._recorded(session, request.tool_call) as action:
+            return _ended(action, handler(request))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        with _action(request) as action:
-            try:
-                return _ended(action, await handler(request))
-            except GraphBubbleUp:
-                _put_off(action)
-                raise
+        session = current_session()
+        if session is None:
+            return await handler(request)
+        if (held := _held(session, request.tool_call)) is not None:
+            return held
+        with self._recorded(session, request.tool_call) as action:
+            return _ended(action, await handler(request))
+
+    def _told(self, request: Any) -> Any:
+        session = current_session()
+        if session is None:
+            return request
+        prefix = prompt_prefix(session, [tool.name for tool in request.tools if hasattr(tool, "name")])
+        given = request.system_message
+        system = SystemMessage(prefix) if given is None else _longer(given, prefix)
+        advice = self._advice.get(session, {})
+        messages = [
+            _longer(each, advice[each.tool_call_id])
+            if isinstance(each, ToolMessage) and each.tool_call_id in advice
+            else each
+            for each in request.messages
+        ]
+        return request.override(system_message=system, messages=messages)
+
+    @contextmanager
+    def _recorded(self, session: Session, call: Any) -> Iterator[Action]:
+        """Record the call, and keep what is to be said after it for the next turn of the model."""
+        id = call["id"] or ""
+        action = session.action(call["name"], call["args"], call_id=id)
+        try:
+            with action:
+                try:
+                    yield action
+                except GraphBubbleUp:  # the graph is interrupted, as for a person's approval: the call has not ended
+                    action.abandon()
+                    raise
+        finally:
+            if text := after_call(session, failed=action.error is not None):
+                self._advice.setdefault(session, {})[id] = text
 
 
-def _told(request: Any) -> Any:
-    session = current_session()
-    if session is None:
-        return request
-    # The system message is made anew for each call of the model, so what it said before has to be said again.
-    brief = session.brief([tool.name for tool in request.tools if hasattr(tool, "name")], unseen=False).text
-    said = [each for each in (request.system_prompt, brief) if each]
-    return request.override(system_message=SystemMessage("\n\n".join(said))) if brief else request
+def _held(session: Session, call: Any) -> ToolMessage | None:
+    """The answer to a call that is not made."""
+    advice = session.hold(call["name"], call["args"])
+    if advice is None:
+        return None
+    return ToolMessage(advice.text, tool_call_id=call["id"], name=call["name"], status="error")
 
 
-def _action(request: Any) -> AbstractContextManager[Action | None]:
-    session, call = current_session(), request.tool_call
-    return nullcontext() if session is None else session.action(call["name"], call["args"], call_id=call["id"] or "")
-
-
-def _ended(action: Action | None, message: Any) -> Any:
+def _ended(action: Action, message: Any) -> Any:
     """A tool's message; a `Command`, which changes the graph's state, has no text of its own."""
-    if action is not None and getattr(message, "status", "") == "error":
+    if getattr(message, "status", "") == "error":
         action.fail("", message.text)
-    elif action is not None:
+    else:
         action.result = getattr(message, "content", None)
     return message
 
 
-def _put_off(action: Action | None) -> None:
-    """The graph is interrupted, as for a person's approval: the call has not ended."""
-    if action is not None:
-        action.abandon()
+def _longer(message: BaseMessage, text: str) -> BaseMessage:
+    """The message with a text at its end. Blocks of content stay as they are, each with its `cache_control`."""
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": joined(message.content, text)})
+    return message.model_copy(update={"content": [*message.content, {"type": "text", "text": text}]})

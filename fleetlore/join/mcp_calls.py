@@ -1,7 +1,8 @@
 """Record the tool calls in the messages between an MCP client and its server, and add advice to answers.
 
-Messages stay as they are, but for two: the instructions of the server get what the fleet knows of the task, and an
-answer that says that a call failed gets what led others past such a failure.
+Messages stay as they are, but for four: the instructions of the server get what the fleet knows of the task, and the
+descriptions of its tools what is known of each; a call that is sure to fail is answered here, once; and an answer that
+says that a call failed gets what led others past such a failure.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from typing import Any
 import orjson
 
 from fleetlore.agent.action import Action
+from fleetlore.agent.model_texts import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
 
 __all__ = ["McpCalls"]
 
+_CALL = "tools/call"
+# To whose answers something is added, whatever they say.
 _BEGINNINGS = ("initialize", "server/discover")
+_LIST = "tools/list"
 # Calls under way that are remembered; one that is never answered must not fill the memory.
 _MAX_OPEN = 1024
 
@@ -23,83 +28,122 @@ _MAX_OPEN = 1024
 class McpCalls:
     """The calls of one connection, recorded in one session. Of JSON-RPC, whatever its version; for any thread.
 
-    Both methods take a message in JSON and return the one to pass on.
+    A message is JSON, with the line's end or without; what comes in its place ends likewise.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._begun: dict[object, Action | None] = {}  # by id of the request; None for a beginning
+        self._begun: dict[object, Action | str] = {}  # by id of the request; of others than calls its method
 
-    def from_client(self, message: bytes) -> bytes:
-        for each in _parsed(message) if self._session.is_open else ():
+    def from_client(self, message: bytes) -> tuple[bytes, bytes]:
+        """What to pass on to the server, and what to answer the client in its place; one of both is empty."""
+        if not self._session.is_open:
+            return message, b""
+        requests = _parsed(message)
+        # A batch is passed on whole: the answers to it come in one message.
+        if len(requests) == 1 and not _is_batch(message) and (answer := self._held(requests[0])):
+            return b"", _in_place_of(message, answer)
+        for each in requests:
             self._take_request(each)
-        return message
+        return message, b""
 
     def from_server(self, message: bytes) -> bytes:
+        """What to pass on to the client."""
         if not self._begun or not self._session.is_open or (b'"result"' not in message and b'"error"' not in message):
             return message
         answers = _parsed(message)
         if not any([self._take_answer(each) for each in answers]):
             return message
-        changed = orjson.dumps(answers if message.lstrip()[:1] == b"[" else answers[0])
-        return changed + message[len(message.rstrip()) :]  # over stdio the newline ends a message
+        return _in_place_of(message, answers if _is_batch(message) else answers[0])
 
     def close(self) -> None:
         """The connection ended: what became of the calls under way is not known."""
         while self._begun:
             _, action = self._begun.popitem()
-            if action is not None:
-                action.abandon()
+            _abandon(action)
+
+    def _held(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer to a call that is not made; None where it is to be made.
+
+        It says that it is an error: nothing was done, and a client holds what is none against the tool's output schema.
+        """
+        id, params = message.get("id"), message.get("params")
+        if message.get("method") != _CALL or not isinstance(params, dict) or isinstance(id, list | dict):
+            return None
+        advice = self._session.hold(str(params.get("name")), params.get("arguments"))
+        if advice is None:
+            return None
+        # Newer protocols require `resultType`; to older ones it is one field more, which they allow.
+        result = {"resultType": "complete", "content": [{"type": "text", "text": advice.text}], "isError": True}
+        return {"jsonrpc": "2.0", "id": id, "result": result}
 
     def _take_request(self, message: dict[str, Any]) -> None:
         method, id, params = message.get("method"), message.get("id"), message.get("params")
         if isinstance(id, list | dict):
             return  # no JSON-RPC; the server will say so
-        if method == "tools/call" and isinstance(params, dict):
-            self._begun[id] = self._session.begin(str(params.get("name")), params.get("arguments"), call_id=str(id))
-        elif method in _BEGINNINGS:
-            self._begun[id] = None
+        if method == _CALL and isinstance(params, dict):
+            self._begun[id] = self._session.begin(str(params.get("name")), params.get("arguments"))
+        elif method in (*_BEGINNINGS, _LIST):
+            self._begun[id] = method
         elif method == "notifications/cancelled" and isinstance(params, dict):
-            action = self._begun.pop(params.get("requestId"), None)
-            if action is not None:
-                action.abandon()
+            _abandon(self._begun.pop(params.get("requestId"), None))
         if len(self._begun) > _MAX_OPEN:
-            oldest = self._begun.pop(next(iter(self._begun)))
-            if oldest is not None:
-                oldest.abandon()
+            _abandon(self._begun.pop(next(iter(self._begun))))
 
     def _take_answer(self, message: dict[str, Any]) -> bool:
         """Whether something was added to it."""
         id = message.get("id")
         if "method" in message or isinstance(id, list | dict) or id not in self._begun:
             return False
-        action, result, error = self._begun.pop(id), message.get("result"), message.get("error")
-        if action is None:
-            return isinstance(result, dict) and self._introduce(result)
+        begun, result, error = self._begun.pop(id), message.get("result"), message.get("error")
+        if isinstance(begun, str):
+            add = self._note if begun == _LIST else self._introduce
+            return isinstance(result, dict) and add(result)
         if not isinstance(result, dict):
             said = error.get("message") if isinstance(error, dict) else error
-            action.end(error_text=str(said))
+            begun.end(error_text=str(said))
             return False
         content = result.get("content")
         if content is None:  # the server asks for more first, or will answer later: as a call of its own
-            action.abandon()
+            begun.abandon()
             return False
         parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
         text = "\n".join(str(each["text"]) for each in parts if "text" in each)
-        if not result.get("isError"):
-            action.end(result.get("structuredContent") or text or parts)
-            return False
-        action.end(error_text=text)
-        advice = self._session.advise().text
+        failed = bool(result.get("isError"))
+        if failed:
+            begun.end(error_text=text)
+        else:
+            begun.end(result.get("structuredContent") or text or parts)
+        advice = after_call(self._session, failed=failed)
         if advice:
             result["content"] = [*parts, {"type": "text", "text": advice}]
         return bool(advice)
 
     def _introduce(self, result: dict[str, Any]) -> bool:
-        brief = self._session.brief().text
-        if brief:
-            result["instructions"] = "\n\n".join(filter(None, (result.get("instructions"), brief)))
-        return bool(brief)
+        result["instructions"] = joined(result.get("instructions"), prompt_prefix(self._session))
+        return True
+
+    def _note(self, result: dict[str, Any]) -> bool:
+        """Say of each tool, where a model reads it before it chooses, what its calls need or fail for."""
+        listed = result.get("tools")
+        tools = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        notes = [(each, note) for each in tools if (note := tool_note(self._session, str(each.get("name"))))]
+        for tool, note in notes:
+            tool["description"] = joined(tool.get("description"), note)
+        return bool(notes)
+
+
+def _abandon(begun: Action | str | None) -> None:
+    if isinstance(begun, Action):
+        begun.abandon()
+
+
+def _is_batch(message: bytes) -> bool:
+    return message.lstrip()[:1] == b"["
+
+
+def _in_place_of(message: bytes, value: object) -> bytes:
+    return orjson.dumps(value) + message[len(message.rstrip()) :]  # over stdio the newline ends a message
 
 
 def _parsed(message: bytes) -> list[dict[str, Any]]:

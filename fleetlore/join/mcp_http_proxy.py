@@ -41,7 +41,9 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         calls = McpCalls(sessions.enter(id, lambda: fleet.session(goal, task)))
         headers = {name: value for name, value in request.headers.items() if name not in _HOP}
         headers["accept-encoding"] = "identity"
-        content = calls.from_client(await request.body())
+        content, held = calls.from_client(await request.body())
+        if held:
+            return Response(held, media_type="application/json")
         client: httpx2.AsyncClient = request.app.state.client
         try:
             answer = await client.send(

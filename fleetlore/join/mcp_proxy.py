@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
@@ -33,13 +34,18 @@ def run_command(command: Sequence[str], session: Session) -> int:
     except OSError as error:
         raise ConfigError(f"the MCP server {command[0]!r} cannot be started: {error.strerror}") from None
     assert server.stdin is not None and server.stdout is not None
-    calls = McpCalls(session)
-    threading.Thread(target=_from_client, args=(server, calls), daemon=True).start()
+    calls, writing = McpCalls(session), threading.Lock()
+
+    def to_client(message: bytes) -> None:
+        with writing:
+            sys.stdout.buffer.write(message)
+            sys.stdout.buffer.flush()
+
+    threading.Thread(target=_from_client, args=(server, calls, to_client), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: server.terminate())
     try:
         for line in server.stdout:
-            sys.stdout.buffer.write(calls.from_server(line))
-            sys.stdout.buffer.flush()
+            to_client(calls.from_server(line))
     except (BrokenPipeError, KeyboardInterrupt):  # the client has gone
         server.terminate()
     finally:
@@ -47,17 +53,20 @@ def run_command(command: Sequence[str], session: Session) -> int:
     return server.wait()
 
 
-def _from_client(server: subprocess.Popen[bytes], calls: McpCalls) -> None:
+def _from_client(server: subprocess.Popen[bytes], calls: McpCalls, to_client: Callable[[bytes], None]) -> None:
     assert server.stdin is not None
-    try:
+    # Where the server or the client has gone, whoever reads the server's output ends the proxy.
+    with suppress(OSError):
         # A file of its own: the process's end would wait for a thread that reads `sys.stdin`.
         with open(0, "rb", closefd=False) as client:
             for line in client:
-                server.stdin.write(calls.from_client(line))
-                server.stdin.flush()
+                onward, answer = calls.from_client(line)
+                if answer:
+                    to_client(answer)
+                else:
+                    server.stdin.write(onward)
+                    server.stdin.flush()
         server.stdin.close()
-    except OSError:  # the server has gone; whoever reads its output ends the proxy
-        return
     try:
         server.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:

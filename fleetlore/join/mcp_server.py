@@ -1,22 +1,24 @@
-"""Serve the fleet's lore to agents over MCP: tools to ask for advice and to report calls, resources to read it.
+"""Serve the fleet's lore to agents over MCP: tools to ask for advice, to search it and to report calls.
 
 For agents that cannot be recorded from outside; where the tools are an MCP server's own, the proxy does it unasked.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+from mcp.server.mcpserver.exceptions import ToolError
 
+from fleetlore.advice.advice import chosen
+from fleetlore.advice.changes import item_tip
+from fleetlore.advice.situation import Situation
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.named_sessions import NamedSessions
 from fleetlore.agent.session import Session
-from fleetlore.recall.advice import Advice
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.text_index import TextIndex
 
 __all__ = ["lore_server"]
@@ -65,37 +67,16 @@ def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
     def search(text: str, most: int = _FOUND) -> str:
         """Find what the fleet has learned by words: a goal, an error, a question."""
         with fleet.lock:
-            items = [item for item in fleet.replica.index.items.values() if item.superseded_by is None]
-        words = TextIndex()
-        for item in items:
-            words.put(item.id, item.text)
-        known = {item.id: item for item in items}
-        found = tuple(known[id] for id, _ in words.like(text, _LIKE, most)) if text.strip() else ()
-        return Advice(items=found, now=time.time()).text or "Nothing is known of it."
-
-    @server.resource("fleetlore://items/{id}", mime_type="application/json")
-    def item(id: str) -> str:
-        """A memory item by its id."""
-        return _json(fleet.replica.index.items.get(id), id)
-
-    @server.resource("fleetlore://patterns/{id}", mime_type="application/json")
-    def pattern(id: str) -> str:
-        """A failure pattern by its id."""
-        return _json(fleet.replica.index.patterns.get(id), id)
-
-    @server.resource("fleetlore://items", mime_type="application/json")
-    def items_known() -> list[dict[str, str]]:
-        """Ids and titles of the memory items."""
-        with fleet.lock:
-            return [{"id": each.id, "title": each.title} for each in fleet.replica.index.items.values()]
+            index = fleet.replica.index
+            words = TextIndex()
+            for item in index.items.values():
+                words.put(item.id, item.text)
+            found = words.like(text, _LIKE, most) if text.strip() else []
+            tips = [item_tip(index.items[id], "searched") for id, _ in found]
+        at = Situation(now=fleet.clock.now(), agent=stable_hash(fleet.agent))
+        return chosen(index, tips, at, holdout_share=0.0, most=most).text or "Nothing is known of it."
 
     try:
         yield server
     finally:
         sessions.leave_all()
-
-
-def _json(found: Any, id: str) -> str:
-    if found is None:
-        raise ResourceNotFoundError(f"nothing is known under {id!r}")
-    return str(found.to_json().decode())

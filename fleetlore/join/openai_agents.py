@@ -22,6 +22,7 @@ from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from fleetlore.agent.current import OPEN_ACTION, current_session
+from fleetlore.agent.model_texts import after_call, joined, prompt_prefix
 
 __all__ = ["function_tool", "tell"]
 
@@ -45,24 +46,27 @@ def function_tool(function: Callable[..., Any] | None = None, **options: Any) ->
         session = current_session()
         if session is None:
             return await invoke(context, arguments)
-        with session.action(made.name, _parsed(arguments), call_id=context.tool_call_id) as action:
+        given, id = _parsed(arguments), context.tool_call_id
+        if (held := session.hold(made.name, given)) is not None:
+            return held.text
+        with session.action(made.name, given, call_id=id) as action:
             action.result = result = await invoke(context, arguments)
-        return result
+        if not isinstance(result, str):
+            return result
+        return joined(result, after_call(session, failed=action.error is not None))
 
     return replace(made, on_invoke_tool=recorded)
 
 
 def tell(data: CallModelData[Any]) -> ModelInputData:
-    """Tell the model, before each of its turns, what is known of the task and of its tools: for
+    """Tell the model what is known of the task and of its tools, in the same words at each of its turns: for
     `RunConfig(call_model_input_filter=tell)`.
     """
     session = current_session()
     if session is None:
         return data.model_data
-    # Instructions are made anew for each turn, so what they said before has to be said again.
-    brief = session.brief([each.name for each in data.agent.tools], unseen=False).text
-    said = [each for each in (data.model_data.instructions, brief) if each]
-    return ModelInputData(data.model_data.input, "\n\n".join(said)) if brief else data.model_data
+    prefix = prompt_prefix(session, [each.name for each in data.agent.tools])
+    return ModelInputData(data.model_data.input, joined(data.model_data.instructions, prefix))
 
 
 def _parsed(arguments: str) -> object:

@@ -11,10 +11,10 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import StatusCode, get_current_span
 
+from fleetlore.advice.advice import Advice
 from fleetlore.agent.blocking import BlockingFleet
 from fleetlore.agent.fleet import Fleet
 from fleetlore.join.traces import Traces
-from fleetlore.recall.advice import Advice
 from fleetlore.transcripts.otel_spans import Span
 from fleetlore.wire import events
 

@@ -11,9 +11,18 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, SkipToolExecution, ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    SkipToolExecution,
+    ToolFailed,
+    ToolFailedError,
+    ToolRetryError,
+)
 
 from fleetlore.agent.current import current_session
+from fleetlore.agent.model_texts import after_call, joined, prompt_prefix
+from fleetlore.agent.session import Session
 
 __all__ = ["FleetLore"]
 
@@ -22,12 +31,14 @@ class FleetLore(AbstractCapability[Any]):
     """Records in the session that the agent runs in; without one it does nothing."""
 
     def get_instructions(self) -> Callable[[Any], str | None]:
-        return _brief
+        return _prefix
 
     async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
         session = current_session()
         if session is None:
             return await handler(args)
+        if (held := session.hold(call.tool_name, args)) is not None:
+            raise ToolFailed(held.text)  # a `ModelRetry` would use up a retry of the tool
         with session.action(call.tool_name, args, call_id=call.tool_call_id) as action:
             try:
                 action.result = result = await handler(args)
@@ -36,14 +47,25 @@ class FleetLore(AbstractCapability[Any]):
                 raise
             except ToolRetryError as error:  # made of a `ModelRetry`, by which a tool refuses a call
                 action.end(error_text=str(error.tool_retry.content))
+                _advise(session, error.tool_retry)
                 raise
             except ToolFailedError as error:  # made of a `ToolFailed`
                 action.end(error_text=str(error))
+                _advise(session, error.tool_failed)
                 raise
-        return result
+        return joined(result, after_call(session, failed=False)) if isinstance(result, str) else result
 
 
-def _brief(ctx: Any) -> str | None:
+def _prefix(ctx: Any) -> str | None:
     session = current_session()
-    # Instructions are made anew for each request, so what they said before has to be said again.
-    return None if session is None else session.brief(unseen=False).text or None
+    if session is None:
+        return None
+    # A run that is resumed in another process, as in Temporal, does not say which tools it has.
+    tools = [] if ctx.tool_manager is None else ctx.tool_manager.tool_defs
+    return prompt_prefix(session, [each.name for each in tools if each.kind != "output"])
+
+
+def _advise(session: Session, answer: Any) -> None:
+    """Add what led others past a failure to what the model is to read of it."""
+    if isinstance(answer.content, str):
+        answer.content = joined(answer.content, after_call(session, failed=True))

@@ -16,9 +16,9 @@ from fleetlore.wire.lore import standing
 
 __all__ = ["Backing", "Bound", "backing_of_item", "backing_of_pattern", "group_hash"]
 
-# Bytes of memory for one of JSON, with the texts and groups by which the index finds it; for each failure that a
-# recovery is compared by (`near`); and for an entry besides, 370 of it for what ranks it here. Traced with logged runs.
-_PATTERN_BYTES, _ITEM_BYTES, _NEAR_BYTES, _ENTRY_BYTES = 2.2, 3.2, 2200, 870
+# Bytes of memory for one of JSON, with the texts and groups by which the index finds it; and for an entry besides, 370
+# of it for what ranks it here. Traced with logged runs.
+_PATTERN_BYTES, _ITEM_BYTES, _ENTRY_BYTES = 2.2, 3.0, 870
 
 _Rank = tuple[int, float, str]
 
@@ -61,8 +61,6 @@ class _ItemHead(msgspec.Struct):
     support: int = 0
     against: int = 0
     last_seen: float = 0.0
-    near: tuple[msgspec.Raw, ...] = ()
-    superseded_by: str | None = None
     uplift_high: float | None = None
 
 
@@ -81,8 +79,8 @@ def backing_of_pattern(value: bytes) -> Backing:
 def backing_of_item(value: bytes) -> Backing:
     """Read it from a memory item as it lies on its topic. Raises ValueError."""
     head = _item_head(value)
-    is_told = head.superseded_by is None and not (head.uplift_high is not None and head.uplift_high < 0)
-    size = int(_ITEM_BYTES * len(value)) + _NEAR_BYTES * len(head.near) + _ENTRY_BYTES
+    is_told = head.uplift_high is None or head.uplift_high >= 0
+    size = int(_ITEM_BYTES * len(value)) + _ENTRY_BYTES
     stands = standing(head.agents, head.support, head.against, head.last_seen)
     return Backing(intern(head.tool), is_told, stands, size, group_hash(head.group))
 

@@ -40,16 +40,6 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
     return _fail_more(pattern.sessions_ended, pattern.sessions_failed, tool)
 
 
-def worth_telling(lesson: MemoryItem, tool: Pattern | None) -> bool:
-    """Whether the sessions that met a lesson's error surely fail more often than the tool's others: else it has no
-    cause.
-
-    Args:
-        tool: health row of its tool; None where it is not known.
-    """
-    return _fail_more(lesson.support + lesson.against, lesson.support, tool)
-
-
 def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
     """Whether of these sessions surely more failed than of the tool's others (Newcombe's 80 % interval)."""
     others = tool.sessions_ended - ended if tool is not None else 0

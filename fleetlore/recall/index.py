@@ -6,20 +6,13 @@ keeps its few best at hand: a change costs the writer, not the reader.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
-from fleetlore.calls.failed_call import FailureWords
-from fleetlore.calls.nearest import Near, NearestRecoveries
-from fleetlore.fingerprint.fingerprint import tool_id
-from fleetlore.fingerprint.literals import masked_text, names
-from fleetlore.recall.hints import worth_telling
 from fleetlore.stats.text_index import TextIndex
-from fleetlore.wire.lore import ERROR_MET, HOW_TO, NOT_DONE, MemoryItem, Pattern
+from fleetlore.wire.lore import MemoryItem, Pattern
 
 Entry = TypeVar("Entry", bound=Pattern | MemoryItem)
 Derived = TypeVar("Derived")
@@ -27,8 +20,6 @@ Derived = TypeVar("Derived")
 # More than an agent is ever shown, so that some may be left out as its own.
 KEPT = 8
 MAX_DERIVED = 4096
-# Numbers of steps are no literals of the task.
-_LINE = re.compile(rf"(\d+\. |{NOT_DONE}.*)?(.*)")
 
 
 class _Ranked(Generic[Entry]):
@@ -78,9 +69,9 @@ Role = Literal[
     "transient of call",
     "transient of tool",
     "recoveries",
+    "recoveries of tool",
+    "changes",
     "remedies",
-    "ineffective",
-    "lessons",
     "strategies",
 ]
 # Role of a group, and what it is about: a tool, a kind of call, a pattern, a cause, a task.
@@ -93,35 +84,15 @@ _RANKS: dict[Role, Callable[[Any], Any]] = {
 }
 
 
-def _is_recalled(item: MemoryItem) -> bool:
-    """Not where another item took its place, and not where sessions surely fare worse with it than without it."""
-    harms = item.uplift_high is not None and item.uplift_high < 0
-    return item.superseded_by is None and not harms
+def is_recalled(item: MemoryItem) -> bool:
+    """Not where sessions surely fare worse with it than without it, nor where it says of no change and no call."""
+    says = item.kind != "recovery" or item.was or item.now or (item.remedy or {}).get("tool", item.tool) != item.tool
+    return bool(says) and (item.uplift_high is None or item.uplift_high >= 0)
 
 
 def _place(item: MemoryItem) -> tuple[object, ...]:
     """What decides where an item is found."""
-    return item.kind, item.pattern, item.cause, item.call, item.tool, item.task, _is_recalled(item)
-
-
-def _words(item: MemoryItem) -> tuple[str, ...]:
-    return item.when, item.title, item.content
-
-
-def _goal_text(goal: str) -> str:
-    """As a strategy's title has it."""
-    return f"{HOW_TO}{goal}"
-
-
-def _of_other_task(item: MemoryItem, known: frozenset[str]) -> MemoryItem:
-    def masked(line: str) -> str:
-        return _LINE.sub(lambda found: (found[1] or "") + masked_text(found[2], known), line, count=1)
-
-    # An error about that task's values says nothing without them.
-    lines = [(line, masked(line)) for line in item.content.splitlines()]
-    content = "\n".join(told for line, told in lines if told == line or not line.startswith(ERROR_MET))
-    title, description = masked_text(item.title, known), masked_text(item.description, known)
-    return replace(item, title=title, description=description, content=content)
+    return item.kind, item.pattern, item.cause, item.tool, item.task, is_recalled(item)
 
 
 class LoreIndex:
@@ -137,6 +108,8 @@ class LoreIndex:
     def __init__(self, *, max_derived: int = MAX_DERIVED) -> None:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
+        # Agents (hashes of their names) that anything is known of.
+        self._names: set[int] = set()
         self._learned: dict[str, float] = {}
         self._revoked: set[str] = set()
         self._distrusted: set[int] = set()
@@ -147,10 +120,8 @@ class LoreIndex:
         # Of patterns, by tool.
         self._changes: defaultdict[str, int] = defaultdict(int)
         self._groups: dict[_Key, _Ranked[Any]] = {}
-        self._goals = TextIndex()
         # By tool; facts of no tool under "".
         self._facts: dict[str, TextIndex] = defaultdict(TextIndex)
-        self._nearest: dict[str, NearestRecoveries] = defaultdict(NearestRecoveries)
 
     # --- what advice asks ---
 
@@ -178,35 +149,17 @@ class LoreIndex:
         """Recoveries that are counted over names, by cause or by tool; those that helped in more sessions first."""
         return self._best("remedies", key)
 
-    def ineffective(self, tool: str) -> tuple[MemoryItem, ...]:
-        """What was tried against errors of a tool and mostly did not help."""
-        return self._best("ineffective", tool)
+    def changes(self, tool: str, part: str) -> tuple[MemoryItem, ...]:
+        """What worked in place of a part of a call, `name=value` or a word; best backed first."""
+        return self._best("changes", f"{tool}\x1f{part}")
 
-    def lessons(self, key: str) -> tuple[MemoryItem, ...]:
-        """What never worked: by kind of call, or by tool where a lesson is not bound to one.
-
-        Where nearly everything fails, that it failed is no lesson.
-        """
-        found: tuple[MemoryItem, ...] = self._best("lessons", key)
-        return tuple([item for item in found if worth_telling(item, self.health(tool_id(item.tool)))])
+    def recoveries_of_tool(self, tool: str) -> tuple[MemoryItem, ...]:
+        """Recoveries of a tool; best backed first."""
+        return self._best("recoveries of tool", tool)
 
     def strategies(self, task: str) -> tuple[MemoryItem, ...]:
         """What tells success from failure at a task."""
         return self._best("strategies", task)
-
-    def recoveries_near(self, tool: str, asked: FailureWords, most: int) -> Near:
-        """What helped after failures of a tool that are like this one in goal, call and error, the nearest first."""
-        of_tool = self._nearest.get(tool)
-        return of_tool.near(asked, most) if of_tool is not None else Near.none()
-
-    def strategies_like(self, goal: str, threshold: float) -> tuple[MemoryItem, ...]:
-        """What tells success from failure at tasks with a goal like this one in words (cosine), the likest first.
-
-        Values of those tasks are masked, but for those that this goal names too.
-        """
-        known = names(goal)
-        found = self._found(self._goals.like(_goal_text(goal), threshold, KEPT))
-        return tuple([_of_other_task(item, known) for item in found])
 
     def has_facts(self, tool: str) -> bool:
         """Whether documents say anything of a tool, or of none ("")."""
@@ -219,6 +172,10 @@ class LoreIndex:
 
     def _found(self, ids: list[tuple[str, float]]) -> tuple[MemoryItem, ...]:
         return tuple([self.items[id] for id, _ in ids])
+
+    def is_of(self, agent: int) -> bool:
+        """Whether all that is known was met under one agent's name (a hash)."""
+        return self._names == {agent}
 
     def derived(self, work: Callable[..., Derived], about: str, *key: str) -> Derived:
         """Do `work(self, about, *key)` once and remember it until the lore changes. Two thirds of an advice are in it.
@@ -250,6 +207,7 @@ class LoreIndex:
             return
         self._changes[pattern.tool] += 1
         self.patterns[pattern.id] = pattern
+        self._names.update(pattern.seen_by)
         self._learned.setdefault(pattern.id, now)
         for group in self._groups_of(pattern):
             group.put(pattern)
@@ -267,12 +225,9 @@ class LoreIndex:
         self._learned.setdefault(item.id, now)
         for group in self._groups_of(item):
             group.put(item)
-        # Most news of an item is one more session that backs it, in the same words.
-        if _is_recalled(item) and (old is None or _words(old) != _words(item)):
-            for texts, text in self._text_indexes(item):
-                texts.put(item.id, text)
-        if item.kind == "recovery" and _is_recalled(item):
-            self._nearest[item.tool].put(item)
+        self._names.update(item.said_by)
+        if item.kind == "fact" and is_recalled(item):
+            self._facts[item.tool].put(item.id, f"{item.title} {item.content}")
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""
@@ -291,10 +246,8 @@ class LoreIndex:
         if item is not None:
             for group in self._groups_of(item):
                 group.drop(id)
-            for texts, _ in self._text_indexes(item):
-                texts.drop(id)
-            if item.kind == "recovery":
-                self._nearest[item.tool].drop(id)
+            if item.kind == "fact":
+                self._facts[item.tool].drop(id)
 
     def revoke(self, id: str) -> None:
         """Hide a pattern or an item, and whatever else is put under its id."""
@@ -361,15 +314,6 @@ class LoreIndex:
             for key in keys
         ]
 
-    def _text_indexes(self, item: MemoryItem) -> list[tuple[TextIndex, str]]:
-        """Where an item is found by its words, and by which."""
-        match item.kind:
-            case "strategy":
-                return [(self._goals, item.title)]
-            case "fact":
-                return [(self._facts[item.tool], f"{item.title} {item.content}")]
-        return []
-
     def _best(self, role: Role, key: str) -> tuple[Any, ...]:
         group = self._groups.get((role, key))
         return group.best if group is not None else ()
@@ -385,15 +329,11 @@ def _keys_of_pattern(pattern: Pattern) -> list[_Key]:
 
 
 def _keys_of_item(item: MemoryItem) -> list[_Key]:
-    if not _is_recalled(item):
+    if not is_recalled(item):
         return []
-    if item.cause is not None and item.kind == "lesson":
-        return [("ineffective", item.tool)]
-    if item.cause is not None:
-        by_pattern: list[_Key] = [("recoveries", item.pattern)] if item.pattern else []
-        return [("remedies", item.cause), ("remedies", item.tool), *by_pattern]
     if item.kind == "recovery":
-        return [("recoveries", key) for key in (item.pattern, item.call) if key]
-    if item.kind == "lesson":
-        return [("lessons", item.call or item.tool)]
+        keys: list[_Key] = [("recoveries of tool", item.tool)]
+        keys += [("recoveries", item.pattern)] if item.pattern else []
+        keys += [("changes", f"{item.tool}\x1f{item.was[0]}")] if item.was and item.now else []
+        return keys if item.cause is None else [*keys, ("remedies", item.cause), ("remedies", item.tool)]
     return [("strategies", item.task)] if item.kind == "strategy" and item.task else []

@@ -12,16 +12,14 @@ one session:
        ▼                                                             │
     ineffective ─────────────────────────────────────────────────────┘
 
-The remedy is shown while the error is unresolved. It is shown to an untried session too, where it surely helps and the
-session applied it before a reset, or where a tenth of the sessions met the error that were not shown the remedy. A
-reset (a host that restarts, `models.distil.resets`) takes what was prepared: every state becomes untried, before the
-error comes back.
+The remedy is shown while the error is unresolved. It is shown to an untried session too, where it surely helps and a
+tenth of the sessions met the error that were not shown the remedy.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -38,7 +36,6 @@ LIKELY = 0.1
 SURE_SESSIONS = 2
 SURE_SHARE = 0.7
 MAX_PREPARATIONS = 2
-MAX_INEFFECTIVE = 2
 # Calls of a tool that are remembered, the newest.
 MAX_REMEMBERED = 64
 
@@ -52,8 +49,6 @@ class PreconditionTracker:
         self._worked: dict[str, list[tuple[int, object]]] = defaultdict(list)
         # By cause.
         self._errors: dict[str, list[int]] = defaultdict(list)
-        # By kind of failure: its last.
-        self._kinds: dict[str, int] = {}
 
     def record_call(self, tool: str, arguments: object, cause: str | None) -> None:
         """A call ended. `cause`: id of what made it fail; None where it worked."""
@@ -66,55 +61,27 @@ class PreconditionTracker:
             self._errors[cause].append(self._place)
             del self._errors[cause][:-MAX_REMEMBERED]
 
-    def record_failure(self, kind: str) -> None:
-        """A call failed, transient errors included. `kind`: `fleetlore.fingerprint.fingerprint.kind_of` the failure."""
-        self._kinds[kind] = self._place
-
-    def needed(self, items: Iterable[MemoryItem], sessions: float, reset: int = NEVER) -> Iterator[MemoryItem]:
+    def needed(self, items: Iterable[MemoryItem], sessions: float) -> Iterator[MemoryItem]:
         """Yield a tool's remedies that the session should apply before it calls the tool, one a cause.
 
         Args:
             items: the surest first.
             sessions: that are known to have used the tool.
-            reset: the last call at which all preparation was lost.
         """
         seen: set[str | None] = set()
         for item in items:
-            if item.cause not in seen and self._is_needed(item, sessions, reset):
+            if item.cause not in seen and self._is_needed(item, sessions):
                 seen.add(item.cause)
                 yield item
 
-    def warned_of(self, items: Iterable[MemoryItem], causes: Collection[str | None]) -> Iterator[MemoryItem]:
-        """Yield the ineffective calls that the session may make next: against these causes, or as it did before."""
-        for item in items:
-            sure = item.support >= max(SURE_SESSIONS, 2 * item.against)
-            if sure and (item.cause in causes or self._applied(item)):
-                yield item
-
-    def unresolved(self, items: Iterable[MemoryItem]) -> set[str | None]:
-        """Causes of these items that the session has met since the tool last worked."""
-        return {
-            item.cause
-            for item in items
-            if (errors := self._errors.get(item.cause or "")) and errors[-1] > self._last_success(item.tool)
-        }
-
-    def last_reset(self, index: LoreIndex) -> int:
-        """The last failure of a kind that takes what was prepared, as the fleet knows (`models.distil.resets`)."""
-        resets = [place for kind, place in self._kinds.items() if any(map(_is_sure, index.recoveries(kind)))]
-        return max(resets, default=NEVER)
-
-    def _is_needed(self, item: MemoryItem, sessions: float, reset: int) -> bool:
-        errors = [place for place in self._errors.get(item.cause or "", ()) if place > reset]
-        worked = self._last_success(item.tool)
-        ever_applied = self._applied(item)
-        applied = [place for place in ever_applied if place > reset]
+    def _is_needed(self, item: MemoryItem, sessions: float) -> bool:
+        errors = self._errors.get(item.cause or "", [])
+        worked, applied = self._last_success(item.tool), self._applied(item)
         if errors:
             return errors[-1] > worked and not self._was_ineffective(errors, applied, item.tool)
-        if applied or worked > reset or not _is_sure(item):
+        if applied or worked > NEVER or not _is_sure(item):
             return False
-        # What was applied before a reset was of use then.
-        return bool(ever_applied) or item.support + item.against >= LIKELY * (sessions - item.shown)
+        return item.support + item.against >= LIKELY * (sessions - item.shown)
 
     def _was_ineffective(self, errors: list[int], applied: list[int], tool: str) -> bool:
         """Whether the error came again after the remedy, with no call of the tool that worked between the two."""
@@ -153,34 +120,14 @@ def cause_of_id(index: LoreIndex, pattern: str | None) -> str | None:
     return cause_of_class(row.tool, row.error_class, row.template) if row is not None else None
 
 
-def remedies_before(
-    index: LoreIndex, tool: str, arguments: object, preconditions: PreconditionTracker
-) -> list[MemoryItem]:
-    """What bears on a call about to be made: another value of an argument, preparations, ineffective calls.
-
-    Empty also where all that the fleet knows is done already.
-    """
-    known = index.remedies(tool)
+def needed_before(index: LoreIndex, tool: str, preconditions: PreconditionTracker) -> list[MemoryItem]:
+    """Calls that the session should make before it calls a tool; empty where all that is known is done already."""
+    known = [item for item in index.remedies(tool) if item.remedy is not None and item.remedy.get("tool") != tool]
     if not any(item.support >= SURE_SESSIONS for item in known):
         return []
-    changes = [item for item in known if _changes(item, arguments)][:1]
     health = index.health(tool_id(tool))
-    sessions = health.sessions if health is not None else 0
-    others = [item for item in known if item.remedy is not None and item.remedy.get("tool") != tool]
-    needed = list(preconditions.needed(others, sessions, preconditions.last_reset(index)))
-    ineffective = index.ineffective(tool)
-    causes = {item.cause for item in needed} | preconditions.unresolved(ineffective)
-    warned_of = islice(preconditions.warned_of(ineffective, causes), MAX_INEFFECTIVE)
-    return [*changes, *needed[:MAX_PREPARATIONS], *warned_of]
-
-
-def _changes(item: MemoryItem, arguments: object) -> bool:
-    """Whether the item says of a value of these arguments that another one is to be taken."""
-    change = (item.remedy or {}).get("change")
-    if not change or not isinstance(arguments, Mapping) or item.support < max(SURE_SESSIONS, 2 * item.against):
-        return False
-    name, old, _ = change
-    return name in arguments and arguments[name] == old and type(arguments[name]) is type(old)
+    needed = preconditions.needed(known, health.sessions if health is not None else 0)
+    return list(islice(needed, MAX_PREPARATIONS))
 
 
 def _is_sure(item: MemoryItem) -> bool:

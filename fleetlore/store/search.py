@@ -91,8 +91,8 @@ class LoreSearch:
     async def items(
         self, text: str, *, kind: ItemKind | None = None, least: int = 0, timeout_seconds: float = SEARCH_SECONDS
     ) -> list[tuple[float, MemoryItem]]:
-        """Items that a text matches, with their scores, the best first; without those that were superseded. None
-        where none shares the half of its words, by their weight, or is near to what it means.
+        """Items that a text matches, with their scores, the best first. None where none shares the half of its
+        words, by their weight, or is near to what it means.
 
         Args:
             least: matches to rank at the least, where there are so many.
@@ -103,7 +103,6 @@ class LoreSearch:
         def work() -> list[tuple[float, MemoryItem]]:
             matches = self._matches("items", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=True)
             items = [(each, MemoryItem.from_json(each.body)) for each in matches]
-            items = [(match, item) for match, item in items if item.superseded_by is None]
             index = TextIndex()
             for _, item in items:
                 index.put(item.id, item.text)

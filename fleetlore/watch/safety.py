@@ -22,8 +22,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
+from fleetlore.advice.tip import Tip
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
-from fleetlore.recall.advice import Caution
 from fleetlore.recall.index import LoreIndex
 from fleetlore.redact.redact import redact
 from fleetlore.watch.safety_rules import RULES, Severity, sql_dangers
@@ -202,7 +202,7 @@ class SafetyWatch:
             str, bool | None
         ] = {}  # None: not called since; False: called, and it failed; True: it worked
 
-    def cautions(self, tool: str, arguments: object) -> tuple[Caution, ...]:
+    def cautions(self, tool: str, arguments: object) -> tuple[Tip, ...]:
         """What to say before this call."""
         told = [name for name in dangers(tool, arguments) if self._lessons.is_told(name)]
         for name in told:
@@ -226,8 +226,8 @@ class SafetyWatch:
         self._shown.clear()
 
 
-def _caution(name: str) -> Caution:
+def _caution(name: str) -> Tip:
     rule = RULES[name]
-    return Caution(
-        f"{PREFIX}{name}", f"This call is dangerous ({rule.severity}, {name}). {rule.principle} {rule.instead}"
-    )
+    text = f"{rule.instead} {rule.principle} This call is dangerous ({rule.severity}, {name})."
+    id = f"{PREFIX}{name}"
+    return Tip(id, "safety", (text,), key=id, tried=False, text=text)

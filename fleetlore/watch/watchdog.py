@@ -7,12 +7,13 @@ handed in; nothing runs in the background.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from math import inf
 
+from fleetlore.advice.tip import Tip
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.loops import Loop, LoopDetector
-from fleetlore.recall.advice import Caution
 from fleetlore.recall.default_hints import default_loop_hint
 
 __all__ = ["Budget", "Watchdog"]
@@ -20,6 +21,7 @@ __all__ = ["Budget", "Watchdog"]
 STALL_SECONDS = 120.0
 WARN_SHARE = 0.8
 LOOP_CAUTION = "guard:loop"
+_FIGURES = re.compile(r"[\d.,%]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,7 @@ class Watchdog:
         self._tokens += tokens
         self._money += money
 
-    def cautions(self, now: float) -> tuple[Caution, ...]:
+    def cautions(self, now: float) -> tuple[Tip, ...]:
         """What there is to warn of at this moment, the most pressing first."""
         budget = self._budget
         if budget is _UNLIMITED and self.loop is None and now - self._last_event < self._stall_seconds:
@@ -114,15 +116,20 @@ class Watchdog:
         ]
         if self.loop is not None:
             helps = default_loop_hint(self.loop.pattern.template, failed=self.loop.failed)
-            found.insert(0, Caution(LOOP_CAUTION, f"This session goes in circles: {self.loop} {helps}"))
+            found.insert(0, _caution(LOOP_CAUTION, f"{helps} This session goes in circles: {self.loop}", "loop"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:
             text = f"Nothing has happened in this session for {silent:.0f} seconds; what it waits for may not come."
-            found.append(Caution("guard:stall", text))
+            found.append(_caution("guard:stall", text))
         return tuple(found)
 
 
-def _of_budget(name: str, used: float, limit: float, unit: str) -> Caution | None:
+def _caution(id: str, text: str, source: str = "budget") -> Tip:
+    # With other figures it is no news.
+    return Tip(id, source, (text,), key=f"{id}\x1f{_FIGURES.sub('', text)}", tried=False, text=text)
+
+
+def _of_budget(name: str, used: float, limit: float, unit: str) -> Tip | None:
     if used >= limit:
         text = (
             f"The session's budget is used up: {used:g} of {limit:g} {unit}. "
@@ -135,4 +142,4 @@ def _of_budget(name: str, used: float, limit: float, unit: str) -> Caution | Non
         )
     else:
         return None
-    return Caution(f"guard:{name}", text)
+    return _caution(f"guard:{name}", text)

@@ -14,7 +14,7 @@ from fleetlore.config import HALF_LIFE_SECONDS
 
 Figures = Literal["all", "hours", "days"]
 Level = Literal["tool", "call", "family", "class", "exact", "safety"]
-ItemKind = Literal["recovery", "lesson", "strategy", "fact", "place"]
+ItemKind = Literal["recovery", "strategy", "fact"]
 
 # Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls none of which need have failed.
 LOOP = "loop"
@@ -29,8 +29,8 @@ NOT_DONE = "A session that failed did not do"
 ONLY_FAILED = "Only in a session that failed"
 # Before an error that a failed session met.
 ERROR_MET = "Error met there: "
-# Of a way that solved a task: before the goal in its title, and in its content.
-HOW_TO, GOAL = "How to: ", "Goal: "
+# Of a way that solved a task: before the goal in its title.
+HOW_TO = "How to: "
 
 PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
 
@@ -116,23 +116,27 @@ class MemoryItem:
 
     Attributes:
         when: the situation in which it applies, in words.
-        tool, pattern, call, task: the same for a machine: the tool, the class-level pattern id, the kind of call (id)
-            and the task it is about; empty or None where it is not bound to one.
+        tool, pattern, task: the same for a machine: the tool, the class-level pattern id and the task it is about;
+            empty or None where it is not bound to one.
         cause: of a recovery that was counted over names: id of what it helps against
             (`fleetlore.fingerprint.fingerprint.cause_of`).
-        remedy: the call that helped, `{"tool": str, "arguments": value}`; of one counted over names also `"open"`, the
-            arguments that differ with what it is about, or `"change"`, [name of the argument, value that failed, value
-            instead]. Of a failure that takes what was prepared (`models.distil.resets`), whose `pattern` is its kind,
-            it is `{"again": True}`.
-        support: how many distinct sessions back it; `agents`: how many distinct agents.
-        goals: how many distinct goals these sessions had; 1 of what is bound to a task.
+        remedy: the call that helped, `{"tool": str}`; where it prepares the failed one with `"arguments"` and `"open"`,
+            those that differ with what it is about; where one value was changed with `"change"`, [name of the argument,
+            value that failed, value instead].
+        was, now: of a changed call: the parts that are gone and those that came, as the title shows them; of an
+            argument `name=value`.
+        plain: plain names took the place of plain names, in the same tool's call: no white space, path, option,
+            address, code or placeholder among them.
+        named: the error itself, as it is shown, names all that came.
+        danger: in a session that backs it a call of it, as it was made, broke a safety rule, named an address, or
+            granted, deleted, paid, installed or fetched something.
+        support: how many distinct sessions back it, in the very words that it says; `agents`: how many distinct agents;
+            `goals`: how many distinct goals these sessions had.
         delayed: how many of the agents did not get there by their next call: to the others it was no news.
         against: how many distinct sessions contradict it, were their agents as busy as those that back it: one agent
             contradicts as much as one agent backs.
         shown: how many distinct sessions were shown it (`models.memory.utility`; of many a sample is kept, and this is
             an estimate).
-        superseded_by: id of the item that the contradicting sessions taught instead; an item that is superseded is kept
-            for whoever looks it up and recalled no more.
         sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
         first_seen, last_seen: event times of the oldest and the newest session behind it, in seconds since the Unix
             epoch; 0 where it is not known.
@@ -141,10 +145,7 @@ class MemoryItem:
             withheld at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are
             known.
         source: of a fact: the document that it comes from.
-        place: of what is known of a place: its name; `title` is then a name there.
         group: whose agents alone are told, because no agent of another has found it yet; empty for all of the tenant.
-        near: of a recovery: hashed words of the goal, the call and the error of some sessions that got past the failure
-            so, by which another failure is compared (`fleetlore.calls.failed_call.FailureWords`).
     """
 
     id: str
@@ -156,10 +157,14 @@ class MemoryItem:
     when: str
     tool: str = ""
     pattern: str | None = None
-    call: str | None = None
     cause: str | None = None
     task: str = ""
     remedy: dict[str, Any] | None = None
+    was: tuple[str, ...] = ()
+    now: tuple[str, ...] = ()
+    plain: bool = False
+    named: bool = False
+    danger: bool = False
     support: int = 0
     agents: int = 0
     goals: int = 0
@@ -170,14 +175,11 @@ class MemoryItem:
     version: str = ""
     against: int = 0
     shown: int = 0
-    superseded_by: str | None = None
     uplift: float | None = None
     uplift_low: float | None = None
     uplift_high: float | None = None
     source: str = ""
-    place: str = ""
     group: str = ""
-    near: tuple[str, ...] = ()
     said_by: tuple[int, ...] = ()
 
     @property
@@ -198,18 +200,16 @@ class MemoryItem:
         """By which items about different things are ranked: what they tell those who meet another task.
 
         First how many agents, and how many goals, back it, whichever is less, without the agents that needed nobody to
-        tell them; contradictions take their share. One goal is no other task, what one agent alone met may be its
-        own fault, a lesson says no more than its error does, and a name of a place is looked up there. Then what
-        several goals back, before what went wrong at one, before the way that solved one; and `standing`. Last comes
-        what is found by likeness alone (`models.distil.next_working`): each by itself proves little.
+        tell them; contradictions take their share. One goal is no other task, and what one agent alone met may be its
+        own fault. Then what several goals back, before what went wrong at one, before the way that solved one; and
+        `standing`.
         """
-        of_others = 3 if self.goals > 1 else 1 + int(self.kind != "strategy")
-        if self.near and self.pattern is None and self.cause is None:
-            return 0.0, 0, self.standing(), self.id
-        if self.kind in ("lesson", "place") or min(self.agents, self.goals) <= 1:
+        goals = 1 if self.task else self.goals  # what solved a task is that task's
+        of_others = 3 if goals > 1 else 1 + int(self.kind != "strategy")
+        if min(self.agents, goals) <= 1:
             return 0.0, of_others, self.standing(), self.id
         kept = max(0, self.support - self.against) / max(1, self.support)
-        return min(self.delayed, self.goals) * kept, of_others, self.standing(), self.id
+        return min(self.delayed, goals) * kept, of_others, self.standing(), self.id
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)
@@ -217,7 +217,7 @@ class MemoryItem:
     @classmethod
     def from_json(cls, value: bytes | str) -> MemoryItem:
         """Read what this version knows, as `Pattern.from_json` does. Raises ValueError."""
-        return _sharing(_read_item(value), "tenant", "tool", "pattern", "call", "task", "version")
+        return _sharing(_read_item(value), "tenant", "tool", "pattern", "task", "version")
 
 
 Entry = TypeVar("Entry", Pattern, MemoryItem)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from fleetlore.recall.advice import Situation, advise
+from fleetlore.advice.advice import advise
+from fleetlore.advice.situation import Situation
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.cases import Case
@@ -79,7 +80,7 @@ def junk_reasons(items: Sequence[MemoryItem], sessions: Collection[str], harmles
     """Count junk items by the first reason that applies.
 
     `no_evidence`: it names no session that backs it, or one that the logs do not hold. Then the reasons of
-    `models.memory.quality.is_junk`. `harmless`: a recovery or lesson about a harmless pattern. `repeated`: another item
+    `models.memory.quality.is_junk`. `harmless`: a recovery about a harmless pattern. `repeated`: another item
     says the same, word for word.
 
     Args:
@@ -97,7 +98,7 @@ def junk_reasons(items: Sequence[MemoryItem], sessions: Collection[str], harmles
         reason = is_junk(item)
         if item.kind != "fact" and (item.support < 1 or not backed):
             reason = NO_EVIDENCE
-        elif reason is None and item.kind in ("recovery", "lesson") and item.pattern in harmless:
+        elif reason is None and item.kind == "recovery" and item.pattern in harmless:
             reason = HARMLESS
         elif reason is None and text in said:
             reason = REPEATED
@@ -140,9 +141,9 @@ def harmless_warnings(
                     own_failures=own,
                 ),
             )
-            if advice.warning is not None:
-                shown += 1
-                needless += advice.warning.id in harmless
+            warned = [tip.id for tip in advice.tips if tip.source == "counted"]
+            shown += len(warned)
+            needless += sum(id in harmless for id in warned)
             if step.exact is not None:
                 own.add(step.exact)
     return needless / shown if shown else None

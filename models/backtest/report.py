@@ -71,7 +71,7 @@ def backtest(
     judged = judging(test, slices, JudgeChain([rules, CriticJudge(critic)]), JudgeChain([rules]))
     progress("looking for junk")
     harmless = harmless_patterns([*train, *test])
-    recalled = [item for item in learned.items if item.superseded_by is None]
+    recalled = [item for item in learned.items]
     reasons = junk_reasons(recalled, {case.trajectory.session for case in train}, harmless)
     if reasons:
         progress("junk: " + ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())))

@@ -18,8 +18,7 @@ from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.thresholds import Foreseen
-from models.calls.training import TrainedCalls
-from models.calls.ways_out import said_by
+from models.calls.training import TrainedCalls, said_by
 
 # Of first calls and calls after a success, the newest: calls after a failure are mostly the same call again, which any
 # model foresees.

@@ -9,6 +9,7 @@ import numpy as np
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_KINDS
 from fleetlore.calls.features import Features
 from fleetlore.calls.model import KindScores, kind_cells, sigmoid
+from models.calls.evidence import Evidence, Fleet, Who
 
 RATE = np.float32(0.1)
 # Of the squared gradients, a call: old ones are forgotten, so that the model can still learn when the world changes.
@@ -57,22 +58,25 @@ class KindWeights:
 
     Attributes:
         kinds: (tool, text) of each.
-        counts: how often each came since.
+        counts: how often each came since; `met`: who met each text.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self.kinds: dict[tuple[str, str], int] = {}
         self.counts: list[int] = []
         self.weights = np.zeros(2**KIND_BITS, np.float32)
         self._squares = np.full(2**KIND_BITS, START, np.float32)
-        self._met: dict[tuple[str, str], int] = {}
+        self._came: dict[tuple[str, str], int] = {}
+        self.met: dict[tuple[str, str], Evidence] = {}
 
-    def learn(self, found: Features, kind: tuple[str, str]) -> None:
+    def learn(self, found: Features, kind: tuple[str, str], who: Who) -> None:
         """Step towards the kind that it was."""
         number = self.kinds.get(kind)
+        self.met.setdefault(kind, Evidence(self._fleet)).add(who)
         if number is None:
-            met = self._met[kind] = self._met.get(kind, 0) + 1
-            if met < 3 or len(self.kinds) >= MAX_KINDS:
+            came = self._came[kind] = self._came.get(kind, 0) + 1
+            if came < 3 or len(self.kinds) >= MAX_KINDS:
                 return
             number = self.kinds[kind] = len(self.kinds)
             self.counts.append(0)

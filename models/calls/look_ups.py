@@ -1,7 +1,8 @@
 """Learn by which calls sessions look up the names and ids that they lack, after a call failed.
 
-A look-up is a call that worked and whose result held names or ids, unseen so far, that a later working call used. Which
-words of it belong to the call and which to the session is told by how many look-ups of the tool hold them: `SHOW`,
+A look-up is a call that worked, right after a failure or as the first of its session, and whose result held names or
+ids, unseen so far, that a later call held, or said what there is (`models.data.place_names.shows_schema`). Which words
+of it belong to the call and which to the session is told by how many look-ups of the tool hold them: `SHOW`,
 `COLUMNS` and `FROM` do, a table does not. Of arguments that are no free text the names belong to the call, the values
 to the session. No tool and no command is known beforehand.
 """
@@ -20,12 +21,13 @@ from fleetlore.calls.document import LookUp
 from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
+from models.calls.evidence import LEAST_AGENTS, Evidence, Fleet, Who
+from models.data.place_names import shows_schema
 
 # Of failures and of what worked next, the newest.
 KEPT = 4_000
 # Words of this share of a tool's look-ups, by at least so many agents, are the call's own.
 SHARED = 0.05
-LEAST_AGENTS = 2
 # Of the sessions that met the kind of failure, so many surely made the look-up next.
 LEAST_RATE = 0.1
 MAX_TEXT = 80
@@ -41,40 +43,51 @@ _ARGUMENTS = re.compile(r"\([\w.-]+(?:, [\w.-]+)*\)")
 _REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
 
 
+# Text of a look-up, and the tool that makes it.
+Form = tuple[str, str]
+
+
 class Met(NamedTuple):
     """A failure, and the next call that worked, of whatever tool. `is_look_up`: as defined above.
 
-    text: of that call; `(names, of, arguments)` where they are no free text.
+    text: of that call; `(names, of, arguments)` where they are no free text. kind: empty at the start of a session.
     """
 
     tool: str
     kind: str
-    agent: str
+    who: Who
     by: str
     text: str
     is_look_up: bool
+    place: str = ""
 
 
-def failures_met(session: Trajectory, kinds: Sequence[tuple[str, tuple[str, ...]] | None]) -> Iterator[Met]:
-    """Failures with what worked next; of each kind the first of a session. Free text that failed for none of its names
-    lacks none.
+def failures_met(
+    session: Trajectory, kinds: Sequence[tuple[str, tuple[str, ...]] | None], place: str = ""
+) -> Iterator[Met]:
+    """Failures with what worked next, of each kind the first of a session; and its first call, where that worked. Free
+    text that failed for none of its names lacks none.
 
     Args:
         kinds: by call, the kind of failure and its names; None of one that worked.
+        place: where the session was; empty where that is not known.
     """
-    calls, told = session.calls, set[tuple[str, str]]()
+    calls, told, who = session.calls, set[tuple[str, str]](), Who.of(session)
+    if calls and not calls[0].failed:
+        is_look_up = _is_look_up(calls, 0, _names(session.goal, CALL_CHARACTERS))
+        yield Met(calls[0].tool, "", who, calls[0].tool, _said(calls[0]), is_look_up, place)
     seen = _names(session.goal, CALL_CHARACTERS)
-    for place, step in enumerate(calls):
-        kind = kinds[place]
+    for number, step in enumerate(calls):
+        kind = kinds[number]
         if kind is not None and not step.transient and (step.tool, kind[0]) not in told:
-            found = _next_working(calls, place) if kind[1] or not _is_free_text(step) else None
+            found = _next_working(calls, number) if kind[1] or not _is_free_text(step) else None
             if found is not None:
                 told.add((step.tool, kind[0]))
-                before = seen.union(*(_all_names(each) for each in calls[place:found]))
+                before = seen.union(*(_all_names(each) for each in calls[number:found]))
                 # The same tool with other values is another guess.
                 is_new = calls[found].tool != step.tool or _is_free_text(step)
                 is_look_up = is_new and _is_look_up(calls, found, before)
-                yield Met(step.tool, kind[0], session.agent, calls[found].tool, _said(calls[found]), is_look_up)
+                yield Met(step.tool, kind[0], who, calls[found].tool, _said(calls[found]), is_look_up, place)
         seen |= _all_names(step)
 
 
@@ -107,16 +120,19 @@ def _next_working(calls: Sequence[Step], place: int) -> int | None:
 
 
 def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:
-    """Whether a later working call used names that this one's result was the first to show."""
+    """Whether it says what there is, or a later call holds names that its result was the first to show."""
+    if shows_schema(calls[place].result):
+        return True
     shown = _names(calls[place].result, RESULT_CHARACTERS) - seen - KEYWORDS
-    later = (each for each in calls[place + 1 :] if shown and not each.failed)
+    later = (each for each in calls[place + 1 :] if shown)
     return any(not shown.isdisjoint(_names(text_of(each.arguments), CALL_CHARACTERS)) for each in later)
 
 
 class LookUps:
     """What sessions did after failures for names."""
 
-    def __init__(self) -> None:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self._met: deque[Met] = deque(maxlen=KEPT)
 
     def learn(self, met: Iterator[Met]) -> None:
@@ -128,48 +144,65 @@ class LookUps:
         own = self.own_words()
         met: defaultdict[tuple[str, str], list[Met]] = defaultdict(list)
         for each in self._met:
-            met[each.tool, each.kind].append(each)
-        found = [best for kind, some in sorted(met.items()) if (best := _best(*kind, some, own)) is not None]
+            if each.kind:
+                met[each.tool, each.kind].append(each)
+        found = [best for kind, some in sorted(met.items()) if (best := self._best(*kind, some, own)) is not None]
         found.sort(key=lambda each: (-each.used, each.tool, each.kind))
         return tuple(found[:MOST])
 
     def own_words(self) -> defaultdict[str, frozenset[str]]:
         """By tool, words that belong to its look-ups and not to one session."""
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        agents: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        agents: defaultdict[tuple[str, str], Evidence] = defaultdict(lambda: Evidence(self._fleet))
         of_tool: Counter[str] = Counter()
         for each in self._met:
             if each.is_look_up:
                 of_tool[each.by] += 1
                 for word in {word.lower() for word in _WORD.findall(_LITERAL.sub(" ", each.text))}:
                     counts[each.by][word] += 1
-                    agents[each.by, word].add(each.agent)
+                    agents[each.by, word].add(each.who)
         own: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
         for tool, words in counts.items():
             own[tool] = frozenset(
                 word
                 for word, count in words.items()
-                if count >= SHARED * of_tool[tool] and len(agents[tool, word]) >= LEAST_AGENTS
+                if count >= SHARED * of_tool[tool] and agents[tool, word].is_enough
             )
         return own
 
+    def at_places(self) -> dict[str, Form]:
+        """By place, the look-up that was made there most often."""
+        own = self.own_words()
+        made: defaultdict[str, Counter[Form]] = defaultdict(Counter)
+        for each in self._met:
+            text = form(each.text, own[each.by]) if each.place and each.is_look_up else ""
+            if text and len(text) <= MAX_TEXT:
+                made[each.place][text, each.by] += 1
+        return {place: min(some, key=lambda each: (-some[each], each)) for place, some in sorted(made.items())}
 
-def _best(tool: str, kind: str, met: Sequence[Met], own: Mapping[str, frozenset[str]]) -> LookUp | None:
-    made: defaultdict[tuple[str, ...], list[Met]] = defaultdict(list)
-    for each in met:
-        words = key(each.text, own.get(each.by, frozenset()))
-        if words:
-            made[each.by, *words].append(each)
-    look_ups = {each: some for each, some in made.items() if 2 * sum(one.is_look_up for one in some) >= len(some)}
-    if not look_ups:
-        return None
-    (by, *_), best = min(look_ups.items(), key=lambda each: (-len(each[1]), each[0]))
-    agents = len({each.agent for each in best})
-    texts = Counter(form(each.text, own[by]) for each in best)
-    text = min(texts, key=lambda each: (-texts[each], each))
-    if agents < LEAST_AGENTS or len(text) > MAX_TEXT or wilson(len(best), len(met))[0] < LEAST_RATE:
-        return None
-    return LookUp(tool, kind, by, text, len(best), len(met), agents)
+    def _backing(self, met: Sequence[Met]) -> int:
+        """How many agents made these calls."""
+        backed = Evidence(self._fleet)
+        for each in met:
+            backed.add(each.who)
+        return backed.agents
+
+    def _best(self, tool: str, kind: str, met: Sequence[Met], own: Mapping[str, frozenset[str]]) -> LookUp | None:
+        made: defaultdict[tuple[str, ...], list[Met]] = defaultdict(list)
+        for each in met:
+            words = key(each.text, own.get(each.by, frozenset()))
+            if words:
+                made[each.by, *words].append(each)
+        look_ups = {each: some for each, some in made.items() if 2 * sum(one.is_look_up for one in some) >= len(some)}
+        if not look_ups:
+            return None
+        (by, *_), best = min(look_ups.items(), key=lambda each: (-len(each[1]), each[0]))
+        agents = self._backing(best)
+        texts = Counter(form(each.text, own[by]) for each in best)
+        text = min(texts, key=lambda each: (-texts[each], each))
+        if agents < LEAST_AGENTS or len(text) > MAX_TEXT or wilson(len(best), len(met))[0] < LEAST_RATE:
+            return None
+        return LookUp(tool, kind, by, text, len(best), len(met), agents)
 
 
 def key(text: str, own: frozenset[str]) -> tuple[str, ...]:

@@ -14,9 +14,8 @@ from fleetlore.calls.document import Need
 from fleetlore.calls.objects import KnownObjects, Mark
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory
-from models.calls.records import capped
+from models.calls.evidence import Evidence, Fleet, Who
 
-LEAST_AGENTS = 2
 # Lower bound of the share of sessions in which calls failed so.
 LEAST_RATE = 0.5
 # What works is said where as many sessions made it work.
@@ -30,23 +29,23 @@ MOST = 256
 
 @dataclass(slots=True)
 class _Ended:
-    """Sessions by agent in which calls worked, and in which they failed; how, by kind of failure."""
+    """Sessions in which calls worked, and in which they failed; how, by kind of failure."""
 
-    worked: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
+    worked: Evidence
+    failed: Evidence
     kinds: Counter[str] = field(default_factory=Counter)
 
     @property
     def counts(self) -> tuple[int, int]:
         """Sessions in which they failed, and all."""
-        failed = capped(self.failed)
-        return failed, failed + capped(self.worked)
+        return self.failed.sessions, self.failed.sessions + self.worked.sessions
 
 
 class NeedRecords:
     """By tool, argument and field, how calls ended with each value; those met the longest ago are forgotten first."""
 
-    def __init__(self) -> None:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self._tools: dict[str, _Ended] = {}
         self._known: OrderedDict[tuple[str, str, str], dict[str, _Ended]] = OrderedDict()
 
@@ -63,27 +62,30 @@ class NeedRecords:
                 for mark in (None, *objects.marks(step.arguments)):
                     if (step.tool, mark, step.failed) not in met:
                         met.add((step.tool, mark, step.failed))
-                        self._add(session.agent, step.tool, mark, kind[0] if kind is not None else None)
+                        self._add(Who.of(session), step.tool, mark, kind[0] if kind is not None else None)
             if not step.failed:
                 objects.record(step.tool, step.arguments, step.result)
         while len(self._known) > KEPT:
             self._known.popitem(last=False)
 
-    def _add(self, agent: str, tool: str, mark: Mark | None, kind: str | None) -> None:
+    def _add(self, who: Who, tool: str, mark: Mark | None, kind: str | None) -> None:
         if mark is None:
-            ended = self._tools.setdefault(tool, _Ended())
+            ended = self._tools.setdefault(tool, self._ended())
         else:
             key = tool, mark.argument, mark.field
             known = self._known.setdefault(key, {})
             self._known.move_to_end(key)
             if mark.value not in known and len(known) > MAX_VALUES:
                 return
-            ended = known.setdefault(mark.value, _Ended())
+            ended = known.setdefault(mark.value, self._ended())
         if kind is None:
-            ended.worked[agent] += 1
+            ended.worked.add(who)
         else:
-            ended.failed[agent] += 1
+            ended.failed.add(who)
             ended.kinds[kind] += 1
+
+    def _ended(self) -> _Ended:
+        return _Ended(Evidence(self._fleet), Evidence(self._fleet))
 
     def said(self) -> tuple[Need, ...]:
         """Those that a version holds, the best backed first."""
@@ -100,11 +102,11 @@ class NeedRecords:
             failed, held = ended.counts
             least = wilson(failed, held)[0]
             others = max(0, all_failed - failed), max(0, all_held - held)
-            if len(ended.failed) < LEAST_AGENTS or least < LEAST_RATE or wilson(*others)[1] >= least:
+            if not ended.failed.is_enough or least < LEAST_RATE or wilson(*others)[1] >= least:
                 continue
             (kind, _), *_ = sorted(ended.kinds.items(), key=lambda each: (-each[1], each[0]))
             works = _works(known) if name else ()
-            yield Need(tool, argument, name, value, kind, failed, held, len(ended.failed), works)
+            yield Need(tool, argument, name, value, kind, failed, held, ended.failed.agents, works)
 
 
 def _works(known: dict[str, _Ended]) -> tuple[str, ...]:

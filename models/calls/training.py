@@ -20,16 +20,17 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.forms import FormRecords
-from models.calls.lacked import LackedTraining
+from models.calls.equalities import EqualityRecords
+from models.calls.evidence import Fleet, Who
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
 from models.calls.needs import NeedRecords
-from models.calls.records import Key, NamedFailures, PlaceRecords
-from models.calls.resent import ResentCalls
+from models.calls.places import PlaceRecords
+from models.calls.programs import ProgramRecords
+from models.calls.records import Key, NamedFailures
 from models.calls.thresholds import Foreseen, Trial, thresholds
-from models.calls.ways_out import said_by
-from models.data.place_names import names_of_place
+from models.data.place_names import told_of_place
+from models.memory.identities import identities
 
 # Calls that may be learned again beside a new one.
 REPLAYED = 10_000
@@ -87,14 +88,14 @@ class CallTraining:
 
     def __init__(self) -> None:
         self._weights = CallWeights()
-        self._kinds = KindWeights()
-        self._named = NamedFailures()
-        self._places = PlaceRecords()
-        self._lacked = LackedTraining()
-        self._resent = ResentCalls()
-        self.look_ups = LookUps()
-        self._forms = FormRecords()
-        self._needs = NeedRecords()
+        self._fleet = Fleet()
+        self._kinds = KindWeights(self._fleet)
+        self._named = NamedFailures(self._fleet)
+        self._places = PlaceRecords(self._fleet)
+        self.look_ups = LookUps(self._fleet)
+        self._needs = NeedRecords(self._fleet)
+        self._equalities = EqualityRecords(self._fleet)
+        self._programs = ProgramRecords(self._fleet)
         self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
@@ -102,24 +103,21 @@ class CallTraining:
         self._sessions = 0
         self._until = 0.0
         self._calls = 0
-        self._agents: set[str] = set()
         self._tools: Counter[str] = Counter()
 
     def learn(self, session: Trajectory) -> None:
         """Take in a session that ended after those before."""
-        self._resent.learn(session)
-        session = self._resent.corrected(session)
-        context = CallContext(session.goal)
+        who, context = Who.of(session), CallContext(session.goal)
+        self._fleet.agents.add(who.agent)
         examples: list[_Example] = []
         named: list[tuple[str, frozenset[str], Key | None]] = []
         kinds: list[tuple[str, tuple[str, ...]] | None] = []
-        used: frozenset[str] = frozenset()
         for position, step in enumerate(session.calls):
             call = Call.made(step.tool, step.arguments)
             kind = kind_of(step, call) if step.failed else None
             kinds.append(kind[1:] if kind is not None else None)
             if not step.transient:  # what passes by itself says nothing of the call
-                place = session.place or context.place
+                place = _place(session, context)
                 known = self._places.names(place) if place else None
                 found = features(call, context, known)
                 example = _Example(found, step.failed, step.tool, context.state)
@@ -127,26 +125,23 @@ class CallTraining:
                 self._try(step, context.state)
                 examples.append(example)
                 if kind is not None:
-                    self._kinds.learn(found, kind[:2])
-                names = frozenset(call.names)
-                used |= frozenset() if step.failed else names
-                named.append((step.tool, names, kind if kind is not None and kind[2] else None))
+                    self._kinds.learn(found, kind[:2], who)
+                named.append((step.tool, frozenset(call.names), kind if kind is not None and kind[2] else None))
             context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
         for example in examples:
             self._learn(example)
-        self._named.learn(session.agent, named)
-        self._lacked.learn(session)
-        self.look_ups.learn(failures_met(session, kinds))
-        self._forms.learn(session)
+        self._named.learn(who, named)
+        place = _place(session, context)
+        self.look_ups.learn(failures_met(session, kinds, place))
         self._needs.learn(session, kinds)
-        if place := session.place or context.place:
-            told = list(names_of_place(session.calls))
-            worked, failed = ({name for name, step in told if step.failed == ended} for ended in (False, True))
-            self._places.learn(place, session.agent, worked, failed, context.goal_words, used)
+        self._equalities.learn(session, kinds)
+        self._programs.learn(session)
+        if place:
+            told = told_of_place(session.calls, _identities(session))
+            self._places.learn(place, who, told, context.goal_words)
         self._sessions += 1
         self._until = max(self._until, session.ended)
         self._calls += len(examples)
-        self._agents.add(session.agent)
         self._tools.update(example.tool for example in examples)
 
     def version(self) -> TrainedCalls:
@@ -155,44 +150,40 @@ class CallTraining:
         return TrainedCalls(
             self._document(),
             self._sessions,
-            len(self._agents),
+            len(self._fleet.agents),
             self._calls,
             tuple(sorted(self._tools)),
             tuple(foreseen),
         )
 
     def _document(self) -> bytes:
-        """All weights and names where they fit; else first the small weights go, then names of places and failures,
-        last what sessions lack of some tools.
-        """
+        """All weights and names where they fit; else first the small weights go, then names of places and failures."""
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
-        lacked, look_ups, forms = self._lacked.said(), self.look_ups.said(), self._forms.said()
-        needs = self._needs.said()
+        look_ups, needs = self.look_ups.said(), (*self._needs.said(), *self._equalities.said())
+        programs, at_places = self._programs.said(), self.look_ups.at_places()
         while True:
             document = Document(
                 calls=quantised(self._weights.weights, share),
                 kinds=quantised(kinds.weights, share),
                 bias=self._weights.bias,
                 tools=dict(sorted(self._tools.items())),
-                kind_texts=tuple(Kind(*kind) for kind in kinds.kinds),
+                kind_texts=tuple(Kind(*kind, kinds.met[kind].agents) for kind in kinds.kinds),
                 kind_counts=tuple(kinds.counts),
                 named=self._named.said(most // NAMES_A_FAILURE),
-                places=self._places.said(most),
+                places=self._places.said(most, at_places),
                 thresholds=thresholds(self._foreseen, self._trials),
-                lacked=lacked,
-                resent=self._resent.said(),
                 look_ups=look_ups,
-                forms=forms,
                 needs=needs,
+                programs=programs,
                 until=self._until,
             )
             encoded = document.to_bytes()
-            if len(encoded) <= MAX_BYTES or not (most or lacked):
+            if len(encoded) <= MAX_BYTES or not most:
                 return encoded
             if share > LEAST_SHARE:
                 share *= 0.75
             else:
-                most, lacked = (most // 2, lacked) if most else (0, lacked[:-1])
+                most //= 2
 
     def _try(self, step: Step, state: State) -> None:
         warning = warning_id(step.tool, state)
@@ -207,7 +198,6 @@ class CallTraining:
     def _learn(self, example: _Example) -> None:
         self._weights.learn(example.found, example.failed)
         self._rehearse()
-        self._rehearse_anywhere()
         self._replayed.append(example)
 
     def _rehearse(self) -> None:
@@ -216,12 +206,13 @@ class CallTraining:
             again = self._replayed[self._random.randrange(len(self._replayed))]
             self._weights.learn(again.found, again.failed)
 
-    def _rehearse_anywhere(self) -> None:
-        """Learn an earlier call as if its place were new: what is known of a place would explain all else away."""
-        if self._replayed:
-            again = self._replayed[self._random.randrange(len(self._replayed))]
-            if again.found.of_place:
-                self._weights.learn(again.found.anywhere(), again.failed)
+
+def _identities(session: Trajectory) -> list[str]:
+    """What names an end user in the texts of a session."""
+    texts = [session.goal]
+    for step in session.calls:
+        texts += (step.arguments, step.result, step.error_message or "")
+    return list(identities(texts))
 
 
 def kind_of(step: Step, call: Call) -> Key:
@@ -229,3 +220,14 @@ def kind_of(step: Step, call: Call) -> Key:
     failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
     found = failure_kind(failure.error_class, failure.template, step.error_message or "", call.text)
     return step.tool, found.kind, found.names
+
+
+def said_by(step: Step) -> str:
+    """What the environment said to a call."""
+    return step.error_message or step.error_type or "" if step.failed else step.result
+
+
+def _place(session: Trajectory, context: CallContext) -> str:
+    """Where the session was; empty where nobody knows, and of an address or an account, which names somebody."""
+    place = session.place or context.place or ""
+    return "" if "@" in place or "://" in place else place

@@ -1,58 +1,139 @@
-"""Read what calls tell of the place where they were made: the names that work there, and those that are rejected.
+"""Read what a session tells of the place where it was: names that work or are rejected there, and what has what.
 
-What somebody looked for there is no name of the place: values of arguments that name a person or a thing, quoted texts,
-and what looks like an id.
+Names come from calls that worked, and from results of *schema kind*: `CREATE TABLE cars (id INT, …)`, a name with its
+type (`('id', 'int(11)')`), a key of JSON. Values of rows are no names, nor is what somebody looked for: literals, ids,
+values of arguments that name a person or a thing. `X has Y` is read from `cars.price` with its alias resolved, from a
+call with one owner (`FROM cars`, `{"table": "cars"}`), which has the other names, and from the results above.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
 
 import orjson
 
-from fleetlore.calls.context import RESULT_CHARACTERS, WORD, text_of
+from fleetlore.calls.context import KEYWORDS, RESULT_CHARACTERS, text_of
 from fleetlore.calls.features import Call
+from fleetlore.calls.objects import values_of
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step
 
-_PLACEHOLDER = re.compile(r"<[\w ]+>")
-_ID = re.compile(r"\d{3}")
-# What stands before a name of a thing: the place itself, or a thing that the call names elsewhere too.
-_QUALIFIER = re.compile(r"[A-Za-z_]\w*[`\"]?\.(?=[`\"]?[A-Za-z_])")
+MAX_NAME, MAX_PARTS = 40, 5
+MAX_MEMBERS = 64
+# How one asks, wherever one is.
+QUERY_WORDS = KEYWORDS.union(
+    """
+    add alter auto_increment begin case cast coalesce column columns concat create cross current_date database databases
+    delete desc describe drop end except exists explain extract foreign full glob information_schema insert interval
+    intersect into key limit natural null nullif offset over partition pragma primary references replace rowid schema
+    schemas set show sql sqlite_master sqlite_schema strftime table table_info table_name table_schema tables then
+    unique update using values view when
+    """.split()  # noqa: SIM905
+)
 # A model that talks to a tool instead of calling it is often answered, and not refused.
 _SPOKEN = frozenset(
     "apologize are can have how it me please sorry that the this was we what will you your".split()  # noqa: SIM905
 )
+_PLACEHOLDER = re.compile(r"<[\w ]+>")
+_ID = re.compile(r"\d{3}")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_NAME = r"[`\"\[]?([A-Za-z_]\w*)[`\"\]]?"
+_PAIR = re.compile(rf"(?<![\w.]){_NAME}\s?\.\s?{_NAME}(?![\w(])")
+# `FROM shop.cars AS t, makers m`
+_NO_ALIAS = r"(?!(?:join|inner|left|right|full|cross|natural|where|on|using|group|order|limit|set)\b)"
+_AS = rf"(?:\s+(?:as\s+)?{_NO_ALIAS}([a-z_]\w*))?"
+_THING = rf"(?:{_NAME}\.)?{_NAME}{_AS}"
+_OWNERS = re.compile(
+    r"(?i)(?:\b(?:from|join|into|update|table|describe|desc)\s+|\btable_info\s*\(\s*)"
+    rf"(?:if\s+(?:not\s+)?exists\s+)?({_THING}(?:\s*,\s*{_THING})*)"
+)
+_OWNER = re.compile(rf"(?i){_THING}")
+_IMPORT = re.compile(r"\bimport\b")
 # What a call names so itself, it alone knows by that name.
-_ALIAS = re.compile(r"\bas\s+[`\"]?([a-z_]\w*)", re.I)
+_ALIAS = re.compile(r"(?i)(?:\bwith|,)\s+([a-z_]\w*)(?=\s+as\s*\()|\bas\s+[`\"\[]?([a-z_]\w*)")
+_CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_TYPE = (
+    r"(?:(?:tiny|small|medium|big)?int(?:eger)?\d*|serial|bigserial|(?:var|n|nvar)?char(?:acter)?|string|text|clob|"
+    r"real|double|float\d*|decimal|numeric|number|bool(?:ean)?|date|datetime\w*|timestamp\w*|time|blob|bytea|json|"
+    r"jsonb|uuid|enum|object|array|category)\b"
+)
+# `('id', 'int(11)', …)`, `0|id|INTEGER|`, `id: integer`, `{"name": "id", "type": "integer"}`
+_TYPED = re.compile(
+    rf"(?i)(?<![\w.])([a-z_]\w*)['\"`]?\s*[,|:(]\s*(?:['\"]?(?:data_?)?type['\"]?\s*:\s*)?['\"]?{_TYPE}"
+)
+_CREATE = re.compile(
+    rf"(?i)\bcreate\s+(?:\w+\s+)?(?:table|view)\s+(?:if\s+not\s+exists\s+)?(?:{_NAME}\.)?{_NAME}\s*\("
+    rf"((?:[^()]|\([^()]*\))*)"
+)
+_COLUMN = re.compile(rf"(?:^|,)\s*{_NAME}(?=\s+\w|\s*(?:,|$))")
+_NO_COLUMN = frozenset(["primary", "foreign", "unique", "constraint", "key", "check", "index", "fulltext", "exclude"])
+_IN_PARENTHESES = re.compile(r"\([^()]*\)")
+_KEY = re.compile(r"(?:\"(\w{1,40})\"|'(\w{1,40})')\s*:(?!\s*\{)")
+# A line, a row or an object with one word in it: a list of names, or of one column.
+_ALONE = re.compile(
+    r"(?m)^[ \t|*-]*([A-Za-z_]\w*)[ \t|]*$|[(\[]\s*['\"]([A-Za-z_]\w*)['\"]\s*,?\s*[)\]]"
+    r"|\{\s*\"\w+\":\s*\"([A-Za-z_]\w*)\"\s*\}"
+)
+_MEANT = re.compile(r"(?i)\bmean\w*\b[^'\"`\n]{0,40}['\"`]([A-Za-z_]\w*)\.([A-Za-z_]\w*)['\"`]")
+
+Pair = tuple[str, str]
 
 
-def names_of_place(calls: Iterable[Step]) -> Iterator[tuple[str, Step]]:
-    """Yield the names that calls tell of the place where they were made, in order, each with the call that tells it.
+class Told(NamedTuple):
+    """What a session tells of its place, names as they were spelled.
 
-    A call that worked tells the names in it, and those in its result that look like names of things; one that failed
-    tells the names that it failed for. What passes by itself tells nothing.
+    Attributes:
+        names: of calls that worked, and of results of schema kind.
+        listed: words that stood alone in a line or a row of other results: names, if they are used elsewhere.
+        failed: lower-case names that calls failed for.
+        members: (owner, member).
     """
+
+    names: frozenset[str]
+    listed: frozenset[str]
+    failed: frozenset[str]
+    members: tuple[Pair, ...]
+
+
+def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told:
+    """What the calls of a session tell of the place where they were made; what passes by itself tells nothing.
+
+    Args:
+        identities: texts that name an end user; none of their words is a name.
+    """
+    names: dict[str, None] = {}
+    listed: dict[str, None] = {}
+    members: dict[Pair, None] = {}
+    failed: set[str] = set()
     for step in calls:
-        if not step.transient:
-            if step.failed:
-                names = failed_names(step, Call(step.tool, text_of(step.arguments)))
-            else:
-                names = (*_own_names(step), *sorted(shown_names(step.result)))
-            yield from ((name, step) for name in names)
+        if step.transient:
+            continue
+        if step.failed:
+            failed.update(failed_names(step, Call(step.tool, text_of(step.arguments))))
+            members.update(dict.fromkeys(_MEANT.findall((step.error_message or "")[:RESULT_CHARACTERS])))
+            continue
+        call = _Read.of(step)
+        shown = list(_of_result(step, call))
+        found = [*call.members, *(pair for pair in shown if pair[0])]
+        members.update(dict.fromkeys(found))
+        names.update(dict.fromkeys(chain(call.names, *((owner, member) for owner, member in shown))))
+        listed.update(dict.fromkeys(_alone(step.result)))
+    whose = frozenset(word.lower() for text in identities for word in _WORD.findall(text))
 
+    def is_name(word: str) -> bool:
+        return _is_name(word) and word.lower() not in whose
 
-def _own_names(step: Step) -> list[str]:
-    """Names in the call without its literals, qualifiers and aliases. One word alone is a command."""
-    masked = masked_arguments(step.arguments)
-    text = masked if isinstance(masked, str) else text_of(orjson.dumps(masked).decode())
-    text = _QUALIFIER.sub(" ", _PLACEHOLDER.sub(" ", text))
-    aliases = _SPOKEN.union(name.lower() for name in _ALIAS.findall(text))
-    call = Call(step.tool, text)
-    return [name for name in call.names if name not in aliases] if len(call.tokens) > 1 else []
+    return Told(
+        frozenset(filter(is_name, names)),
+        frozenset(filter(is_name, listed)),
+        frozenset(filter(is_name, failed)),
+        tuple(pair for pair in members if is_name(pair[0]) and is_name(pair[1])),
+    )
 
 
 def failed_names(step: Step, call: Call) -> tuple[str, ...]:
@@ -61,7 +142,117 @@ def failed_names(step: Step, call: Call) -> tuple[str, ...]:
     return failure_kind(failure.error_class, failure.template, step.error_message or "", call.text).names
 
 
-def shown_names(result: str) -> set[str]:
-    """Names in a result that look like those of things: with an underscore or a digit in them, and not those of ids."""
-    words = (word for word in WORD.findall(result[:RESULT_CHARACTERS]) if not _ID.search(word))
-    return {word.lower() for word in words if "_" in word.strip("_") or any(letter.isdigit() for letter in word)}
+def shows_schema(result: str) -> bool:
+    """Whether a result says what there is: a table with its columns, or names with their types."""
+    text = _plain(result)
+    return _CREATE.search(text) is not None or len(_TYPED.findall(text)) > 1
+
+
+class _Read(NamedTuple):
+    """The names of a call that worked, and what holds what in it.
+
+    Attributes:
+        owner: the one thing that the call is about; empty where there is none, or several.
+        own: lower-case words that the call alone knows: its aliases and the keys of its arguments.
+    """
+
+    names: list[str]
+    members: list[Pair]
+    owner: str
+    own: frozenset[str]
+
+    @classmethod
+    def of(cls, step: Step) -> _Read:
+        masked = masked_arguments(step.arguments)
+        keys = frozenset(key.lower() for key in values_of(step.arguments))
+        values = [_without_literals(each) for each in (masked.values() if isinstance(masked, dict) else (masked,))]
+        lists = [each for each in values if isinstance(each, list)]
+        listed = [each for each in chain(*lists) if isinstance(each, str) and _WORD.fullmatch(each)]
+        words = [each for each in values if isinstance(each, str) and _WORD.fullmatch(each) and _is_name(each)]
+        if isinstance(masked, dict) and not any(isinstance(each, str) and " " in each for each in values):
+            owner = words[0] if len(words) == 1 else ""
+            return cls([*words, *listed], [(owner, each) for each in listed if owner], owner, keys)
+        text = "\n".join(each if isinstance(each, str) else orjson.dumps(each).decode() for each in values)
+        return cls._of_text(text, keys)
+
+    @classmethod
+    def _of_text(cls, text: str, keys: frozenset[str]) -> _Read:
+        # What `from x import y` takes from is a module.
+        imports = _IMPORT.search(text) is not None
+        owners, aliases = ({}, {}) if imports else _owners(text)
+        made = {name.lower() for found in _ALIAS.findall(text) for name in found if name} | aliases.keys()
+        own = frozenset(made) | keys | _SPOKEN
+        bound = Call("", text).bound
+        pairs, qualifiers = list[Pair](), set[str]()
+        for qualifier, member in _PAIR.findall(text):
+            qualifiers.add(qualifier.lower())
+            owner = aliases.get(qualifier.lower(), "") or owners.get(qualifier.lower(), "")
+            if not owners and not imports and qualifier.lower() not in bound:
+                owner = qualifier
+            if owner and member.lower() not in owners:
+                pairs.append((owner, member))
+        qualifiers -= owners.keys()
+        tokens = [token for token in dict.fromkeys(_WORD.findall(text)) if len(token) > 1]
+        # Where something is asked of a thing, what is called is a function of the language.
+        called = {name.lower() for name in _CALLED.findall(text)} - owners.keys() if owners else set()
+        no_names = own | qualifiers | called
+        names = [each for each in tokens if each.lower() not in no_names] if len(tokens) > 1 else []
+        owner = next(iter(owners.values())) if len(owners) == 1 else ""
+        pairs += [(owner, each) for each in names if owner and each.lower() not in owners]
+        return cls(names, pairs[:MAX_MEMBERS], owner, own)
+
+
+def _without_literals(value: object) -> object:
+    return _PLACEHOLDER.sub(" ", value).strip() if isinstance(value, str) else value
+
+
+def _owners(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The things that a call names as such, as spelled by lower-case name; and its names for them."""
+    owners: dict[str, str] = {}
+    aliases: dict[str, str] = {}
+    for listed in _OWNERS.finditer(text):
+        for part in listed[1].split(","):
+            found = _OWNER.search(part)
+            if found is None:
+                continue
+            _, owner, alias = found.groups()
+            if owner.lower() not in QUERY_WORDS:
+                owners[owner.lower()] = owner
+                if alias and alias.lower() not in QUERY_WORDS:
+                    aliases[alias.lower()] = owner
+    return {name: owner for name, owner in owners.items() if name not in aliases}, aliases
+
+
+def _of_result(step: Step, call: _Read) -> Iterator[Pair]:
+    """(owner, member) that a result of schema kind shows; the owner is empty where the call does not tell it."""
+    text = _plain(step.result)
+    created = False
+    for _, owner, body in _CREATE.findall(text):
+        created = True
+        for column in _COLUMN.findall(_IN_PARENTHESES.sub("", body))[:MAX_MEMBERS]:
+            if column.lower() not in _NO_COLUMN:
+                yield owner, column
+    if created:
+        return
+    typed = _TYPED.findall(text)
+    if len(typed) > 1:
+        yield from ((call.owner, each) for each in typed[:MAX_MEMBERS])
+    elif text[:1] in ("{", "["):
+        keys = (first or second for first, second in _KEY.findall(text))
+        yield from ((call.owner, key) for key in dict.fromkeys(keys) if key.lower() not in call.own)
+
+
+def _alone(result: str) -> Iterator[str]:
+    return (each for found in _ALONE.findall(result[:RESULT_CHARACTERS]) for each in found if each)
+
+
+def _plain(result: str) -> str:
+    """Without the escapes of JSON: what a tool returns is often a string in it."""
+    return result[:RESULT_CHARACTERS].replace("\\n", " ").replace("\\t", " ").replace('\\"', '"').replace("\\'", "'")
+
+
+def _is_name(word: str) -> bool:
+    """Whether a word may be a name of a thing: no word of a query, no id, no sentence in one word."""
+    if not 1 < len(word) <= MAX_NAME or word.lower() in QUERY_WORDS or _ID.search(word):
+        return False
+    return len(word.strip("_").split("_")) <= MAX_PARTS

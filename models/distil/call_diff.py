@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from fleetlore.fingerprint.fingerprint import parsed
-from fleetlore.fingerprint.literals import is_code, masked_text, masked_tokens, masked_value
+from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, masked_tokens, masked_value
 
 MAX_TOKENS = 300
 # Of equal words in two texts.
@@ -27,8 +27,8 @@ RELATED = 0.5
 # A change in more places, or in more characters, is not quoted.
 MAX_RUNS = 3
 MAX_SAID = 200
-# Words quoted on each side of a change.
-AROUND = 2
+# Of a value of an argument.
+MAX_VALUE = 48
 
 # A flag, a decimal and an operator are one token each.
 _TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
@@ -100,30 +100,32 @@ def distance(failed: str, worked: str) -> int | None:
 
 
 class Difference(NamedTuple):
-    """What was changed between two calls, literals as placeholders.
+    """What was changed between two calls, literals as placeholders: equal for the same change in other calls.
 
     Attributes:
-        text: on one line: "`FROM cars` → `FROM cars_data`".
-        key: the change without the words around it: equal for the same change in other calls.
-        removed, added: the words that are gone and those that came.
-        is_value: nothing but values of arguments differ, so it may hold for one task only.
+        text: on one line: "`cars` → `cars_data`, add `import math`".
+        was, now: the parts that are gone and those that came, as the text has them; of an argument `name=value`.
+        value: of a change of one argument's value and nothing else: (name, value that failed, value instead). It may
+            hold for one task only.
     """
 
     text: str
-    key: str
-    removed: frozenset[str]
-    added: frozenset[str]
-    is_value: bool = False
+    was: tuple[str, ...]
+    now: tuple[str, ...]
+    value: tuple[str, Any, Any] | None = None
+
+
+_Edit = tuple[str, str]  # what is gone, what came
 
 
 @lru_cache(maxsize=4096)
 def masked_difference(
     failed: str, worked: str, known: frozenset[str] = frozenset(), named: frozenset[str] = frozenset()
 ) -> Difference | None:
-    """What was changed, shown with a few words around it, or None.
+    """What was changed, or None.
 
-    None if the calls are alike once their literals are masked, or if too much was changed to say. White space is shown
-    where nothing else was changed.
+    None if the calls are alike once their literals are masked, if too much was changed to say, or if an argument got
+    another value that is not plain. White space is shown where nothing else was changed.
 
     Args:
         failed, worked: arguments as JSON or text, not cut.
@@ -132,75 +134,70 @@ def masked_difference(
     """
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
-        return _text_difference(failed, worked, known, named)
-    parts = []
-    for key in _changed(old, new):
-        part = _value_difference(key, old, new, known, named)
-        if part is None:
+        return _difference(_text_edits(failed, worked, known, named))
+    changed = _changed(old, new)
+    if len(changed) == 1 and changed[0] in old.keys() & new.keys() and not _are_code(changed[0], old, new):
+        return _value_difference(changed[0], old[changed[0]], new[changed[0]])
+    edits: list[_Edit] = []
+    for key in changed:
+        if _are_code(key, old, new):
+            found = _text_edits(old[key], new[key], known, named)
+        else:
+            was, now = (f"{key}={_text(masked_value(key, of[key], known))}" if key in of else "" for of in (old, new))
+            found = [(was, now)] if was != now else []
+        if not found:
             return None  # a change that is not seen may be the one that helped
-        parts.append(part)
-    return _joined(parts)
+        edits += found
+    return _difference(edits)
 
 
-def _value_difference(
-    key: str, old: Mapping[str, Any], new: Mapping[str, Any], known: frozenset[str], named: frozenset[str]
-) -> Difference | None:
-    before, after = old.get(key), new.get(key)
-    if isinstance(before, str) and isinstance(after, str) and (is_code(key, before) or is_code(key, after)):
-        return _text_difference(before, after, known, named)
-    was, is_now = (f"{key}={_text(masked_value(key, value, known))}" for value in (before, after))
-    words = frozenset([key.casefold()])
-    if key not in old:
-        return Difference(f"add `{is_now}`", f"+{is_now}", frozenset(), words)
-    if key not in new:
-        return Difference(f"drop `{was}`", f"-{was}", words, frozenset())
-    if was == is_now:
+def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = None) -> Difference | None:
+    said = [f"`{was}` → `{now}`" if was and now else f"add `{now}`" if now else f"drop `{was}`" for was, now in edits]
+    text = ", ".join(said)
+    if not edits or len(edits) > MAX_RUNS or len(text) > MAX_SAID:
         return None
-    return Difference(f"`{was}` → `{is_now}`", f"{was}\t{is_now}", words, words, is_value=True)
+    was, now = (tuple([each for each in side if each]) for side in zip(*edits, strict=True))
+    return Difference(text, was, now, value)
 
 
-def _joined(parts: Sequence[Difference]) -> Difference | None:
-    text = ", ".join(part.text for part in parts)
-    if not parts or len(parts) > MAX_RUNS or len(text) > MAX_SAID:
+def _value_difference(key: str, old: Any, new: Any) -> Difference | None:
+    """Another value of one argument, if it names no thing, and both values are short and plain."""
+    if is_identity(key) or not (_is_plain(old) and _is_plain(new)):
         return None
-    return Difference(
-        text,
-        "\n".join(part.key for part in parts),
-        frozenset().union(*(part.removed for part in parts)),
-        frozenset().union(*(part.added for part in parts)),
-        all(part.is_value for part in parts),
-    )
+    return _difference([(f"{key}={_text(old)}", f"{key}={_text(new)}")], (key, old, new))
 
 
-def _text_difference(failed: str, worked: str, known: frozenset[str], named: frozenset[str]) -> Difference | None:
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, str):
+        # A name that looks like a file's may be a setting: tar.gz, python3.12. So may Europe/Berlin, which is no path.
+        masked = masked_text(value)
+        return 0 < len(value) <= MAX_VALUE and (masked == value or (masked == "<path>" and "/" not in value))
+    return isinstance(value, bool | int | float)
+
+
+def _are_code(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    values = old.get(key), new.get(key)
+    return all(isinstance(each, str) for each in values) and any(is_code(key, str(each)) for each in values)
+
+
+def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozenset[str]) -> list[_Edit]:
     old, new = _Shown(failed, known), _Shown(worked, known)
-    edits: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, int, int, int]] = {}
+    edits: dict[_Edit, bool] = {}  # whether the error names what is gone
     for tag, start, end, since, until in opcodes(old.words, new.words):
-        if tag != "equal":
-            edits.setdefault((old.words[start:end], new.words[since:until]), (start, end, since, until))
+        if tag == "equal":
+            continue
+        if start == end and new.touches(until):  # `pi` → `math.pi`
+            end, until = end + 1, until + 1
+        elif start == end and min(start, since) and not new.is_lines(since, until):  # `n` → `n + 1`
+            start, since = start - 1, since - 1
+        of_error = any(word.casefold() in named for word in old.words[start:end])
+        edits.setdefault((old.quote(start, end), new.quote(since, until)), of_error)
     if not edits:
-        return _white_space(failed, worked, known) if "".join(failed.split()) == "".join(worked.split()) else None
+        same = "".join(failed.split()) == "".join(worked.split())
+        return _white_space(failed, worked, known) if same else []
     # What the error names was wrong; what else was changed may be for another reason.
-    of_error = [edit for edit in edits if any(word.casefold() in named for word in edit[0])]
-    chosen = of_error or [edit for edit in edits if "".join(edit[0]).casefold() != "".join(edit[1]).casefold()] or edits
-    text = ", ".join([_run(old, new, *edits[edit]) for edit in chosen])
-    if len(chosen) > MAX_RUNS or len(text) > MAX_SAID:
-        return None
-    removed, added = Counter(old.words), Counter(new.words)
-    gone, came = (frozenset(map(str.casefold, words)) for words in (removed - added, added - removed))
-    if of_error:
-        parts = {
-            "\t".join(" ".join(word for word in words if word[-1].isalnum()) for words in edit) for edit in of_error
-        }
-        return Difference(text, "\n".join(sorted(parts)), gone, came)
-    # The words, whatever their order, number and punctuation; if none changed, punctuation or order did.
-    plain = [sorted(filter(_is_word, words)) for words in (gone, came)]
-    first, second = plain if any(plain) else (sorted(gone), sorted(came))
-    return Difference(text, f"{' '.join(first)}\t{' '.join(second)}" if first or second else text, gone, came)
-
-
-def _is_word(token: str) -> bool:
-    return token[-1].isalnum() or token[-1] in "_>"
+    of_error_alone = [edit for edit, of_error in edits.items() if of_error]
+    return of_error_alone or [edit for edit in edits if edit[0].casefold() != edit[1].casefold()] or list(edits)
 
 
 class _Shown:
@@ -212,16 +209,16 @@ class _Shown:
         self.words = tuple([word for _, _, word in self._tokens])
 
     def quote(self, start: int, end: int) -> str:
-        """Tokens `start`..`end` on one line, joined where the text joins them."""
+        """Tokens `start`..`end` on one line, joined where the text joins them; without what ends a statement."""
         said, last = "", None
         for begin, stop, word in self._tokens[start:end]:
             said += (" " if last is not None and begin > last else "") + word
             last = stop
-        return said
+        return said.strip(";, ") or said
 
     def touches(self, end: int) -> bool:
         """Whether the token before `end` and the one there are not apart."""
-        return end < len(self._tokens) and self._tokens[end - 1][1] == self._tokens[end][0]
+        return 0 < end < len(self._tokens) and self._tokens[end - 1][1] == self._tokens[end][0]
 
     def is_lines(self, start: int, end: int) -> bool:
         """Whether tokens `start`..`end` are whole lines."""
@@ -230,33 +227,14 @@ class _Shown:
         return (not start or "\n" in before) and (end == len(self._tokens) or "\n" in after)
 
 
-def _run(old: _Shown, new: _Shown, start: int, end: int, since: int, until: int) -> str:
-    """One change, with the words beside it; lines that came need none."""
-    if start == end:
-        before = min(start, since, AROUND)
-        if not before or new.is_lines(since, until):
-            return f"add `{new.quote(since, until)}`"
-        after = int(new.touches(until))  # `pi` → `math.pi`
-        return f"`{old.quote(start - before, start + after)}` → `{new.quote(since - before, until + after)}`"
-    if since == until:
-        place = f" after `{old.quote(max(0, start - AROUND), start)}`" if start else ""
-        return f"drop `{old.quote(start, end)}`{place}"
-    before, after = min(start, since, AROUND), AROUND
-    return f"`{old.quote(start - before, end + after)}` → `{new.quote(since - before, until + after)}`"
-
-
-def _white_space(failed: str, worked: str, known: frozenset[str]) -> Difference | None:
+def _white_space(failed: str, worked: str, known: frozenset[str]) -> list[_Edit]:
     """The first lines that differ, with their white space as marks."""
     old, new = failed.splitlines(keepends=True), worked.splitlines(keepends=True)
     for _, start, end, since, until in opcodes(old, new):
-        was, is_now = (masked_text("".join(lines), known) for lines in (old[start:end], new[since:until]))
-        if was != is_now:
-            was, is_now = _visible(was), _visible(is_now)
-            if len(was) + len(is_now) > MAX_SAID:
-                return None
-            key = "\t".join("".join(each for each in text if each in _MARKS.values()) for text in (was, is_now))
-            return Difference(f"`{was}` → `{is_now}`", key, frozenset(), frozenset([key]))
-    return None
+        was, now = (_visible(masked_text("".join(lines), known)) for lines in (old[start:end], new[since:until]))
+        if was != now:
+            return [(was, now)]
+    return []
 
 
 def _visible(text: str) -> str:

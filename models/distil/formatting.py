@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from fleetlore.calls.context import text_of
-from fleetlore.calls.failed_call import FailureWords
-from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
+from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.fingerprint.literals import masked_arguments, masked_text, names
 from fleetlore.fingerprint.template import head_line, template
 from fleetlore.wire.trajectory import Step
 from models.memory import candidate
 from models.memory.quality import named_class
 
-VERSION = "extractive-3"
+VERSION = "extractive-4"
 
 _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 
@@ -51,12 +49,6 @@ def error_names(message: str) -> frozenset[str]:
 def known_of(failed: Step) -> frozenset[str]:
     """What everybody knows who meets the same error."""
     return error_names(said(failed))
-
-
-def near(goal: str, failed: Step) -> str:
-    """By what another failure is compared with this one."""
-    failure = failure_of(failed.tool, failed.arguments, failed.error_type, failed.error_message)
-    return FailureWords.of(goal, text_of(failed.arguments), failed.error_message or "", failure).to_text()
 
 
 @lru_cache(maxsize=REMEMBERED)

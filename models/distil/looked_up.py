@@ -2,8 +2,8 @@
 
 What a model brings by itself after an error (`import math`) it needs not be told. A table, a column or an option that
 the session first had to look up is news to the next one. Each session states what it looked up and used with success,
-of these the names that are spelled like the rejected one where there are such;
-what sessions of several goals share becomes the item (`models.memory.contrast.shared`).
+of these the names that are spelled like the rejected one where there are such. A name that sessions of several goals
+share becomes an item; where the error does not say where it was met, it is one of what stood beside the name.
 """
 
 from __future__ import annotations
@@ -11,34 +11,39 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from itertools import chain
+from itertools import chain, product
 
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, WORD, text_of, words_of
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
+from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.formatting import VERSION, Calls, error_text, item_id, line, said
 from models.distil.recovery import worked
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
-from models.memory.contrast import BESIDE
+from models.memory.danger import is_plain, names_all
 from models.memory.quality import ERROR
 
 MAX_NAMES = 12
+# Of an error: names, and names beside each.
+MAX_TOLD, MAX_BESIDE = 4, 3
 # `Table 'shop.cars'` says where; `Unknown column 'type'` is said at every table.
 _QUALIFIED = re.compile(r"\w[./:]\w")
 
 
 def looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """At most one candidate an error that names something of its call."""
+    """For each error that names something of its call, one candidate a name that worked instead."""
     last = {calls[place].pattern: place for place in telling}
     found = []
     for place in last.values():
         failed = calls[place]
         rejected = _rejected(failed)
         if rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
+            beside = [""]
             if not _QUALIFIED.search(said(failed)):
-                names += [f"{BESIDE}{name}" for name in _beside(judgment, calls, place) if name not in rejected]
-            found.append(_candidate(judgment, failed, names))
+                beside = [name for name in _beside(judgment, calls, place) if name not in rejected] or beside
+            for name, next_to in product(names[:MAX_TOLD], beside[:MAX_BESIDE]):
+                found.append(_candidate(judgment, failed, rejected, name, next_to))
     return found
 
 
@@ -85,25 +90,26 @@ def _shown(step: Step) -> set[str]:
     return set() if step.failed else words_of(step.result, RESULT_CHARACTERS) - KEYWORDS
 
 
-def _candidate(judgment: Judgment, failed: Step, names: list[str]) -> Candidate:
+def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name: str, beside: str) -> Candidate:
     trajectory, tool, error = judgment.trajectory, failed.tool, error_text(failed)
+    told = f"{INSTEAD_OF}{f' beside `{beside}`' if beside else ''}: `{name}`"
     return Candidate(
         **origin(trajectory),
-        item_id=item_id(trajectory.tenant, "recovery", "looked up", failed.pattern or ""),
+        item_id=item_id(trajectory.tenant, "recovery", "looked up", tool, failed.pattern or "", error, told, *rejected),
         kind="recovery",
         side="success",
-        rank=(),
         delayed=True,
         least_goals=SEVERAL_GOALS,
-        title=f"{tool}: {line(error, 90)}",
-        description="Sessions that met this error looked up other names, and calls with them worked.",
-        content=f"{ERROR}{error}",
+        title=f"{tool}: {line(error, 90)}{told}",
+        description="Sessions that met this error looked up another name, and calls with it worked.",
+        content=f"{ERROR}{error}\nWorked instead{told.removeprefix(INSTEAD_OF)}",
         when=f"{tool} fails with: {error}",
         tool=tool,
         pattern=failed.pattern,
-        call=failed.call,
         remedy={"tool": tool},
-        calls=tuple(names),
-        aspect="names",
+        was=rejected,
+        now=(name,),
+        plain=is_plain(rejected, (name,)),
+        named=names_all(error, (name,)),
         version=VERSION,
     )

@@ -1,40 +1,45 @@
-"""Distil a recovery: the change to a failed call after which it worked, or the call that led out of a loop.
+"""Distil recoveries: what got a session past a failed call, and what was tried in vain.
 
-A later call of the same tool worked once it was changed: what was changed? The environment itself showed that it works,
-so the verdict on the session is not needed. What one argument's value or another call did is counted elsewhere
-(`models.distil.remedies`). Leaving a loop (`fleetlore.fingerprint.loops`) is a recovery from no error, and there the
-session must have succeeded for sure: nothing else shows that it helped.
+A case is a failed call and the next attempt at the same thing. What lies between the two is tried:
+
+change         the call itself was changed. It helped if the class of the failure is gone and a changed call worked
+preparation    another call worked in between. It helped if the very same call then no longer met the error's *cause*
+               (`fleetlore.fingerprint.fingerprint.cause_of`: names left out), so what helped with one calendar counts
+               for the next; values that the error or the failed call names, and literals, stay open
+
+A session backs what helped more often than not, and contradicts it otherwise. A preparation is also contradicted where
+it had been made before the error came, and where the same call worked in this session without it: so a tool without
+effect gets no credit. What is left to chance, the counts of many sessions tell. The environment itself showed what
+works, so the verdict on the session is not needed.
+
+An item's id is made of all that it says, so its evidence is of that very text. Pure and deterministic.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-
-from msgspec.structs import replace
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from fleetlore.calls.context import text_of
-from fleetlore.fingerprint.fingerprint import argument_shape, parsed
-from fleetlore.fingerprint.literals import is_code, masked_arguments
-from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, cause_text, failure_of, parsed
+from fleetlore.fingerprint.literals import masked_text, masked_value
+from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
 from models.distil.call_diff import Difference, distance, masked_difference
-from models.distil.formatting import (
-    VERSION,
-    Calls,
-    call_text,
-    error_text,
-    item_id,
-    known_of,
-    line,
-    named_by,
-    near,
-    said,
-)
-from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
+from models.distil.formatting import MAX_STEP, VERSION, Calls, error_text, item_id, known_of, line, named_by, said
+from models.memory.candidate import SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
+from models.memory.danger import is_dangerous, is_plain, names_all
 from models.memory.quality import ERROR
 
-# Of each call; what was changed stands before it.
-MAX_SHOWN = 120
+# Candidates of one session: an agent that is stuck tries everything. What helped comes first.
+MAX_RECOVERIES = 48
+# The last calls between a failure and the next attempt, and as much of one in free text as can be shown.
+MAX_PREPARATIONS = 6
+MAX_WORDS = 160
+MIN_NAME = 3
 
 # An error that rejects what it names, and does not only report on it.
 _REJECTS = re.compile(
@@ -51,64 +56,51 @@ _UNDEFINED = re.compile(r"not defined|undefined|undeclared|unresolved", re.I)
 _FAILED_CHECK = "AssertionError"
 # A check in a program, to the end of its statement's line.
 _CHECK = re.compile(r"\bassert\b[^\n;]*")
-# What a command begins with.
-_COMMAND = re.compile(r"[A-Za-z_][\w.-]*(?=\s)")
+_WORD = re.compile(r"\w+|[^\w\s]")
+_PART = re.compile(r"[^\W_]+")
+
+
+class _Way(NamedTuple):
+    """A change of a failed call, or a call that prepares: `done`, and the error that it is against, as they are shown.
+
+    `about`: the class of the failure, or its cause.
+    """
+
+    about: str
+    error: str
+    done: str
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What one session tried.
+
+    Attributes:
+        failed: the call that failed first; `by`: the call that worked, or the one that prepared.
+        open: of a preparation: arguments whose values are the session's own, or named by the error or the failed call.
+        past, again: how often the error was gone at the next attempt, and how often it came again.
+        delayed: whether it was not the session's next call.
+    """
+
+    failed: Step
+    by: Step
+    change: Difference | None = None
+    arguments: Any = None
+    open: tuple[str, ...] = ()
+    past: int = 0
+    again: int = 0
+    delayed: bool = True
 
 
 def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """At most one recovery an error: the one with the best rank."""
-    working = [place for place, call in enumerate(calls) if worked(judgment, call)]
-    last = working[-1] if working else -1
-    found = [
-        each
-        for index in telling
-        if index < last and (each := _recovery_of(judgment, calls, working, index)) is not None
-    ]
-    best: dict[str | None, Candidate] = {}
-    for each in sorted(found, key=lambda each: (each.rank, each.item_id, each.content)):
-        best.setdefault(each.pattern, each)
-    return list(best.values())
-
-
-def _recovery_of(judgment: Judgment, calls: Calls, working: list[int], index: int) -> Candidate | None:
-    """What got the session past the failed call at `index`, if that can be told.
+    """At most `MAX_RECOVERIES` candidates, those that helped first.
 
     Args:
-        working: places of the calls that worked.
+        telling: places of the calls with a permanent failure whose error says what is wrong.
     """
-    failed = calls[index]
-    # Checks without a comparison of calls come first: comparing is most of the cost of distilling.
-    candidates = [place for place in working if place > index and calls[place].tool == failed.tool]
-    if not candidates or failed.is_cut:
-        return None
-    first = next(_attempts(calls, index, range(index + 1, len(calls))), None)
-    # The next attempt decides: if it met the same error, the calls in between did not help.
-    if first is None or first[0] == 0 or calls[first[1]].pattern == failed.pattern:
-        return None
-    between = [call for call in calls[index + 1 : first[1]] if not call.failed]
-    if any(call.tool != failed.tool for call in between):
-        return None  # another tool was called *and* the call was changed: either may have helped
-    repairs = _attempts(calls, index, (place for place in candidates if place >= first[1]))
-    size, later = min((each for each in repairs if each[0]), default=(0, 0))
-    if not size or calls[later].is_cut:
-        return None
-    change = masked_difference(failed.arguments, calls[later].arguments, known_of(failed), named_by(failed))
-    if change is None or change.is_value or _is_less(failed, calls[later], change) or _makes_up(failed, change):
-        return None
-    looked_up = [call for call in calls[index + 1 : later] if not call.failed]
-    first_met = next(place for place, call in enumerate(calls) if call.pattern == failed.pattern)
-    candidate = _candidate(judgment, failed, calls[later], looked_up, size, change)
-    return replace(candidate, delayed=later > first_met + 1)
-
-
-def _attempts(calls: Calls, index: int, places: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(how much was changed, place) of the calls that try the same thing as the one at `index`."""
-    failed = calls[index]
-    for place in places:
-        if calls[place].tool == failed.tool:
-            size = distance(failed.arguments, calls[place].arguments)
-            if size is not None:
-                yield size, place
+    tried = _tried(judgment, calls, telling)
+    found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
+    return [_candidate(judgment, way, each) for way, each in found[:MAX_RECOVERIES] if each.past or each.again]
 
 
 def worked(judgment: Judgment, call: Step) -> bool:
@@ -120,6 +112,110 @@ def worked(judgment: Judgment, call: Step) -> bool:
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 
 
+def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _Tried]:
+    found: dict[_Way, _Tried] = {}
+    needless: set[str] = set()
+    first = {call.pattern: place for place, call in reversed(list(enumerate(calls)))}
+    last_worked = max((place for place, call in enumerate(calls) if not call.failed), default=-1)
+    for place in telling:
+        if place > last_worked:
+            break
+        failed = calls[place]
+        attempts = [at for at in range(place + 1, len(calls)) if _tries_the_same(calls[at], failed)]
+        if not attempts:
+            continue
+        after, works = calls[attempts[0]], [at for at in attempts if worked(judgment, calls[at])]
+        between = [at for at in range(place + 1, attempts[0]) if not calls[at].failed]
+        same = _is_same(failed, after)
+        gone = after.pattern is None or _cause(after) != _cause(failed)
+        if gone and same and not between:
+            needless.add(_cause(failed))
+        for way, made in _preparations(calls, failed, between):
+            each = found.setdefault(way, made)
+            each.past += bool(gone and same and works)
+            each.again += not gone
+        if not same and (changed := _change(calls, failed, attempts, works, between)) is not None:
+            way, made = changed
+            each = found.setdefault(way, made)
+            each.past, each.again = each.past + (made.past or 0), each.again + (made.again or 0)
+            made.delayed = works[0] > first[failed.pattern] + 1 if works else True
+    _contradict(calls, telling, found, needless)
+    return found
+
+
+def _change(
+    calls: Calls, failed: Step, attempts: list[int], works: list[int], between: list[int]
+) -> tuple[_Way, _Tried] | None:
+    """The change that got past the failure, or else the one at the next attempt that met it again."""
+    after = calls[attempts[0]]
+    helped = after.pattern != failed.pattern
+    sizes = [(size, at) for at in works if (size := distance(failed.arguments, calls[at].arguments))]
+    by = calls[min(sizes)[1]] if helped and sizes else after
+    if failed.is_cut or by.is_cut or (helped and not sizes):
+        return None
+    change = masked_difference(failed.arguments, by.arguments, known_of(failed), named_by(failed))
+    if change is None or (helped and (_is_less(failed, by, change) or _makes_up(failed, change))):
+        return None
+    # Of a value many sessions decide. Of all else: where another tool was called *and* the call was changed, either may
+    # have helped; and a failed attempt may have failed for another reason, so it contradicts nothing.
+    if change.value is None and (not helped or any(calls[at].tool != failed.tool for at in between)):
+        return None
+    tried = _Tried(failed, by, change, past=int(helped), again=int(not helped))
+    return _Way(failed.pattern or "", error_text(failed), change.text), tried
+
+
+def _contradict(calls: Calls, telling: list[int], found: dict[_Way, _Tried], needless: set[str]) -> None:
+    """Count against preparations that they stood before the error as well, or that it passes without them."""
+    causes = {way.about for way, each in found.items() if each.change is None}
+    for place in telling:
+        if _cause(calls[place]) in causes:
+            since = max((at for at in range(place) if _tries_the_same(calls[at], calls[place])), default=-1)
+            if since < 0 or not calls[since].failed:  # else it was counted as what was tried between the two
+                before = [at for at in range(since + 1, place) if not calls[at].failed]
+                for way, _ in _preparations(calls, calls[place], before):
+                    if way in found:
+                        found[way].again += 1
+    for way, each in found.items():
+        if way.about in needless and each.change is None:
+            each.past = 0
+
+
+def _tries_the_same(call: Step, other: Step) -> bool:
+    return (
+        call.tool == other.tool
+        and not (call.failed and call.transient)
+        and distance(other.arguments, call.arguments) is not None
+    )
+
+
+def _is_same(call: Step, other: Step) -> bool:
+    """Whether two calls of a tool are surely the same."""
+    return not call.is_cut and distance(call.arguments, other.arguments) == 0
+
+
+def _preparations(calls: Calls, failed: Step, places: list[int]) -> Iterator[tuple[_Way, _Tried]]:
+    """The calls at these places that prepare the failed one, each once."""
+    seen: set[_Way] = set()
+    names = _named(f"{failed.error_message or ''} {failed.arguments}")
+    for call in [calls[at] for at in places if not _tries_the_same(calls[at], failed)][-MAX_PREPARATIONS:]:
+        values = _values(call.arguments)
+        arguments: Any = masked_text(call.arguments)
+        left_open: tuple[str, ...] = ()
+        if values is not None:
+            arguments = {
+                name: f"<{name}>" if _is_named(value, names) else masked_value(name, value)
+                for name, value in values.items()
+            }
+            left_open = tuple(sorted([name for name, value in values.items() if arguments[name] != value]))
+        elif call.is_cut or len(arguments) > MAX_WORDS:
+            continue
+        done = f"{call.tool}({line(arguments_text(arguments), MAX_STEP)})"
+        way = _Way(_cause(failed), line(_cause_text(failed), MAX_STEP), done)
+        if way not in seen:
+            seen.add(way)
+            yield way, _Tried(failed, call, arguments=arguments, open=left_open)
+
+
 def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
     """Whether the call worked because less was asked of it: that solves another task, not this one.
 
@@ -127,24 +223,27 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
     """
     if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
         return True
-    if drops_check(failed, worked):
+    is_check = (failed.error_type or said(failed)).startswith(_FAILED_CHECK)
+    if is_check and not _checks(failed) <= _checks(worked):
         return True
-    dropped = {word for word in change.removed if any(map(str.isalnum, word))}
-    if not dropped or any(any(map(str.isalnum, word)) for word in change.added):
+    removed, added = _words(*change.was), _words(*change.now)
+    dropped = set(removed - added)
+    if not dropped or added - removed:
         return False
-    return not _REJECTS.search(said(failed)) or not dropped <= known_of(failed)
+    return not _REJECTS.search(said(failed)) or not dropped <= set(_words(*known_of(failed)))
 
 
 def _makes_up(failed: Step, change: Difference) -> bool:
     """Whether a name that was not defined is only set to some number: what it should be, nobody can know from that."""
-    words = {word.lower() for word in change.added if any(map(str.isalpha, word)) and not word.startswith("<")}
-    return not change.removed and words <= named_by(failed) and bool(_UNDEFINED.search(said(failed)))
+    words = {word for word in _words(*change.now) if any(map(str.isalpha, word)) and word != "number"}
+    return not change.was and words <= named_by(failed) and bool(_UNDEFINED.search(said(failed)))
 
 
-def drops_check(failed: Step, worked: Step) -> bool:
-    """Whether a check of the program failed, and the later call does without it."""
-    is_check = (failed.error_type or said(failed)).startswith(_FAILED_CHECK)
-    return is_check and not _checks(failed) <= _checks(worked)
+def _words(*parts: str) -> Counter[str]:
+    found = Counter[str]()
+    for part in parts:
+        found.update(word for word in _WORD.findall(part.casefold()) if word[0].isalnum() or word[0] == "_")
+    return found
 
 
 def _checks(call: Step) -> set[str]:
@@ -152,82 +251,72 @@ def _checks(call: Step) -> set[str]:
     return {"".join(check.split()) for check in _CHECK.findall(text_of(call.arguments))}
 
 
-def _candidate(
-    judgment: Judgment, failed: Step, worked: Step, between: list[Step], size: int, change: Difference
-) -> Candidate:
-    trajectory, probability = judgment.trajectory, judgment.verdict.probability
-    tool, error, known = failed.tool, error_text(failed), known_of(failed)
-    content = [f"{ERROR}{error}", f"Change: {change.text}"]
-    content += [f"Looked up before: {call_text(step, known=known)}" for step in between[-1:]]
-    content += [f"Failed: {call_text(failed, MAX_SHOWN, known)}", f"Worked: {call_text(worked, MAX_SHOWN, known)}"]
-    trust = 0 if probability > SUCCESS_ABOVE else 2 if probability < FAILURE_BELOW else 1
+def _cause(step: Step) -> str:
+    return _cause_of(step.tool, step.arguments, step.error_type, step.error_message)[0]
+
+
+def _cause_text(step: Step) -> str:
+    return _cause_of(step.tool, step.arguments, step.error_type, step.error_message)[1]
+
+
+@lru_cache(maxsize=8192)
+def _cause_of(tool: str, arguments: str, error_type: str | None, message: str | None) -> tuple[str, str]:
+    failure = failure_of(tool, arguments, error_type, message)
+    return cause_of(failure, arguments), cause_text(failure, arguments)
+
+
+@lru_cache(maxsize=8192)
+def _values(arguments: str) -> dict[str, Any] | None:
+    """Arguments that are an object; None for all else."""
+    if not arguments:
+        return {}
+    value = parsed(arguments) if len(arguments) <= MAX_TEXT else None
+    return value if isinstance(value, dict) else None
+
+
+@lru_cache(maxsize=8192)
+def _named(text: str) -> frozenset[str]:
+    return frozenset([part.casefold() for part in _PART.findall(text) if len(part) >= MIN_NAME])
+
+
+def _is_named(value: Any, names: frozenset[str]) -> bool:
+    return isinstance(value, str | int | float) and not _named(str(value)).isdisjoint(names)
+
+
+def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
+    trajectory, tool = judgment.trajectory, tried.failed.tool
+    made, id = origin(trajectory), item_id(trajectory.tenant, "recovery", tool, *way)
+    if tried.past <= tried.again:
+        return Candidate(**made, item_id=id, kind="recovery", side="failure", version=VERSION)
+    change = tried.change
+    told = f"{ERROR}{way.error}\nThen: {way.done}\nGot past it: the same call again"
+    remedy: dict[str, Any] = {"tool": tried.by.tool}
+    if change is None:
+        remedy |= {"arguments": tried.arguments, "open": list(tried.open)}
+    else:
+        told = f"{ERROR}{way.error}\nChange: {way.done}"
+        remedy |= {"change": list(change.value)} if change.value is not None else {}
+    is_rejected = change is None or change.value is None or _is_named(change.value[1], _named(said(tried.failed)))
     return Candidate(
-        **origin(trajectory),
-        # Sessions with the same change back the same item.
-        item_id=item_id(trajectory.tenant, "recovery", failed.pattern or "", change.key),
+        **made,
+        item_id=id,
         kind="recovery",
         side="success",
-        rank=(trust, size, len(between)),
-        title=line(f"{tool}: {line(error, 90)} — {change.text}", 200),
-        description=f"{tool} got past this error once the call was changed: {change.text}.",
-        content="\n".join(content),
-        when=f"{tool} fails with: {error}",
+        delayed=tried.delayed,
+        # A value that the error does not reject by name may be wrong for one task only.
+        least_goals=1 if is_rejected else SEVERAL_GOALS,
+        title=line(f"{tool}: {line(way.error, 90)} — {line(way.done, 90)}", 200),
+        description=f"{tool} got past this error by {way.done}.",
+        content=told,
+        when=f"{tool} fails with: {way.error}",
         tool=tool,
-        pattern=failed.pattern,
-        call=failed.call,
-        remedy={"tool": worked.tool, "arguments": masked_arguments(worked.arguments, known)},
-        version=VERSION,
-        near=near(trajectory.goal, failed),
-    )
-
-
-def loop_recoveries(judgment: Judgment, calls: Calls, recoveries: Sequence[Candidate]) -> list[Candidate]:
-    """At most one candidate a loop: the call after the session's last step in it.
-
-    Args:
-        recoveries: of the session; an error that one of them got past needs no other.
-    """
-    if judgment.verdict.probability <= SUCCESS_ABOVE:
-        return []
-    last = {call.loop: place for place, call in enumerate(calls) if call.loop is not None}
-    past = {each.pattern for each in recoveries if each.side == "success"}
-    found = []
-    for loop, place in last.items():
-        before = {(call.tool, call.arguments) for call in calls[: place + 1]}
-        # What ended the session led nowhere else, and a repeated call may be only another round of the loop.
-        after = calls[place + 1] if place + 2 < len(calls) else None
-        if after is None or (after.tool, after.arguments) in before or not worked(judgment, after):
-            continue
-        # Another call of the same kind led out by its values, and those answer its own task.
-        if calls[place].pattern not in past and _kind_of_step(after) != _kind_of_step(calls[place]):
-            found.append(_way_out(judgment, loop, calls[place], after))
-    return found
-
-
-def _way_out(judgment: Judgment, loop: str, stuck: Step, after: Step) -> Candidate:
-    trajectory, step = judgment.trajectory, _kind_of_step(after)
-    return Candidate(
-        **origin(trajectory),
-        item_id=item_id(trajectory.tenant, "recovery", loop, after.tool, argument_shape(after.arguments)),
-        kind="recovery",
-        side="success",
-        rank=(len(after.arguments),),
-        delayed=True,
-        title=line(f"{stuck.tool} in circles — {step}", 200),
-        description=f"Sessions that went round here got out of it with another step: {step}.",
-        content=f"In circles: {call_text(stuck)}\nLed out of it: {step}",
-        when=line(f"{stuck.tool} gives the same again and again: {call_text(stuck)}", 300),
-        tool=stuck.tool,
-        pattern=loop,
-        remedy={"tool": after.tool},
+        pattern=tried.failed.pattern,
+        cause=_cause(tried.failed) if change is None or change.value is not None else None,
+        remedy=remedy,
+        was=change.was if change is not None else (),
+        now=change.now if change is not None else (),
+        plain=change is not None and is_plain(change.was, change.now),
+        named=change is not None and names_all(way.error, change.now),
+        danger=is_dangerous(tried.by, tried.failed if change is not None else None),
         version=VERSION,
     )
-
-
-def _kind_of_step(call: Step) -> str:
-    """The call without its values: they answer its own task."""
-    values = parsed(call.arguments)
-    if isinstance(values, dict):
-        return f"{call.tool}({', '.join(values)})"
-    command = is_code("", call.arguments) and _COMMAND.match(call.arguments)
-    return f"{call.tool}({command[0]} …)" if command else call.tool

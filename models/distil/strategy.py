@@ -8,16 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from zlib import crc32
 
 import orjson
 
 from fleetlore.fingerprint.fingerprint import arguments_text, parsed
-from fleetlore.wire.lore import ERROR_MET, GOAL, HOW_TO
+from fleetlore.wire.lore import ERROR_MET
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.formatting import MAX_GOAL, MAX_STEP, REMEMBERED, VERSION, Calls, error_text, item_id, line
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
-from models.memory.consolidation import ENDING_BITS
+from models.memory.danger import is_dangerous
 
 MAX_OUTLINE_BYTES = 3_000
 MAX_OUTLINE = 24
@@ -26,7 +25,6 @@ THOUGHT = "thought"
 
 # Of arguments that are cut, or spelled as Python does: they cannot be parsed.
 _THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
-_TOKEN = re.compile(r"[-+]?\w[\w.]*")
 
 
 def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
@@ -38,31 +36,19 @@ def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
         return []
     # A success without its failed calls; a failure with every call.
     way = [call for call in calls if not (succeeded and call.failed) and not _is_thought(call)]
-    number = len(calls)
-    goal = line(trajectory.goal, MAX_GOAL) or task
-    if succeeded:
-        content, description = f"{GOAL}{goal}", f"Solved in {number} call{'' if number == 1 else 's'}."
-        rank: tuple[int, ...] = (number,)
-    else:
-        errors = list(dict.fromkeys([error_text(calls[place]) for place in telling]))
-        content = "\n".join(f"{ERROR_MET}{error}" for error in errors[:MAX_ERRORS])
-        description = f"Others failed{' on: ' + line(errors[-1], 120) if errors else ' without an error'}."
-        # An example that met errors says more about what to avoid.
-        rank = (0 if errors else 1, number)
+    errors = [] if succeeded else list(dict.fromkeys([error_text(calls[place]) for place in telling]))
     return [
         Candidate(
             **origin(trajectory),
             item_id=item_id(trajectory.tenant, "strategy", task),
             kind="strategy",
             side="success" if succeeded else "failure",
-            rank=rank,
-            title=f"{HOW_TO}{line(goal, 120)}",
-            description=description,
-            content=content,
+            title=line(trajectory.goal, MAX_GOAL),
+            content="\n".join(f"{ERROR_MET}{error}" for error in errors[:MAX_ERRORS]),
             when=f"the task is {task}",
             task=task,
             calls=outline(way),
-            way=_way(calls[-1]),
+            danger=any(map(is_dangerous, way)),
             version=VERSION,
         )
     ]
@@ -74,16 +60,6 @@ def _is_thought(call: Step) -> bool:
     """
     value = parsed(call.arguments)
     return THOUGHT in value if isinstance(value, dict) else _THOUGHT.match(call.arguments) is not None
-
-
-def _way(last: Step) -> int:
-    """Hash of how a session ended: the result of its last call, since different calls reach the same, or else that
-    call.
-
-    Upper bits hash the tool, lower bits the rest, without punctuation and case.
-    """
-    said = " ".join(_TOKEN.findall((last.error_message or last.result or last.arguments).casefold()))
-    return crc32(last.tool.encode()) >> 12 << ENDING_BITS | crc32(said.encode())
 
 
 def outline(calls: Sequence[Step]) -> tuple[str, ...]:

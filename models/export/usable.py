@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from fleetlore.recall.provenance import MARK
+from fleetlore.advice.provenance import MARK
 from fleetlore.redact.named_values import REDACTED
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
-from models.memory.candidate import Candidate, Side, item_id, origin
+from models.memory.candidate import Candidate, item_id, origin
+from models.memory.danger import is_dangerous_text
 
 MAX_TITLE = 120
 MAX_DESCRIPTION = 300
@@ -60,25 +60,24 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
         return encode(self)
 
     def candidates(self, trajectory: Trajectory) -> Iterator[Candidate]:
-        """The contributions to memory items. Two sessions meet in an item if their notes have the same title."""
-        kind: ItemKind
-        side: Side
-        kind, side = ("strategy", "success") if self.label == "success" else ("lesson", "failure")
+        """The contributions to memory items. Two sessions meet in an item if their notes have the same title, and back
+        each other if they say the same.
+        """
         tools = [step.tool for step in trajectory.calls]
         tool = max(sorted(set(tools)), key=tools.count, default="")
         for note in self.notes:
             key = " ".join(note.title.casefold().split())
             yield Candidate(
                 **origin(trajectory),
-                item_id=item_id(self.version, trajectory.tenant, kind, trajectory.task or tool, key),
-                kind=kind,
-                side=side,
-                rank=(0,),
+                item_id=item_id(self.version, trajectory.tenant, self.label, trajectory.task or tool, key),
+                kind="strategy",
+                side="success",
                 title=note.title,
                 description=note.description,
                 content=note.content,
                 when=note.when,
                 tool=tool,
                 task=trajectory.task,
+                danger=is_dangerous_text(note.content),
                 version=self.version,
             )

@@ -134,7 +134,6 @@ def _withdrawal(id: str, kind: ItemKind, trajectory: Trajectory) -> Candidate:
         item_id=id,
         kind=kind,
         side="withdrawn",
-        rank=(),
         title="",
         description="",
         content="",

@@ -13,6 +13,7 @@ from fleetlore.wire.trajectory import Judgment
 from models.judge.llm_opinion import Note
 from models.judge.session_state import notable
 from models.memory.candidate import Candidate, item_id
+from models.memory.danger import is_dangerous_text
 
 MOST_NOTES = 5
 # Attempts of each side in one question.
@@ -55,11 +56,11 @@ def contributions(group: Sequence[Judgment], notes: Sequence[Note], version: str
                 agent=trajectory.agent,
                 seen=trajectory.ended,
                 revision=revision,
-                rank=(-events,),
                 title=note.title,
                 description=note.description,
                 content=note.content,
                 when=note.when,
                 task=task,
+                danger=is_dangerous_text(note.content),
                 version=version,
             )

@@ -7,14 +7,14 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Trajectory, encode
 
 Side = Literal["success", "failure", "withdrawn"]
 
-# Probabilities of success between these bounds teach no lesson and no strategy.
+# Probabilities of success between these bounds teach no strategy.
 FAILURE_BELOW = 0.2
 SUCCESS_ABOVE = 0.8
 
@@ -33,8 +33,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
     Attributes:
         item_id: `ITEM_PREFIX` and 28 hex digits, made of what was learned, so that sessions agree on it independently.
-        side: side of the contrast. A strategy has both. Successes back a recovery and failures a lesson; the other side
-            contradicts it. `withdrawn`: the session, judged again, no longer teaches this.
+        side: side of the contrast. A strategy has both. Successes back a recovery, and failures contradict it.
+            `withdrawn`: the session, judged again, no longer teaches this.
         session: id of the trajectory that contributes.
         revision: (events it was made from, time of the correction or 0); the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
@@ -42,15 +42,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         group: that the agent belongs to; empty for none.
         delayed: whether the session got there only after another failure or look-up, and not by its next call.
         least_goals: of how many goals the sessions must be that back the item before it is one.
-        calls: of a strategy: the session's calls in order, one text each; of all else with an `aspect`: what of many
-            sessions is to be shared.
-        way: of a strategy: hash of how the session ended; 0 if unknown.
-        aspect: what `calls` says of the session, where that is shared by several (`models.memory.contrast`).
-        instead: of a contradiction: id of the item that the session taught instead.
-        rank: lower is the better example; ties broken by session.
-        near: of a recovery: hashed words of the failure (`fleetlore.calls.failed_call.FailureWords`).
-        title, description, content, when, tool, pattern, cause, call, task, remedy, place, version: as in
-            `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
+        calls: of a strategy: the session's calls in order, one text each; its `title` is then the session's goal, and
+            its `content` the errors that a failed session met.
+        title, description, content, when, tool, pattern, cause, task, remedy, was, now, plain, named, danger, version:
+            as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
 
     item_id: str
@@ -61,7 +56,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     agent: str
     seen: float
     revision: tuple[int, float]
-    rank: tuple[int, ...]
     goal: int = 0
     group: str = ""
     delayed: bool = False
@@ -73,16 +67,23 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     tool: str = ""
     pattern: str | None = None
     cause: str | None = None
-    call: str | None = None
     task: str = ""
     remedy: dict[str, Any] | None = None
+    was: tuple[str, ...] = ()
+    now: tuple[str, ...] = ()
+    plain: bool = False
+    named: bool = False
+    danger: bool = False
     calls: tuple[str, ...] = ()
-    way: int = 0
-    aspect: str = ""
-    instead: str = ""
     version: str = ""
-    near: str = ""
-    place: str = ""
+
+    @property
+    def said(self) -> str:
+        """All that it says: sessions that say the same back each other's words."""
+        if self.calls:
+            return "\n".join(self.calls)
+        remedy = arguments_text(self.remedy)
+        return "\n".join((self.title, self.description, self.content, self.when, remedy, *self.was, "", *self.now))
 
     def to_json(self) -> bytes:
         return encode(self)

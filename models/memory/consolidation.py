@@ -3,7 +3,7 @@
 near-duplicates   meet in one id, made of what was learned and not of its wording
 contradictions    count on the item itself; the newer and better backed side wins
 age               halves a session's weight every half-life of event time
-harm              a remedy that could do some waits until several agents stand behind it
+harm              what could do some waits until several agents have done that very thing
 group             what only one has found is told to that one
 
 All are functions of the set of contributions: no order of arrival, no clock.
@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from math import fsum
 from typing import NamedTuple
 
-from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.watch.safety import dangers
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Side
 
@@ -24,22 +22,19 @@ QUORUM_AGENTS = 3
 # Groups whose agents must have found the same before it is told beyond one of them.
 QUORUM_GROUPS = 2
 
-# Support of a session for the way it ended, whatever its verdict.
-AGREEMENT = 0.5
 # Steps of a half-life; a session younger than one step counts as new.
 AGE_STEPS = 32
-# Bits of a way's hash; those above them hash the tool of its last call.
-ENDING_BITS = 32
 
 
 class Contributor(NamedTuple):
     """The newest verdict on one session; the greater of two counts.
 
     Attributes:
-        way: hash of how the session ended; 0 if unknown.
+        way, form: hashes of all that its contribution says, and of that with its literals masked.
         goal: hash of its goal.
         delayed: as in `models.memory.candidate.Candidate`.
         group: hash of the agent's group; 0 of none.
+        danger: whether a call of it could do harm.
     """
 
     revision: tuple[int, float]
@@ -47,9 +42,11 @@ class Contributor(NamedTuple):
     agent: int
     seen: float
     way: int = 0
+    form: int = 0
     goal: int = 0
     delayed: bool = False
     group: int = 0
+    danger: bool = False
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:
@@ -85,21 +82,22 @@ def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) ->
     return [(each, counts * share[each.agent]) for each, counts in zip(contributors, weights, strict=True)]
 
 
-def votes(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[int, float]:
-    """Support of each way to end.
+def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: float) -> dict[int, tuple[int, float]]:
+    """Of each way: the agents that succeeded by it, and its weight.
 
-    Sessions that ended the same way all succeeded or all failed, if the environment is consistent. So a way gets the
-    weight of its successes minus its failures, and a wrong verdict is outvoted. Agreement counts too, whatever the
-    verdicts (self-consistency, Wang et al. 2022). A new way also gets the mean of all sessions that ended with the same
-    tool.
+    A consistent environment lets all sessions of one way succeed or fail, so a way weighs its successes less its
+    failures, and a wrong verdict is outvoted.
+
+    Args:
+        contributors: each with its way.
     """
-    found: dict[int, list[float]] = {}
-    by_tool: dict[int, list[float]] = {}
-    for each, counts in _by_agents(contributors, half_life_seconds):
-        vote = counts if each.side == "success" else -counts
-        found.setdefault(each.way, []).append(vote + AGREEMENT * counts)
-        by_tool.setdefault(each.way >> ENDING_BITS, []).append(vote)
-    return {way: fsum(own) + fsum(tool := by_tool[way >> ENDING_BITS]) / len(tool) for way, own in found.items()}
+    ways, sessions = zip(*contributors, strict=True) if (contributors := list(contributors)) else ((), ())
+    weights: dict[int, list[float]] = {}
+    agents: dict[int, set[int]] = {}
+    for way, (each, counts) in zip(ways, _by_agents(sessions, half_life_seconds), strict=True):
+        weights.setdefault(way, []).append(counts if each.side == "success" else -counts)
+        agents.setdefault(way, set()).update([each.agent] if each.side == "success" else [])
+    return {way: (len(agents[way]), fsum(some)) for way, some in weights.items()}
 
 
 def only_group(found_by: Iterable[tuple[int, int]]) -> int:
@@ -116,15 +114,5 @@ def only_group(found_by: Iterable[tuple[int, int]]) -> int:
 
 
 def is_unconfirmed(item: MemoryItem) -> bool:
-    """Whether fewer agents than a quorum back a remedy that breaks a safety rule or names an address.
-
-    Safety rules are those of which an agent is warned before the call (`fleetlore.watch.safety`): what is fetched and
-    run, destroyed or leaked, and calls that hold a secret. An address is any with a scheme, such as a download's.
-    """
-    remedy = item.remedy
-    if remedy is None or "tool" not in remedy or item.agents >= QUORUM_AGENTS:
-        return False
-    arguments = remedy.get("arguments")
-    text = arguments_text(arguments)
-    # An item masks what may be somebody's own; an address is then this mark.
-    return "://" in text or "<url>" in text or bool(dangers(remedy["tool"], arguments))
+    """Whether fewer agents than a quorum back what could do harm."""
+    return item.danger and item.agents < QUORUM_AGENTS

@@ -26,7 +26,10 @@ from models.memory.candidate import Candidate
 
 _PERSONAL = (
     r"e_?mail(?:_?address)?|(?:tele)?phone(?:_?number)?|mobile|fax"
-    r"|(?:first|last|full|given|family|middle|sur|maiden)_?name"
+    r"|(?:first|last|full|given|family|middle|sur|maiden)_?name|passenger|recipient|addressee"
+    r"|(?:contact|emergency_?contact)(?:_?(?:name|person))?"
+    r"|(?:shipping|billing|delivery|mailing|home|postal|contact|recipient)_?"
+    r"(?:name|address(?:_?\d)?|street|city|state|zip|phone|email)|city|town"
     r"|(?:user|customer|client|member|patient|guest|passenger|person|account|acct|login)_?(?:name|id|no|number|code)"
     r"|address(?:_?(?:line)?_?\d)?|street|zip(?:_?code)?|post(?:al)?_?code|dob|date_?of_?birth|birth_?(?:date|day)|ssn"
     r"|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|ip(?:_?address)?"
@@ -36,6 +39,8 @@ _PERSONAL = (
 _FIELD = re.compile(
     rf'"({_PERSONAL})"\s*:\s*(?:"((?:[^"\\]|\\.){{1,160}})"|(\d{{3,20}})\b|\[([^\[\]{{}}]{{1,400}})\])', re.IGNORECASE
 )
+# What a record calls a name is a person's where it is written as one's.
+_PERSON = re.compile(r'"name"\s*:\s*"([A-Z][\w\'’-]+(?: [A-Z][\w.\'’-]*){1,3})"')
 _NAMES = re.compile(r'"first_?name"\s*:\s*"([^"\\]{1,60})"\s*,\s*"last_?name"\s*:\s*"([^"\\]{1,60})"', re.I)
 _QUOTED = re.compile(r'"([^"\\]{3,160})"')
 # Letters or marks with at least four digits, or a code of capitals and digits.
@@ -81,6 +86,7 @@ def _found_in(text: str) -> tuple[tuple[str, str], ...]:
 
 def _by_name(text: str) -> Iterator[tuple[str, str]]:
     named = False
+    yield from ((each, "<name>") for each in _PERSON.findall(text))
     for match in _FIELD.finditer(text):
         named = True
         name, value, number, listed = match.groups()
@@ -130,4 +136,6 @@ def _without(candidate: Candidate, replaced: Callable[[Any], Any]) -> Candidate:
         when=replaced(candidate.when),
         remedy=replaced(candidate.remedy),
         calls=tuple(replaced(candidate.calls)),
+        was=tuple(replaced(candidate.was)),
+        now=tuple(replaced(candidate.now)),
     )

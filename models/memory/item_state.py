@@ -11,32 +11,31 @@ may leave a gap among the examples until the log is replayed.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import fsum
 
 import msgspec
+from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
+from fleetlore.fingerprint.literals import masked_text
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import HOW_TO, MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, only_group, votes, weigh
-from models.memory.contrast import contrast, shared_by, shared_names, without_literals
+from models.memory.contrast import agreed, contrast, masked_alike, voices
 from models.memory.utility import Evidence, Row, Trials
 
 SAMPLED_SESSIONS = 64
-# Recoveries and lessons keep the best by rank. Strategies keep a draw by hash, since only other sessions can tell which
-# is right: the shortest way that seemed to work was often judged wrongly.
+# Of a recovery all say the same; of a strategy each may show another way.
 EXAMPLES = 3
-STRATEGY_EXAMPLES: dict[Side, int] = {"success": 4, "failure": 4, "withdrawn": 3}
-# Of a place: agents whose newer word stands against all older ones.
-SINCE_AGENTS = 2
-# Where what several share is kept.
-ASPECT_EXAMPLES = 6
+STRATEGY_EXAMPLES: dict[Side, int] = {"success": 5, "failure": 3, "withdrawn": 3}
+MAX_TITLE = 160
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
@@ -81,10 +80,11 @@ class ItemState:
                 other.side,
                 _hash(other.agent),
                 other.seen,
-                other.way,
+                *_ways(other),
                 other.goal,
                 other.delayed,
                 _hash(other.group) if other.group else 0,
+                other.danger,
             )
             changed = self.contributors.add(_hash(other.session), contributor)
             # Most contributions to a well backed item come too late to be among its examples.
@@ -149,19 +149,18 @@ class ItemState:
             if known is None or _precedes(each, known):
                 newest[each.session] = each
         shown: dict[Side, list[Candidate]] = {}
-        for each in sorted(newest.values(), key=partial(_goodness, distrusted=distrusted)):
+        for each in newest.values():
             counted = self.contributors.kept.get(_hash(each.session))
             if counted is None or (counted.revision == each.revision and counted.side == each.side):
                 shown.setdefault(each.side, []).append(each)
         before = self.examples
-        self.examples = {side: tuple(found[: _most(found[0])]) for side, found in shown.items()}
+        self.examples = {side: _in_turn(found, distrusted)[: _most(found[0])] for side, found in shown.items()}
         return widened or before != self.examples
 
     def _outranked(self, candidate: Candidate, distrusted: Collection[int]) -> bool:
-        """Whether it changes no example: better ones fill its side, and its session is not among them."""
+        """Whether it changes no example: others fill its side before it, and its session is not among them."""
         side = self.examples.get(candidate.side, ())
-        worst = max([_goodness(each, distrusted) for each in (side if distrusted else side[-1:])], default=None)
-        if len(side) < _most(candidate) or worst is None or _goodness(candidate, distrusted) < worst:
+        if len(side) < _most(candidate) or _in_turn([*side, candidate], distrusted)[-1] is not candidate:
             return False
         return not any(each.session == candidate.session for side in self.examples.values() for each in side)
 
@@ -171,73 +170,60 @@ class ItemState:
         return next((side[0].item_id for side in self.examples.values()), "")
 
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
-        """The item as agents read it.
+        """The item as agents read it: what most agents say, with the evidence of those who say that very thing.
 
-        None if a strategy lacks a side or attempts have no contrast, if no session backs it any more, or if
-        contradictions outweigh it and taught nothing else. An item that existed is then to be withdrawn.
+        None if a strategy lacks a side, if too few goals back it, or if contradictions outweigh it. An item that
+        existed is then to be withdrawn.
         """
-        backing = self._backing
-        if not backing:
+        if not self.is_item:
             return None
-        best, superseded_by, told = backing[0][0], None, backing
-        if best.aspect and len(backing) == 1:
-            with_shared = shared_by(backing[0])
-            if with_shared is None:
-                return None
-            best = with_shared
-        sides = {side[0].side for side in backing}
-        counted = self._counted
-        backed = [each for each in counted if each.side in sides]
-        scales, even = self.contributors.scales, weigh(counted, math.inf)
+        successes, failures = self.examples["success"], self.examples.get("failure", ())
+        counted, is_way = self._counted, bool(successes[0].calls)
+        # What differs from session to session of several goals is not the task's, but somebody's.
+        is_masked = is_way and len({each.goal for each in counted if each.side == "success"}) > 1
+        found = votes([(each.form if is_masked else each.way, each) for each in counted], half_life_seconds)
+        told = min((_ways(each)[is_masked] for each in successes), key=lambda way: _order(found.get(way), way))
+        of_way = [each for each in counted if (each.form if is_masked else each.way) == told]
+        backed = [each for each in of_way if each.side == "success"]
+        against = [each for each in (of_way if is_way else counted) if each.side == "failure"]
+        shown = [each for each in successes if _ways(each)[is_masked] == told]
+        weights, even = (weigh([*backed, *against], half_life) for half_life in (half_life_seconds, math.inf))
+        if len({each.goal for each in backed}) < shown[0].least_goals or weights["failure"] > weights["success"]:
+            return None
+        scales, uplift = self.contributors.scales, self.trials.uplift
         support = round(fsum([scales[each.agent] for each in backed]))
-        for_it = fsum(even[side] for side in sides)
-        content = best.content
-        if len(backing) == 2:
-            # What differs from session to session is not the task's, but somebody's.
-            known = shared_names([*backing[0], *backing[1]])
-            if known is not None:
-                backing = tuple([tuple([without_literals(each, known) for each in side]) for side in backing])
-            best, worst = self._judged_best(backing, half_life_seconds)
-            content = contrast(best, worst, *backing)
-            backing = ((best,), (worst,))
-        else:
-            other: Side = "failure" if best.side == "success" else "success"
-            weights = weigh(counted, half_life_seconds)
-            if best.kind != "place" and weights[other] > weights[best.side]:
-                superseded_by = next((each.instead for each in self.examples.get(other, ()) if each.instead), None)
-                if superseded_by is None:
-                    return None
-        uplift = self.trials.uplift
+        best = _told_way(shown, successes, failures, is_masked) if is_way else shown[0]
+        quoted = [*shown, *failures] if is_way else shown
         return MemoryItem(
             id=best.item_id,
             tenant=best.tenant,
-            # A remedy that mostly did not help is a lesson.
-            kind="lesson" if best.cause is not None and best.side == "failure" else best.kind,
+            kind=best.kind,
             title=best.title,
-            description=" ".join(side[0].description for side in backing),
-            content=content,
+            description=best.description,
+            content=best.content,
             when=best.when,
             tool=best.tool,
-            pattern=best.pattern,
-            call=best.call,
+            pattern=_most_common([each.pattern for each in shown]),
             cause=best.cause,
             task=best.task,
-            place=best.place,
-            group=_told_to(backed, backing),
+            group=_told_to(backed, quoted),
             remedy=best.remedy,
+            was=best.was,
+            now=best.now,
+            plain=best.plain,
+            named=best.named,
+            danger=any(each.danger for each in backed) or any(each.danger for each in shown),
             support=support,
             agents=len({each.agent for each in backed}),
-            goals=1 if best.task else len({each.goal for each in backed}),
+            goals=len({each.goal for each in backed}),
             delayed=len({each.agent for each in backed if each.delayed}),
-            sessions=tuple(sorted(example.session for side in backing for example in side)),
+            sessions=tuple(sorted(each.session for each in quoted)),
             first_seen=self.first_seen if self.first_seen < math.inf else 0.0,  # of a row of an earlier release
             last_seen=self.last_seen,
             version=best.version,
-            near=tuple(sorted({each.near for side in backing for each in side if each.near})),
-            said_by=tuple(sorted({_hash(each.agent) for side in told for each in side})),
-            against=round(support * (fsum(even.values()) - for_it) / for_it),
+            said_by=tuple(sorted({_hash(each.agent) for each in quoted})),
+            against=round(support * even["failure"] / even["success"]),
             shown=self.trials.shown_sessions,
-            superseded_by=superseded_by,
             uplift=uplift and uplift.estimate,
             uplift_low=uplift and uplift.low,
             uplift_high=uplift and uplift.high,
@@ -246,69 +232,16 @@ class ItemState:
     @property
     def is_item(self) -> bool:
         """Whether `to_item` may give one, without making it."""
-        return bool(self._backing)
-
-    @property
-    def _backing(self) -> tuple[tuple[Candidate, ...], ...]:
-        """The examples of each side that the item is made of; none if a side or a goal is missing."""
-        found = self._sides
-        if found and (least := found[0][0].least_goals) > 1:
-            side = found[0][0].side
-            if len({each.goal for each in self._counted if each.side == side}) < least:
-                return ()
-        return found
-
-    @property
-    def _sides(self) -> tuple[tuple[Candidate, ...], ...]:
-        success, failure = self.examples.get("success"), self.examples.get("failure")
-        if (side := success or failure) and side[0].kind == "place":
-            return (side,) if success is None or failure is None or self._holds else (failure,)
-        if success and success[0].kind == "strategy":
-            # A strategy without calls says in its own words what to do and needs no contrast.
-            return (success,) if not success[0].calls else (success, failure) if failure else ()
-        if failure and failure[0].cause is not None and (not success or self._mostly_ineffective):
-            # A preparation that does not help is worth knowing; a value that does not is not.
-            return (failure,) if "change" not in (failure[0].remedy or {}) else ()
-        if success and success[0].kind == "recovery":
-            return (success,)
-        if failure and failure[0].kind == "lesson":
-            return (failure,)
-        return ()
-
-    @property
-    def _holds(self) -> bool:
-        """Whether what is said of a place holds: by agents, and what two of them met since outweighs all before."""
-        agents: dict[Side, dict[int, float]] = {"success": {}, "failure": {}}
-        for each in self._counted:
-            known = agents[each.side]
-            known[each.agent] = max(known.get(each.agent, 0.0), each.seen)
-        for_it, against = agents["success"].values(), agents["failure"].values()
-        if sum(seen > max(against, default=0.0) for seen in for_it) >= SINCE_AGENTS:
-            return True
-        if sum(seen > max(for_it, default=0.0) for seen in against) >= SINCE_AGENTS:
+        successes = self.examples.get("success")
+        if not successes or not any(each.side == "success" for each in self._counted):
             return False
-        return len(for_it) >= len(against)
-
-    @property
-    def _mostly_ineffective(self) -> bool:
-        weights = weigh(self._counted, math.inf)
-        return weights["failure"] > weights["success"]
+        # A strategy without calls says in its own words what to do and needs no contrast.
+        return not successes[0].calls or "failure" in self.examples
 
     @property
     def _counted(self) -> list[Contributor]:
         """All but the withdrawn contributors."""
         return [each for each in self.contributors.kept.values() if each.side != "withdrawn"]
-
-    def _judged_best(
-        self, sides: Sequence[Sequence[Candidate]], half_life_seconds: float
-    ) -> tuple[Candidate, Candidate]:
-        """Of a strategy: the way with the most support, and the failed one with the least."""
-        found = votes(self._counted, half_life_seconds)
-        success, failure = sides
-        return (
-            min(success, key=lambda each: (-found.get(each.way, 0.0), each.rank, each.session)),
-            min(failure, key=lambda each: (found.get(each.way, 0.0), each.rank, each.session)),
-        )
 
     def to_json(self) -> bytes:
         """Equal states give equal bytes."""
@@ -358,23 +291,72 @@ def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[
 _hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
-def _told_to(backed: Iterable[Contributor], backing: Iterable[Iterable[Candidate]]) -> str:
+def _told_to(backed: Iterable[Contributor], quoted: Iterable[Candidate]) -> str:
     """The name of the group whose agents alone are told of an item; empty for all of the tenant."""
     group = only_group([(each.agent, each.group) for each in backed])
-    return min((each.group for side in backing for each in side if group and _hash(each.group) == group), default="")
+    return min((each.group for each in quoted if group and _hash(each.group) == group), default="")
+
+
+@lru_cache(maxsize=4096)
+def _ways_of(said: str) -> tuple[int, int]:
+    return stable_hash(said), stable_hash(masked_text(said))
+
+
+def _ways(candidate: Candidate) -> tuple[int, int]:
+    """`Contributor.way` and `Contributor.form`."""
+    return _ways_of(candidate.said)
+
+
+def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:
+    """Lower is shown: a way of more agents, then of more weight."""
+    agents, weight = votes or (0, 0.0)
+    return -agents, -weight, way
+
+
+def _most_common(patterns: Sequence[str | None]) -> str | None:
+    return min(patterns, key=lambda each: (-patterns.count(each), each or ""))
+
+
+def _told_way(
+    shown: Sequence[Candidate], successes: Sequence[Candidate], failures: Sequence[Candidate], is_masked: bool
+) -> Candidate:
+    """A strategy as it is told.
+
+    Args:
+        shown: the examples of the way.
+    """
+    voice = voices([*successes, *failures])
+    mask = masked_alike([*successes, *failures], voice) if is_masked else str
+    good, bad = ([replace(each, calls=tuple(map(mask, each.calls))) for each in side] for side in (successes, failures))
+    ways = [tuple(map(mask, each.calls)) for each in shown]
+    way = min(ways, key=lambda each: (-ways.count(each), each))
+    goals = agreed(shown, lambda each: [each.title], voice)
+    number = len(way)
+    return replace(
+        shown[0],
+        title=f"{HOW_TO}{goals[0] if goals else shown[0].task}"[:MAX_TITLE],
+        description=f"Solved in {number} call{'' if number == 1 else 's'}.",
+        content=contrast(way, good, bad, voice),
+    )
 
 
 def _most(candidate: Candidate) -> int:
     """How many examples of its side are kept."""
-    if candidate.aspect:
-        return ASPECT_EXAMPLES
     return STRATEGY_EXAMPLES[candidate.side] if candidate.kind == "strategy" else EXAMPLES
 
 
-def _goodness(candidate: Candidate, distrusted: Collection[int]) -> tuple[bool, tuple[int, ...], str]:
-    """Lower is the better example."""
-    rank = (_hash(candidate.session),) if candidate.kind == "strategy" else candidate.rank
-    return bool(distrusted) and _hash(candidate.agent) in distrusted, rank, candidate.session
+def _in_turn(side: Sequence[Candidate], distrusted: Collection[int]) -> tuple[Candidate, ...]:
+    """One example of every agent before a second one of any, so that no agent takes the places of others. The agents'
+    order is another one for each item.
+    """
+    turns = Counter[str]()
+    order: list[tuple[bool, int, int, int, str]] = []
+    by_session = {each.session: each for each in side}
+    for hashed, session in sorted([(_hash(session), session) for session in by_session]):
+        agent, item_id = by_session[session].agent, by_session[session].item_id
+        order.append((_hash(agent) in distrusted, turns[agent], _hash(f"{item_id}/{agent}"), hashed, session))
+        turns[agent] += 1
+    return tuple([by_session[session] for *_, session in sorted(order)])
 
 
 def _precedes(new: Candidate, known: Candidate) -> bool:
@@ -386,4 +368,4 @@ def _precedes(new: Candidate, known: Candidate) -> bool:
 
 def _precedence(candidate: Candidate) -> tuple[object, ...]:
     events, corrected = candidate.revision
-    return -events, -corrected, _PRECEDENCE[candidate.side], candidate.rank
+    return -events, -corrected, _PRECEDENCE[candidate.side]

@@ -13,7 +13,6 @@ from fleetlore.wire.lore import ERROR_MET, MemoryItem
 
 # What the distiller writes before a quoted error or call, and `is_junk` reads again.
 ERROR = "Error: "
-TRIED = "Tried in vain: "
 SAME_CALLS = "A session that failed made the same calls in another order or number."
 
 # A number, a name as programs write it (snake_case, a path, a module, an address), or something in quotes or brackets.
@@ -49,17 +48,16 @@ def is_junk(item: MemoryItem) -> str | None:
 
     Returns:
         `empty`: no content, or a recovery without a call that helps;
-        `verdict`: the error of a lesson says only that the call failed (`is_verdict`);
         `transient`: it is about a transient error;
         `no_contrast`: a strategy whose two sides made the same calls;
-        `contradicted`: more sessions contradict than back it, and taught nothing else;
+        `contradicted`: more sessions contradict than back it;
         `harmful`: even the upper end of the 95 % interval of its uplift is negative.
     """
     if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and item.remedy is None):
         return "empty"
     if item.uplift_high is not None and item.uplift_high < 0:
         return "harmful"
-    if item.kind != "place" and item.against > item.support and item.superseded_by is None:
+    if item.against > item.support:
         return "contradicted"
     lines = item.content.splitlines()
     if item.kind == "strategy" and SAME_CALLS in lines:
@@ -68,9 +66,6 @@ def is_junk(item: MemoryItem) -> str | None:
     errors = [line.removeprefix(quoted) for line in lines if line.startswith(quoted)]
     if item.kind != "fact" and any(failure_of(item.tool, "", None, error).transient for error in errors):
         return "transient"
-    # Only a lesson: a strategy is about its calls, and a recovery has shown that its call helps.
-    if item.kind == "lesson" and any(is_verdict(item.tool, error) for error in errors):
-        return "verdict"
     return None
 
 

@@ -178,9 +178,7 @@ class Console:
         pattern = _known(snapshot.index.patterns, request, "pattern")
         finer = [each for each in snapshot.index.patterns.values() if each.parent == pattern.id]
         finer.sort(key=lambda each: (-each.failures, each.id))
-        items = [
-            each for each in snapshot.index.items.values() if each.pattern == pattern.id and each.superseded_by is None
-        ]
+        items = [each for each in snapshot.index.items.values() if each.pattern == pattern.id]
         items.sort(key=lambda each: (-each.standing(), each.id))
         return self._page(
             "pattern",

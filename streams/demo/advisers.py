@@ -72,9 +72,7 @@ class FleetAdviser:
     def advise(self, call: Call) -> Tip:
         advice = self._session.advise(call.tool, call.arguments)
         told = self._remedies[call.tool]
-        # A lesson's call is the one that did not help.
-        recoveries = [item for item in advice.memories if item.kind == "recovery"]
-        told += [helped for item in recoveries if (helped := _remedy(item.remedy)) is not None]
+        told += [helped for item in advice.items if (helped := _remedy(item.remedy, call)) is not None]
         return Tip(advice.risk or 0.0, tuple(told))
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
@@ -91,10 +89,13 @@ class FleetAdviser:
         return reply
 
 
-def _remedy(remedy: dict[str, Any] | None) -> Call | None:
-    """Return an item's remedy as a call; None if its arguments are no JSON object (cut, or free text)."""
+def _remedy(remedy: dict[str, Any] | None, call: Call) -> Call | None:
+    """Return an item's remedy as a call, of a change the call with it; None if its arguments are no JSON object."""
     if remedy is None:
         return None
+    if "change" in remedy:
+        name, _, value = remedy["change"]
+        return Call(call.tool, {**call.arguments, name: value})
     arguments = remedy.get("arguments")
     if isinstance(arguments, str):
         try:

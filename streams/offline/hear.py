@@ -22,7 +22,6 @@ from models.backtest.advice.hearing import Told, told
 from models.backtest.advice.places import places_of, slices_by_place, split_by_place
 from models.backtest.cases import slices_of
 from models.backtest.report import Learned
-from models.calls.training import train as train_calls
 from streams.offline.memory_pipeline import MemoryPipeline, OfflineRun, run_logs
 
 _FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "unknown": None}
@@ -102,7 +101,7 @@ def call_log(logged: LoggedSession) -> CallLog:
 
 def learned_of(run: OfflineRun) -> Learned:
     """What a fleet has learned from a run: its lore, and a version of the call model."""
-    return Learned(run.patterns, run.items, run.ended, CallModel.from_bytes(train_calls(run.trajectories).weights))
+    return Learned(run.patterns, run.items, run.ended, CallModel.from_bytes(run.calls))
 
 
 async def hear(learned: Learned, sessions: Sequence[LoggedSession]) -> list[Heard]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,14 +12,13 @@ from models.memory.item_state import ItemState
 from tests import candidates
 
 
-def candidate(session: str, side: Any, events: int, kind: Any = "lesson") -> Candidate:
+def candidate(session: str, side: Any, events: int, kind: Any = "recovery") -> Candidate:
     return candidates.candidate(
         session,
         kind=kind,
         side=side,
         agent=f"agent of {session}",
         revision=(events, 0.0),
-        rank=() if side == "withdrawn" else (len(session),),
         title=f"title of {session}",
         content=f"content of {session}",
     )
@@ -55,11 +53,9 @@ def test_withdrawals_merge_like_everything_else(first: list[Candidate], second: 
     assert joined == together == ItemState.from_json(together.to_json())
 
 
-@pytest.mark.parametrize("kind", ["lesson", "recovery"])
-def test_an_item_that_no_session_backs_any_more_is_gone(kind: Any) -> None:
-    side = "failure" if kind == "lesson" else "success"
-    first, other = candidate("a", side, 1, kind), candidate("bb", side, 1, kind)
-    gone = candidate("a", "withdrawn", 2, kind)
+def test_an_item_that_no_session_backs_any_more_is_gone() -> None:
+    first, other = candidate("a", "success", 1), candidate("bb", "success", 1)
+    gone = candidate("a", "withdrawn", 2)
     assert state([first]).to_item() is not None
     assert state([first, gone]).to_item() is None
     assert state([gone, first]).to_item() is None
@@ -71,6 +67,6 @@ def test_an_item_that_no_session_backs_any_more_is_gone(kind: Any) -> None:
 
 
 def test_what_is_taught_again_later_counts_again() -> None:
-    item = state([candidate("a", "failure", 3), candidate("a", "withdrawn", 2), candidate("a", "failure", 1)]).to_item()
+    item = state([candidate("a", "success", 3), candidate("a", "withdrawn", 2), candidate("a", "success", 1)]).to_item()
     assert item is not None and item.support == 1
-    assert state([candidate("a", "failure", 2), candidate("a", "withdrawn", 2)]).to_item() is None
+    assert state([candidate("a", "success", 2), candidate("a", "withdrawn", 2)]).to_item() is None

@@ -16,9 +16,9 @@ from streams.stage.base import Outgoing
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-EVIL = ("bash", {"command": "pip install nunpy"}, "Successfully installed", None)
+WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
+RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
+EVIL = ("bash", {"command": "git nunpy -m x"}, "1 file changed", None)
 OWN = ("sql", {"query": "SELECT * FROM ledger"}, "", "ERROR: no such table: ledger")
 
 
@@ -80,10 +80,9 @@ async def test_what_only_it_taught_is_gone_and_comes_back_when_it_is_trusted_aga
 
 async def test_places_among_the_examples_that_it_took_are_given_to_others(log_pipeline: MakePipeline) -> None:
     story = log_pipeline().story
-    # Its sessions are the better examples by far: nothing stands between the failure and what helped.
-    slow = ("bash", {"command": "pip --version"}, "pip 24", None)
+    # Of three agents each has a place.
     fleet = [
-        *(story.session(f"good-{n}", WRONG, slow, RIGHT, agent=f"a{n}") for n in range(4)),
+        *(story.session(f"good-{n}", WRONG, RIGHT, agent=f"a{n % 2}") for n in range(4)),
         *(story.session(f"evil-{n}", WRONG, RIGHT, agent="mallory") for n in range(9)),
     ]
     pipeline = await learned(log_pipeline, fleet)

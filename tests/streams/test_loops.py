@@ -8,8 +8,6 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.fingerprint.loops import LoopDetector
-from fleetlore.recall.advice import Situation, advise
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.health import health
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -90,20 +88,3 @@ async def test_any_order_and_repetition_counts_the_same(
     await pipeline.drain()
     assert await pipeline.knowledge() == await expected.knowledge()
     assert (await loops(pipeline))["exact"].calls == 2
-
-
-async def test_what_led_others_out_of_a_loop_is_told_in_it(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
-    for name in ("a", "b"):
-        await pipeline.send(pipeline.story.session(name, POLL, POLL, POLL, KICK, DONE))
-    await pipeline.send(pipeline.story.session("c", POLL, POLL, POLL, LOOK, outcome="failure"))
-    await pipeline.drain()
-    detector = LoopDetector()
-    loop = [detector.add(*POLL) for _ in range(3)][-1]
-    index = await index_of(pipeline)
-    told = advise(index, Situation(*POLL[:2], now=NOW, loop=loop, session="d"))
-    assert [(item.kind, item.support, item.remedy) for item in told.items] == [("recovery", 2, {"tool": "job_start"})]
-    assert "job_start" in told.text
-    # That others went in circles says nothing to a session that does not.
-    assert not advise(index, Situation(*POLL[:2], now=NOW, session="d"))
-    assert not advise(index, Situation("read", {"path": "b"}, now=NOW, session="d"))

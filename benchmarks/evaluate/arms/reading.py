@@ -46,7 +46,10 @@ _TITLE = re.compile(
     r"^(?:\[#\w+\] )?(?:Past a failure like this \([^)]*\): )?([A-Za-z_][\w.|-]*): .* — (not )?([`A-Za-z_].*)$"
 )
 _CHANGE = re.compile(r"^`([\w.-]+)=(.*?)` → `\1=(.*?)`")
-_RATE = re.compile(r"\bwill likely fail \((\d+)%\)|\bmay fail: ")
+# How a tip says both.
+_INSTEAD = re.compile(r"^Use `([\w.-]+)=(.*?)` instead of `\1=(.*?)` in ([\w.|-]+)\.")
+_FIRST = re.compile(r"^Call `(.*)` first: ([\w.|-]+) needs it")
+_RATE = re.compile(r"\bwill likely fail \((\d+)%\)|\bmay fail: |\bwill likely fail: ")
 THIS_WAY = 0.5
 _DECODER = json.JSONDecoder()
 
@@ -71,7 +74,11 @@ def stories(text: str) -> tuple[Story, ...]:
         story: list[Told] = []
         verdict: bool | None = None
         for line in map(str.strip, part.splitlines()):
-            if title := _TITLE.match(line):
+            if tip := _INSTEAD.match(line):
+                story.extend(_changed(tip[4], tip[1], tip[3], tip[2]))
+            elif tip := _FIRST.match(line):
+                story.extend(_titled(tip[2], None, tip[1]))
+            elif title := _TITLE.match(line):
                 story.extend(_titled(*title.groups()))
                 if title[2]:
                     break
@@ -91,12 +98,19 @@ def stories(text: str) -> tuple[Story, ...]:
 def _titled(tool: str, vain: str | None, way: str) -> list[Told]:
     """The story of a title: what was changed in a call of the tool, or the call that was made before it worked."""
     if change := _CHANGE.match(way):
-        name, failed, worked = change[1], _value(change[2]), _value(change[3])
-        return [Told(tool, {name: failed}, False, whole=False), Told(tool, {name: worked}, True, whole=False)]
+        return _changed(tool, change[1], change[2], change[3])
     made = _told(f"then {way}", None)
     if made is None or vain:
         return [] if made is None else [made._replace(worked=False)]
     return [Told(tool, {}, False, whole=False), made, Told(tool, {}, True, whole=False)]
+
+
+def _changed(tool: str, name: str, failed: str, worked: str) -> list[Told]:
+    """The story of an argument whose value was changed."""
+    return [
+        Told(tool, {name: _value(failed)}, False, whole=False),
+        Told(tool, {name: _value(worked)}, True, whole=False),
+    ]
 
 
 def _value(text: str) -> Any:

@@ -19,7 +19,7 @@ from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 
 MOST_ITEMS = 3
-KINDS = ("strategy", "recovery", "lesson")
+KINDS = ("strategy", "recovery")
 
 
 class ReasoningBank(Memory):
@@ -46,8 +46,8 @@ class ReasoningBank(Memory):
 
     async def learn(self, recorded: Recorded) -> None:
         # A remedy that is counted over sessions is nothing that an append-only bank could use.
-        told = [item for item in distil(recorded.judgment(guarded=False)) if item.cause is None]
-        items = sorted(told, key=lambda item: (KINDS.index(item.kind), item.rank, item.item_id))
+        told = [item for item in distil(recorded.judgment(guarded=False)) if item.cause is None and item.title]
+        items = sorted(told, key=lambda item: (KINDS.index(item.kind), item.item_id))
         if items:
             self._records.append("\n".join(item_text(item) for item in items[:MOST_ITEMS]))
             self._goals.append(self._encoder.encode([recorded.goal])[0])

@@ -6,6 +6,10 @@ one of the least stated chance of failure, `log_loss` {arm: {slice: …}} of the
 {slice: …}}} of tasks solved within five calls, `paired_failed` {…} of first calls that fail, `sessions` {slice: …}, and
 the hash of the reading rule. The slices are in `benchmarks.evaluate.logged.holdouts`, the worlds in
 `benchmarks.evaluate.logged.logs`.
+
+With `--test DIR` nothing is drawn: all sessions of `--data` are the past, and `new_tasks` are the tasks of DIR that no
+session of `--data` is at, worked on by the agents that made none of them. Then `points` {`over_none`,
+`over_raw_episodes`, …: {mean, low, high}} are those of `both`, in percentage points of tasks solved within five calls.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,13 +28,13 @@ import typer
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import NONE, Results, report
 from benchmarks.evaluate.logged.fleet import Fleet, Hears, OtherPlace, Told
-from benchmarks.evaluate.logged.holdouts import Stage, stages_by_group, stages_by_task
+from benchmarks.evaluate.logged.holdouts import Stage, stages_by_group, stages_by_task, stages_of_others
 from benchmarks.evaluate.logged.logs import WORLDS, some_tasks
 from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect, RawEpisodes, Regression
 from benchmarks.evaluate.logged.play import Played, play
 from benchmarks.evaluate.logged.reading import rule_hash
 from benchmarks.evaluate.logged.reasoning_bank import ReasoningBank
-from benchmarks.evaluate.logged.world import LoggedWorld
+from benchmarks.evaluate.logged.world import LoggedTask, LoggedWorld
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
 from fleetlore.errors import ConfigError
@@ -39,6 +43,12 @@ from fleetlore.risk.encoder import shared_encoder
 OWN = ("weights", "warnings", "text", "both", "placebo")
 RIVALS = ("log", "look-up", "counts", "LR", "raw-episodes", "reasoning-bank", "reasoning-bank-steps")
 ARMS = (NONE, *RIVALS, *OWN, "perfect")
+OURS = "both"
+# What the logs of others are measured with unless arms are named.
+TEST_ARMS = (NONE, OURS, "raw-episodes", "LR")
+
+# By seed and order: what is met and measured, one after the other.
+Drawn = Callable[[int, int], Sequence[Sequence[Stage]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +63,68 @@ class Plan:
 def main(
     world: Annotated[str, typer.Argument(metavar="WORLD", help=f"One of: {', '.join(WORLDS)}.")],
     data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Logged sessions: steps and trajectories.")],
-    arms: Annotated[str, typer.Option(help="Which arms, with commas between them.")] = ",".join(ARMS),
+    test: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Measure new agents at new tasks of these logs instead."),
+    ] = None,
+    arms: Annotated[
+        str, typer.Option(help=f"Which arms, with commas between them; all, or with --test {','.join(TEST_ARMS)}.")
+    ] = "",
     seeds: Annotated[int, typer.Option(min=1, max=100, help="What is held out.")] = 5,
     orders: Annotated[int, typer.Option(min=1, max=100, help="Orders of the past, of each seed.")] = 3,
     tasks: Annotated[int, typer.Option(min=0, help="Play in so many tasks of the logs; 0: in all.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure how many tasks agents that were logged would have solved with each memory, within 1 to 10 calls."""
-    plan = Plan(_chosen(arms), seeds, orders)
+    plan = Plan(_chosen(arms or ",".join(ARMS if test is None else TEST_ARMS)), seeds, orders)
     if world not in WORLDS:
         raise ConfigError(f"there is no world {world!r}; the worlds of logs are {', '.join(WORLDS)}")
     began = time.process_time()
-    results = asyncio.run(run(some_tasks(WORLDS[world](data), tasks), plan, _progress))
+    past = WORLDS[world](data)
+    measured = some_tasks(past if test is None else WORLDS[world](test), tasks)
+    drawn = partial(_held_out, measured) if test is None else partial(_of_others, past, measured)
+    results = asyncio.run(run(measured.tasks, drawn, plan, _progress))
     found = {"world": world, "reading_rule": rule_hash(), **report(results)}
+    if test is not None:
+        found["points"] = _points(found["paired"].get(OURS, {}))
     found["cpu_seconds"] = round(time.process_time() - began, 1)
     print_json(found) if as_json else _print(found)
 
 
-async def run(world: LoggedWorld, plan: Plan, progress: Callable[[str], None]) -> Results:
+def _held_out(world: LoggedWorld, seed: int, order: int) -> list[list[Stage]]:
+    return [stages_by_task(world, seed, order), stages_by_group(world, seed, order)]
+
+
+def _of_others(past: LoggedWorld, others: LoggedWorld, seed: int, order: int) -> list[list[Stage]]:
+    return [stages_of_others(past, others, seed, order)]
+
+
+def _points(paired: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    return {
+        f"over_{rival.replace('-', '_')}": {name: round(100 * share, 2) for name, share in slices["new_tasks"].items()}
+        for rival, slices in paired.items()
+    }
+
+
+async def run(tasks: Mapping[str, LoggedTask], drawn: Drawn, plan: Plan, progress: Callable[[str], None]) -> Results:
     """Play all arms; what does not depend on the order of the past is played once a seed and counts for each order."""
     found: defaultdict[str, defaultdict[str, list[Played]]] = defaultdict(lambda: defaultdict(list))
     for seed in range(plan.seeds):
         once: dict[tuple[str, str], list[Played]] = {}
         for order in range(plan.orders):
-            for stages in (stages_by_task(world, seed, order), stages_by_group(world, seed, order)):
-                async for arm, name, played in _stages(world, stages, plan, seed, once):
+            for stages in drawn(seed, order):
+                async for arm, name, played in _stages(tasks, stages, plan, seed, once):
                     found[arm][name] += played
             progress(f"seed {seed}, order {order}")
     return {arm: dict(found[arm]) for arm in plan.arms}
 
 
 async def _stages(
-    world: LoggedWorld, stages: Sequence[Stage], plan: Plan, seed: int, once: dict[tuple[str, str], list[Played]]
+    tasks: Mapping[str, LoggedTask],
+    stages: Sequence[Stage],
+    plan: Plan,
+    seed: int,
+    once: dict[tuple[str, str], list[Played]],
 ) -> AsyncIterator[tuple[str, str, list[Played]]]:
     memories = _memories(plan.arms)
     for stage in stages:
@@ -95,7 +135,7 @@ async def _stages(
                 continue
             await memory.learn(stage.past)
             for name, measured in stage.measured.items():
-                played = await play(memory, measured, world.tasks, seed)
+                played = await play(memory, measured, tasks, seed)
                 if not memory.of_order:
                     once[arm, name] = played
                 yield arm, name, played

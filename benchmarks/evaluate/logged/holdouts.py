@@ -10,6 +10,8 @@ of agents that the fleet has never seen, and the slices differ in what it knows 
 | `new_tasks` | other tasks of the same groups |
 | `new_databases` (`new_file_systems`, `new_benchmarks`) | other groups |
 | `after_5`, `after_20`, `after_60` | that, and so many sessions at other tasks of the group |
+
+Where other logs are measured, nothing is drawn (`stages_of_others`).
 """
 
 from __future__ import annotations
@@ -84,6 +86,24 @@ def stages_by_group(world: LoggedWorld, seed: int, order: int) -> list[Stage]:
         stages.append(Stage(more, {f"after_{count}": unmet}))
         before = count
     return stages
+
+
+def stages_of_others(world: LoggedWorld, others: LoggedWorld, seed: int, order: int) -> list[Stage]:
+    """One stage: all of a world is the past, and the agents and tasks of other logs that are not in it are measured.
+
+    Raises:
+        ConfigError: the other logs have no such agent at such a task.
+    """
+    agents = {each.agent for each in world.sessions}
+    tasks = {each.task for each in world.sessions}
+    measured = [
+        Measured(task, agent)
+        for task in sorted(others.tasks.keys() - tasks)
+        for agent in sorted(others.tasks[task].made.keys() - agents)
+    ]
+    if not measured:
+        raise ConfigError("--test holds no agent and task that are both missing from --data")
+    return [Stage(_shuffled(world.sessions, seed, order), {"new_tasks": measured})]
 
 
 def _held_families(sessions: Sequence[LoggedSession], seed: int) -> set[str]:

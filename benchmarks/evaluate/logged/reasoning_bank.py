@@ -42,8 +42,8 @@ class ReasoningBank(Memory):
             for trajectory in await self._pipeline.take(events):
                 told = distil(Judgment(trajectory=trajectory, verdict=self._judge.judge(trajectory)))
                 # A remedy that is counted over sessions is nothing that an append-only bank could use.
-                items = [each for each in told if each.cause is None and each.kind in KINDS]
-                items.sort(key=lambda item: (KINDS.index(item.kind), item.rank, item.item_id))
+                items = [each for each in told if each.cause is None and each.title and each.kind in KINDS]
+                items.sort(key=lambda item: (KINDS.index(item.kind), item.item_id))
                 texts = [item_text(each) for each in items[:MOST_ITEMS]]
                 if self._steps:
                     self._keys += [f"{trajectory.goal} {text}" for text in texts]

@@ -2,7 +2,7 @@
 masked.
 
 Agents of ours have seen to it already; a foreign client may not have. So no secret is stored, and advice that comes
-back in an event is never taken for evidence (`fleetlore.recall.provenance`).
+back in an event is never taken for evidence (`fleetlore.advice.provenance`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+from fleetlore.advice.provenance import OPENING, redact_fenced
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.recall.provenance import OPENING, redact_fenced
 from fleetlore.redact.redact import redact, suspects
 from streams.stages.s1_sessions.parse import OUTCOME, STARTED, Incoming
 

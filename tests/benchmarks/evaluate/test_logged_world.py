@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import log
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +19,7 @@ from benchmarks.evaluate.arms.memory import Recall
 from benchmarks.evaluate.logged.command import app
 from benchmarks.evaluate.logged.figures import interval
 from benchmarks.evaluate.logged.fleet import Fleet, OtherPlace
-from benchmarks.evaluate.logged.holdouts import Measured, stages_by_group, stages_by_task
+from benchmarks.evaluate.logged.holdouts import Measured, stages_by_group, stages_by_task, stages_of_others
 from benchmarks.evaluate.logged.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
 from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect
 from benchmarks.evaluate.logged.play import BUDGET, RUNS, play
@@ -27,6 +29,7 @@ from fleetlore.errors import ConfigError
 AGENTS = ("ada/plain", "ada/react", "bob/plain", "cyd/plain")
 DATABASES = 8
 TASKS = 6
+SMOKE = Path(__file__).parents[4] / "shared/data/smoke/intercode"
 
 
 def lines() -> Iterator[tuple[dict[str, object], list[dict[str, object]]]]:
@@ -293,3 +296,37 @@ def test_a_world_that_is_none_is_explained(folder: Path) -> None:
     ran = CliRunner().invoke(app, ["tcl-log", "--data", str(folder)])
     assert ran.exit_code == 1
     assert "the worlds of logs are sql-log" in ran.output
+
+
+def part_of(folder: Path, part: Callable[[dict[str, Any]], bool], to: Path) -> Path:
+    to.mkdir()
+    for name in ("trajectories.jsonl.gz", "steps.jsonl.gz"):
+        rows = gzip.decompress((folder / name).read_bytes()).splitlines(keepends=True)
+        (to / name).write_bytes(gzip.compress(b"".join(row for row in rows if part(json.loads(row)))))
+    return to
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not SMOKE.is_dir(), reason="the logged trajectories are not here")
+def test_agents_and_tasks_of_other_logs_are_measured_and_none_that_the_past_has(tmp_path: Path) -> None:
+    tasks = sorted({each.task for each in sql_log(SMOKE).sessions})
+    old = set(tasks[::2])
+    data = part_of(SMOKE, lambda row: row["task"] in old and not row["agent"].startswith("vicuna"), tmp_path / "data")
+    ran = CliRunner().invoke(app, ["sql-log", "--data", str(data), "--test", str(SMOKE), "--seeds", "1", "--json"])
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.stdout)
+    assert set(found["solved"]) == {"none", "both", "raw-episodes", "LR"}
+    assert found["points"].keys() == {"over_none", "over_raw_episodes", "over_LR"}
+    assert found["points"]["over_none"]["mean"] == pytest.approx(
+        100 * found["paired"]["both"]["none"]["new_tasks"]["mean"]
+    )
+    (stage,) = stages_of_others(sql_log(data), sql_log(SMOKE), 0, 0)
+    assert {each.agent.partition("/")[0] for each in stage.measured["new_tasks"]} == {"vicuna"}
+    assert {each.task for each in stage.measured["new_tasks"]} <= set(tasks) - old
+    assert len(stage.past) == len(sql_log(data).sessions)
+
+
+def test_other_logs_without_a_new_agent_at_a_new_task_are_refused(folder: Path) -> None:
+    ran = CliRunner().invoke(app, ["sql-log", "--data", str(folder), "--test", str(folder)])
+    assert ran.exit_code == 1
+    assert "both missing from --data" in ran.output

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore import BlockingFleet, ConfigError, Fleet, Session
+from fleetlore.advice.provenance import MARK
 from fleetlore.agent.attempts import Attempt, best_of, parallel
 from fleetlore.agent.blocking import BlockingSession
-from fleetlore.recall.provenance import MARK
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events
 from fleetlore.wire.events import Event

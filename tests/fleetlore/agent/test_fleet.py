@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaProducer
 
 import fleetlore
 from fleetlore import Budget, ConfigError, Fleet
+from fleetlore.advice.provenance import MARK
 from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.recall.provenance import MARK
 from fleetlore.testing import FakeClock
 from fleetlore.testing.sessions import call, memory_item, trajectory
 from fleetlore.wire import events
@@ -117,8 +117,8 @@ async def test_a_dropped_event_uses_up_no_number(fleet: Fleet, recorder: Recorde
     assert [event.sequence for event in recorder.events] == [0, 1, 2, 3]
 
 
-def teach(fleet: Fleet) -> tuple[str, str]:
-    """The fleet knows how CALL fails and what helps. Returns the ids of the pattern and of the item."""
+def teach(fleet: Fleet) -> str:
+    """The fleet knows how CALL fails and what helps. Returns the id of the item."""
     failure = failure_of(*CALL, "NoSuchTable", "table 'cars' doesn't exist")
     index = fleet.replica.index
     index.put_pattern(
@@ -130,35 +130,41 @@ def teach(fleet: Fleet) -> tuple[str, str]:
     )  # fmt: skip
     index.put_item(
         memory_item(
-            "r", pattern=failure.class_, support=3, agents=3, remedy={"tool": "sql", "arguments": {"query": "SELECT 2"}}
+            "r",
+            tool="sql",
+            pattern=failure.class_,
+            support=3,
+            agents=3,
+            was=("query=SELECT 1",),
+            now=("query=SELECT 2",),
         ),
         0.0,
     )
-    return failure.exact, "r"
+    return "r"
 
 
 async def test_an_outcome_names_the_advice_that_came_before_it(fleet: Fleet, recorder: Recorder) -> None:
-    pattern, item = teach(fleet)
+    item = teach(fleet)
     async with fleet.session("g") as session:
-        assert session.advise(*CALL).ids == (pattern, item)
+        assert session.advise(*CALL).ids == (item,)
         session.advise("other", {})
         async with session.action(*CALL):
             pass
         async with session.action(*CALL):  # nobody asked before this one
             pass
     outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
-    assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[pattern, item], None]
+    assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[item], None]
 
 
 async def test_advice_belongs_to_its_call_with_calls_side_by_side(fleet: Fleet, recorder: Recorder) -> None:
-    pattern, item = teach(fleet)
+    item = teach(fleet)
     async with fleet.session("g") as session:
         session.advise(*CALL, call_id="second")
-        session.advise(*CALL, call_id="first")  # nothing is told twice
+        session.advise(*CALL, call_id="first")
         async with session.action(*CALL, call_id="first"), session.action(*CALL, call_id="second"):
             pass
     outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
-    assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[pattern, item], None]
+    assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[item], [item]]
 
 
 async def test_a_call_that_the_model_holds_likely_to_fail_is_warned_of_in_one_line(
@@ -168,17 +174,17 @@ async def test_a_call_that_the_model_holds_likely_to_fail_is_warned_of_in_one_li
     async with fleet.session("count the cars", place="garage") as session:
         assert not session.advise("sql", "SELECT name FROM cars")
         advice = session.advise("sql", "SELECT id FROM car")
-        assert advice.warning is not None
-        assert (advice.warning.names, advice.risk) == (("car",), advice.warning.fails)
-        assert advice.warning.text.startswith("sql will likely fail (") and "no such table: `car`" in advice.text
-        assert "known here: cars" in advice.text
-        assert len(advice.warning.text) <= 120
-        assert not session.advise("sql", "SELECT id FROM car")
+        (tip,) = advice.tips
+        assert (tip.rejected, tip.brings, advice.risk) == (("car",), ("cars",), tip.chance)
+        assert tip.text.startswith("Use `cars` instead of `car`.")
+        assert advice.call == "SELECT id FROM cars" and advice.sure
+        # A name that fails is named each time that it is proposed.
+        assert session.advise("sql", "SELECT name FROM car").tips
         async with session.action("sql", "SELECT id FROM car") as action:
             action.fail("OperationalError", "no such table: 'car'")
         assert session.advise("sql", "SELECT id FROM cars").risk < 0.5  # type: ignore[operator]
     [outcome] = [event.data for event in recorder.events if event.kind == "outcome"]
-    assert outcome[events.ADVICE] == [advice.warning.id]
+    assert outcome[events.ADVICE] == [tip.id]
 
 
 async def test_a_failure_has_one_way_out_and_the_place_that_its_error_tells(
@@ -192,12 +198,13 @@ async def test_a_failure_has_one_way_out_and_the_place_that_its_error_tells(
                 action.fail("OperationalError", "no such table: 'garage.maker'")
 
         await fails("id")
-        first = session.advise().way_out
-        assert first is not None and first.text == "Known here: makers, name, id, cars"
-        assert session.advise("sql", "SELECT id FROM lorries").way_out is None
-        assert session.advise(unseen=False).way_out == first
+        (tip,) = session.advise().tips
+        assert (tip.source, tip.brings) == ("renamed", ("makers",))
+        assert tip.text.startswith("Use `makers` instead of `maker`.")
+        assert not session.advise().tips  # one is enough until the next failure
+        assert session.advise(unseen=False).tips == (tip,)
         await fails("age")
-        assert session.advise().way_out is None  # all names are told
+        assert session.advise().tips[0].source != "renamed"
 
 
 def version_of_tables() -> bytes:
@@ -218,7 +225,7 @@ def version_of_tables() -> bytes:
 
 async def test_a_brief_tells_of_the_task_and_of_what_the_tools_need(fleet: Fleet) -> None:
     index = fleet.replica.index
-    index.put_item(memory_item("s", kind="strategy", task="refund", support=2), 0.0)
+    index.put_item(memory_item("s", kind="strategy", task="refund", title="How to: refund", agents=3, support=3), 0.0)
     failure = failure_of("pay", {}, "http_503", "503 Service Unavailable")
     for level, id in (("exact", failure.exact), ("class", failure.class_)):
         index.put_pattern(
@@ -229,45 +236,43 @@ async def test_a_brief_tells_of_the_task_and_of_what_the_tools_need(fleet: Fleet
         )
     async with fleet.session("refund", "refund") as session:
         brief = session.brief(["pay", "look_up"])
-        assert brief.ids == ("s",)
-        assert "pay is having a passing fault" in brief.text
+        assert [tip.source for tip in brief.tips] == ["way", "passing"]
+        assert "Wait and send pay calls again" in brief.text
         assert session.brief(["look_up"]).text == ""
 
 
-async def test_nothing_is_told_twice_unless_asked_for(fleet: Fleet) -> None:
+async def test_the_fence_of_a_session_is_one_and_so_is_what_a_failing_value_gets(fleet: Fleet) -> None:
     teach(fleet)
     async with fleet.session("g") as session:
         advice = session.advise(*CALL)
-        assert "not instruction" in advice.text
-        assert not session.advise(*CALL)
-        assert session.advise(*CALL, unseen=False)._replace(nonce=advice.nonce) == advice
-        assert len(session.advise(*CALL, unseen=False, max_chars=260).text) <= 260
+        # A value that fails is named each time that it is proposed.
+        assert session.advise(*CALL) == advice == session.advise(*CALL, unseen=False)
+        assert session.introduction == session.introduction and advice.nonce in session.introduction
 
 
 async def test_what_is_withheld_is_named_beside_what_is_shown(recorder: Recorder) -> None:
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=1.0, clock=FakeClock(1000.0))
     fleet.emitter = fleet.reviews = recorder  # type: ignore[assignment]
-    pattern, item = teach(fleet)
+    item = teach(fleet)
     async with fleet.session("g") as session:
-        assert session.advise(*CALL).ids == (pattern,)
+        assert session.advise(*CALL).ids == ()
         async with session.action(*CALL):
             pass
     [outcome] = [event.data for event in recorder.events if event.kind == "outcome"]
-    assert (outcome[events.ADVICE], outcome[events.WITHHELD]) == ([pattern], [item])
+    assert events.ADVICE not in outcome and outcome[events.WITHHELD] == [item]
 
 
 async def test_what_the_agent_cites_is_named_by_the_next_outcome(fleet: Fleet, recorder: Recorder) -> None:
-    pattern, item = teach(fleet)
+    item = teach(fleet)
     async with fleet.session("g") as session:
         assert not session.cite(item)  # nothing was shown yet
         session.advise(*CALL)
-        session.message("user", f"use [#{item}]")  # who was not told has nothing to cite
-        session.message("assistant", f"As [#{pattern[-8:]}] warns, I take [#{item}].")
+        assert session.cite(item) and not session.cite("another")
         for _ in range(2):
             async with session.action(*CALL):
                 pass
     outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
-    assert [outcome.get(events.CITED) for outcome in outcomes] == [[pattern, item], None]
+    assert [outcome.get(events.CITED) for outcome in outcomes] == [[item], None]
 
 
 async def test_recalled_text_never_leaves_as_evidence(fleet: Fleet, recorder: Recorder) -> None:
@@ -285,7 +290,7 @@ async def test_recalled_text_never_leaves_as_evidence(fleet: Fleet, recorder: Re
     async with fleet.session(f"go on with {text}"):
         pass
     for event in recorder.events:
-        assert b"ran into" not in orjson.dumps(event.data), event.kind
+        assert b"instead of" not in orjson.dumps(event.data), event.kind
     assert orjson.dumps([event.data for event in recorder.events]).count(MARK.encode()) == 6
 
 
@@ -328,7 +333,7 @@ async def test_a_session_s_own_state_is_warned_of_in_its_advice_and_in_no_other(
         async with other.action(*CALL):
             pass
         advice = session.advise(*CALL)
-        assert [caution.id for caution in advice.cautions] == ["guard:tokens", "guard:stall"]
+        assert [tip.id for tip in advice.tips] == ["guard:tokens", "guard:stall"]
         assert "90% of the session's budget" in advice.text
         assert not other.advise(*CALL)
         async with session.action(*CALL):  # a warning blocks nothing
@@ -337,33 +342,15 @@ async def test_a_session_s_own_state_is_warned_of_in_its_advice_and_in_no_other(
     assert recorder.events[-3].data[events.ADVICE] == ["guard:tokens", "guard:stall"]
 
 
-async def test_of_a_loop_it_is_said_where_the_way_that_solved_the_task_was_told(fleet: Fleet) -> None:
-    fleet.replica.index.put_item(memory_item("item0123456789", kind="strategy", title="How to: g", task="t"), 0.0)
-    for asks, said in ((True, True), (False, False)):
-        async with fleet.session("g", task="t") as session:
-            if asks:
-                assert session.advise().ids == ("item0123456789",)
-            for _ in range(3):
-                async with session.action(*CALL) as action:
-                    action.result = "[]"
-            (caution,) = session.advise(*CALL).cautions
-            assert ("tells what worked" in caution.text) is said
-            assert not session.advise(*CALL).cautions  # once
-
-
-async def test_a_session_that_makes_a_failing_call_again_is_told_what_is_left_to_do(fleet: Fleet) -> None:
-    fleet.replica.index.put_item(memory_item("item0123456789", kind="strategy", title="How to: g", task="t"), 0.0)
+async def test_a_session_that_makes_a_failing_call_again_is_shown_each_thing_once(fleet: Fleet) -> None:
+    teach(fleet)
     async with fleet.session("g", task="t") as session:
-        said = [session.advise().text]
-        for query in ("SELECT 1 FROM cars", "SELECT 2 FROM cars", *["select 1 from cars"] * 8):
-            async with session.action("sql", {"query": query}) as action:
+        shown = []
+        for _ in range(8):
+            async with session.action(*CALL) as action:
                 action.fail("NoSuchTable", "table 'cars' doesn't exist")
-            advice = session.advise()
-            assert not advice.cautions  # that it goes in circles is said already
-            said.append("" if advice.way_out is None else advice.way_out.text)
-    first, *others = [text for text in said[1:] if text]
-    assert first == "Failed 2 times here and will again. [#23456789] tells what worked."
-    assert [text.partition(" times")[0] for text in others] == ["Failed 3", "Failed 4", "Failed 8"]
+            shown += [tip.source for tip in session.advise().tips]
+    assert shown == ["got past", "usual", "loop"]
 
 
 async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None:
@@ -376,7 +363,7 @@ async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None
             async with other.action("poll") as action:
                 action.result = f"{other.calls} % done"
         advice = session.advise(*CALL)
-        assert [caution.id for caution in advice.cautions] == ["guard:loop"] and session.loops == 1
+        assert [tip.id for tip in advice.tips] == ["guard:loop"] and session.loops == 1
         assert "called 3 times" in advice.text and "Use that result, or ask something else" in advice.text
         async with session.action(*CALL) as action:  # round and round is one loop
             action.result = "[]"

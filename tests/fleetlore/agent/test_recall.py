@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fleetlore import BlockingFleet, Fleet, MemoryItem, StoreUnavailable
+from fleetlore.advice.provenance import MARK
 from fleetlore.emit.emitter import Emitter
-from fleetlore.recall.provenance import MARK
 from fleetlore.risk.encoder import shared_encoder
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events as names
@@ -36,7 +36,8 @@ class Recorder(Emitter):
 
 
 def item(id: str, title: str, **fields: Any) -> MemoryItem:
-    return memory_item(id, **({"title": title, "content": f"what to do about it: {id}", "support": 3} | fields))
+    values = {"kind": "strategy", "title": title, "content": f"what to do about it: {id}", "support": 3, "agents": 3}
+    return memory_item(id, **(values | fields))
 
 
 ITEMS = [
@@ -80,12 +81,12 @@ async def test_it_finds_what_others_know_and_never_what_the_session_alone_taught
 ) -> None:
     async with fleet_on(filled, tenant, monkeypatch) as fleet, fleet.session("g", session_id="s1") as session:
         found = await session.recall("OperationalError: no such table: cars_data")
-        assert {each.id for each in found[:3]} == {"sql", "once", "shared"}
-        assert "own" not in {each.id for each in found}
-        assert found[0] in ITEMS
-        assert [each.id for each in await session.recall("disk full, no space left on device", most=1)] == ["disk"]
-        assert len(await session.recall("no such table", 2)) == 2
-        assert await session.recall("") == []
+        assert set(found.ids[:3]) == {"sql", "once", "shared"}
+        assert "own" not in found.ids
+        assert found.items[0] in ITEMS and found.items[0].content in found.text
+        assert (await session.recall("disk full, no space left on device", most=1)).ids == ("disk",)
+        assert len((await session.recall("no such table", 2)).tips) == 2
+        assert not await session.recall("")
 
 
 async def test_what_it_gave_is_credited_and_no_evidence(
@@ -93,7 +94,7 @@ async def test_what_it_gave_is_credited_and_no_evidence(
 ) -> None:
     async with fleet_on(filled, tenant, monkeypatch) as fleet, fleet.session("g", session_id="s1") as session:
         found = await session.recall("no space left on device", most=1)
-        session.message("assistant", f"I remember: {found[0].content}")
+        session.message("assistant", f"I remember: {found.items[0].content}")
         assert session.cite("disk")
         async with session.action("bash", {"command": "df"}):
             pass
@@ -110,7 +111,7 @@ async def test_a_share_of_it_is_withheld_and_its_place_stays_empty(
     filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fleet_on(filled, tenant, monkeypatch, 1.0) as fleet, fleet.session("g", session_id="s1") as session:
-        assert await session.recall("no space left on device", most=1) == []
+        assert not await session.recall("no space left on device", most=1)
         async with session.action("bash", {"command": "df"}):
             pass
     assert isinstance(fleet.emitter, Recorder)
@@ -132,4 +133,4 @@ def test_without_asyncio(filled: str, tenant: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("FLEETLORE_MILVUS", filled)
     fleet = BlockingFleet("agent", broker=NO_BROKER, tenant=tenant, holdout_share=0.0, ready_seconds=0)
     with fleet, fleet.session("g") as session:
-        assert [each.id for each in session.recall("no space left on device", most=1)] == ["disk"]
+        assert session.recall("no space left on device", most=1).ids == ("disk",)

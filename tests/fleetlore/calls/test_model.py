@@ -95,18 +95,18 @@ def test_at_a_place_that_was_never_learned_calls_are_foreseen_as_at_none() -> No
 def test_at_a_place_that_was_never_learned_no_name_is_said_to_be_missing_because_it_is_elsewhere() -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     call, context = Call("sql", "select 1 from car"), CallContext("g")
-    assert model.expected(call, context) == Expected("no such table", ("car",), 9, 10)
+    assert model.expected(call, context) == Expected("no such table", ("car",), 9, 10, 4)
     assert model.expected(call, context, "new") is None
 
 
 def test_a_name_that_mostly_fails_is_named_where_the_call_holds_it() -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     context = CallContext("g")
-    assert model.expected(Call("sql", "select 1 from car"), context) == Expected("no such table", ("car",), 9, 10)
+    assert model.expected(Call("sql", "select 1 from car"), context) == Expected("no such table", ("car",), 9, 10, 4)
     assert model.expected(Call("sql", "select 1 from cars"), context) is None
 
 
-@pytest.mark.parametrize(("often", "expected"), [(10_000_000, Expected("syntax error")), (100, None)])
+@pytest.mark.parametrize(("often", "expected"), [(10_000_000, Expected("syntax error", agents=1)), (100, None)])
 def test_a_kind_without_a_name_is_said_where_it_is_hardly_another(often: int, expected: Expected | None) -> None:
     model = CallModel.from_bytes(document(**KINDS | {"kind_counts": (often, 5)}).to_bytes())
     assert model.expected(Call("sql", "select 1 from cars"), CallContext("g")) == expected
@@ -118,7 +118,7 @@ def test_a_name_that_works_at_this_place_is_not_named_there() -> None:
     call, context = Call("sql", "select 1 from car"), CallContext("g")
     at_garage, at_office = (model.expected(call, context, place) for place in ("garage", "office"))
     assert at_garage is None
-    assert at_office == Expected("no such table", ("car",), 9, 10)
+    assert at_office == Expected("no such table", ("car",), 9, 10, 4)
 
 
 def test_what_failed_in_this_session_is_said_before_what_failed_elsewhere() -> None:

@@ -167,7 +167,7 @@ def test_help_groups_every_command_by_purpose() -> None:
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize(("typed", "place", "offered"), [("it", 1, "items"), ("items --kind les", 3, "lesson")])
+@pytest.mark.parametrize(("typed", "place", "offered"), [("it", 1, "items"), ("items --kind strat", 3, "strategy")])
 def test_the_shell_completes_commands_and_values(typed: str, place: int, offered: str) -> None:
     asked = {"_FLEETLORE_COMPLETE": "complete_bash", "COMP_WORDS": f"fleetlore {typed}", "COMP_CWORD": str(place)}
     command = [sys.executable, "-c", "from fleetlore.cli.main import main; main()"]

@@ -30,6 +30,12 @@ def test_escapes_are_readable() -> None:
     assert safe_lines("a\nb\x00") == "a\nb\\u0000"
 
 
+@pytest.mark.parametrize("hidden", "\u00ad\u200b\u200d\u2060\ufe0f\u180e\u3164\U000e0041\U000e01ef")
+def test_who_reviews_an_item_sees_what_a_model_reads(hidden: str) -> None:
+    written = rf"\u{ord(hidden):04x}" if hidden < "\U00010000" else rf"\U{ord(hidden):08x}"
+    assert safe(f"to{hidden}ken") == f"to{written}ken"
+
+
 def test_without_a_terminal_nothing_is_cut_and_columns_align() -> None:
     rows = [("数据库", "7", "[red]x[/red] " + "long " * 60), ("sql", "1234", "a\nb")]
     out = io.StringIO()

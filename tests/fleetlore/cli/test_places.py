@@ -6,52 +6,39 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fleetlore.adapters import listing
+from fleetlore.calls.document import Place
 from fleetlore.cli.app import build_app
-from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.replica import LoreReplica
-from fleetlore.testing.sessions import memory_item
+from tests.fleetlore.calls.test_model import document
 
 RUNNER = CliRunner()
+SHOP = Place(7, {"makers": (2, 0), "cars_data": (5, 1), "cars": (0, 9)})
+WEIGHTS = document(places={"shop": SHOP, "ci\x1b[2J": Place(1, {"--fast": (1, 0)})}).to_bytes()
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Any:
-    index = LoreIndex()
-    made: dict[str, Any] = {"kind": "place", "last_seen": 1_700_000_000.0}
-    for id, title, content, place, agents in (
-        ("1", "makers", "Works in calls of sql; shown by sql(SHOW TABLES)", "shop", 2),
-        ("2", "cars_data", "Works in calls of sql", "shop", 5),
-        ("3", "cars", "Rejected: Table <text> doesn't exist", "shop", 9),
-        ("4", "--fast", "Works in calls of build", "ci\x1b[2J", 1),
-    ):
-        fields = {**made, "title": title, "content": content, "place": place, "agents": agents, "support": agents}
-        index.put_item(memory_item(id, **fields), 0.0)
-    index.put_item(memory_item("5", kind="recovery", title="no place"), 0.0)
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, weights: bytes | None = WEIGHTS) -> Any:
+    async def read_weights(*where: Any, **how: Any) -> bytes | None:
+        return weights
 
-    async def snapshot(*where: Any, **how: Any) -> LoreIndex:
-        return index
-
-    monkeypatch.setattr(LoreReplica, "snapshot", snapshot)
-    return lambda *arguments: RUNNER.invoke(build_app(), ["places", "--broker", "localhost:1", *arguments])
+    monkeypatch.setattr(listing, "read_weights", read_weights)
+    return RUNNER.invoke(build_app(), ["places", "--broker", "localhost:1", *arguments])
 
 
-def test_places_are_listed_with_how_much_is_known_of_each(run: Any) -> None:
-    document = json.loads(run("--json").stdout)
-    assert [(row["known"], row["rejected"]) for row in document["places"]] == [(1, 0), (2, 1)]
-    assert "shop" in run().stdout and "\x1b" not in run().stdout
+def test_places_are_listed_with_how_much_is_known_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(run(monkeypatch, "--json").stdout)
+    assert [(row["sessions"], row["names"]) for row in found["places"]] == [(1, 1), (7, 3)]
+    shown = run(monkeypatch).stdout
+    assert "shop" in shown and "\x1b" not in shown
 
 
-def test_one_place_shows_names_with_their_evidence_what_holds_first(run: Any) -> None:
-    document = json.loads(run("shop", "--json").stdout)
-    assert [(fact["name"], fact["holds"], fact["agents"]) for fact in document["facts"]] == [
-        ("cars_data", True, 5),
-        ("makers", True, 2),
-        ("cars", False, 9),
-    ]
-    shown = run("shop", "--limit", "1").stdout
+def test_one_place_shows_its_names_those_that_work_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(run(monkeypatch, "shop", "--json").stdout)
+    assert [tuple(row.values()) for row in found["names"]] == [("cars_data", 5, 1), ("makers", 2, 0), ("cars", 0, 9)]
+    shown = run(monkeypatch, "shop", "--limit", "1").stdout
     assert "cars_data" in shown and "makers" not in shown and "1 of 3" in shown
 
 
-def test_a_place_that_nobody_stated_is_refused(run: Any) -> None:
-    done = run("nowhere")
+def test_a_place_that_nobody_stated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(monkeypatch, "nowhere")
     assert done.exit_code == 2 and "nothing is known of the place 'nowhere'" in done.stderr
+    assert "no version that knows a place yet" in run(monkeypatch, weights=None).stdout

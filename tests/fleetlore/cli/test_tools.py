@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fleetlore.adapters import listing
-from fleetlore.calls.document import ArgumentForms, LookUp, Need
+from fleetlore.calls.document import LookUp, Need
 from fleetlore.cli.app import build_app
 from tests.fleetlore.calls.test_model import document
 
@@ -15,9 +15,6 @@ RUNNER = CliRunner()
 NEED = Need("exchange", "order_id", "status", "pending", "not delivered", 8, 9, 4, ("delivered",))
 SEEN = Need("exchange", "order_id", "status", "lost", "not delivered", 5, 5, 2, ())
 FOUND = LookUp("find_by_email", "user not found", "find_by_name", "(name, zip)", 50, 60, 3)
-WRITTEN = ArgumentForms("get_order", "order_id", ("#a9999999",), ("#W9999999",), 20, 4)
-
-CANCEL = ArgumentForms("cancel", "order_id", ("#a9999999",), ("#W9999999",), 10, 2)
 
 
 def run(weights: bytes | None, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
@@ -29,15 +26,14 @@ def run(weights: bytes | None, monkeypatch: pytest.MonkeyPatch, *arguments: str)
 
 
 def test_what_agents_are_told_of_tools_is_listed_the_best_backed_needs_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = document(needs=(SEEN, NEED), look_ups=(FOUND,), forms=(WRITTEN, CANCEL)).to_bytes()
+    weights = document(needs=(SEEN, NEED), look_ups=(FOUND,)).to_bytes()
     found = json.loads(run(weights, monkeypatch, "--json").stdout)["facts"]
-    assert [(each["tools"], each["about"], each["agents"], each["sessions"]) for each in found] == [
-        (["exchange"], "need", 4, 8),
-        (["exchange"], "need", 2, 5),
-        (["find_by_email"], "look-up", 3, 50),
-        (["get_order", "cancel"], "form", 4, 20),
+    assert [(each["tool"], each["about"], each["agents"], each["sessions"]) for each in found] == [
+        ("exchange", "need", 4, 8),
+        ("exchange", "need", 2, 5),
+        ("find_by_email", "look-up", 3, 50),
     ]
-    assert "`#WNNNNNNN`" in found[3]["says"] and "find_by_name(name, zip)" in found[2]["says"]
+    assert "find_by_name(name, zip)" in found[2]["says"]
     one = run(weights, monkeypatch, "exchange", "--limit", "1").stdout
     assert "`pending`" in one and "lost" not in one and "1 of 2" in one
     refused = run(weights, monkeypatch, "none")

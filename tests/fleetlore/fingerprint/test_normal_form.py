@@ -71,7 +71,7 @@ def test_one_failure_is_one_pattern_whatever_the_door(door: str, name: str, text
     [
         ("KeyError", "'x'", "KeyError('x')"),
         ("ValueError", "no such table: cars", "ValueError('no such table: cars')"),
-        ("ValueError", "no 'x' here", "ValueError(\"no 'x' here\")"),
+        ("ValueError", "no 'x' here any more", "ValueError(\"no 'x' here any more\")"),
     ],
 )
 def test_the_repr_of_an_exception_is_the_exception(name: str, text: str, repr_: str) -> None:
@@ -84,8 +84,8 @@ def test_the_repr_of_an_exception_is_the_exception(name: str, text: str, repr_: 
     ("said", "template"),
     [
         ("warehouse berlin was renamed to ber-one", "warehouse berlin was renamed to ber-one"),
-        ("Unknown warehouse", "unknown warehouse"),
-        ("no 'x' here", "no 'x' here"),
+        ("Unknown warehouse of the shop", "unknown warehouse of the shop"),
+        ("no 'x' here any more", "no 'x' here any more"),
         ("no 'x' and no \"y\" here", "no 'x' and no \"y\" here"),
         ("no such order\nsee the list", "no such order"),
         ("price", "'price'"),

@@ -1,4 +1,4 @@
-"""A fleet without a broker, in which a strategy for the task `look` is known, and tools that fail."""
+"""A fleet without a broker, in which the way that solved a goal of the task `look` is known, and tools that fail."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import pytest
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.testing.sessions import memory_item
-from fleetlore.wire.lore import Pattern
+from fleetlore.wire.lore import HOW_TO, Pattern
 
+# That the strategy solved.
+GOAL = "look around"
 DENIED = "PermissionError", "[Errno 13] Permission denied: '/etc/shadow'"
 
 
 @pytest.fixture
 def fleet(fleet: Fleet) -> Fleet:
-    item = memory_item("s1", kind="strategy", task="look", support=2, content="Look into /srv first")
+    item = memory_item(
+        "s1", kind="strategy", task="look", title=f"{HOW_TO}{GOAL}", support=3, agents=3, content="Look into /srv first"
+    )
     fleet.replica.index.put_item(item, 0.0)
     return fleet
 
@@ -36,7 +40,15 @@ def know_denied(fleet: Fleet, tool: str = "read_file", argument: str = "path") -
     failure = failure_of(tool, denied, *DENIED)
     pattern = Pattern(
         id=failure.exact, level="exact", tenant="default", tool=tool, parent=failure.class_, failures=3, calls=3,
-        call=call_id(tool, denied), sessions=3,
+        call=call_id(tool, denied), sessions=3, error_class=failure.error_class, template=failure.template,
     )  # fmt: skip
     fleet.replica.index.put_pattern(pattern, 0.0)
     return failure.exact
+
+
+def know_better(fleet: Fleet, tool: str, argument: str) -> str:
+    """Id of the item by which the fleet knows what to read instead of /etc/shadow: a call of that is sure to fail."""
+    was, now = (f"{argument}=/etc/shadow",), (f"{argument}=/srv/a",)
+    item = memory_item("better", tool=tool, was=was, now=now, support=3, agents=3)
+    fleet.replica.index.put_item(item, 0.0)
+    return item.id

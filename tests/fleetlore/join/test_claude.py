@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from claude_agent_sdk import ClaudeAgentOptions
@@ -18,7 +19,7 @@ from fleetlore import Fleet, Session
 from fleetlore.join.claude import fleet_hooks
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import know_denied
+from tests.fleetlore.join.conftest import GOAL, know_better
 
 BASE = BaseHookInput(session_id="c1", transcript_path="/t", cwd="/")
 
@@ -26,8 +27,9 @@ BASE = BaseHookInput(session_id="c1", transcript_path="/t", cwd="/")
 class Process:
     """Sends what Claude Code sends, to the hooks of the options."""
 
-    def __init__(self, session: Session) -> None:
-        self._options = ClaudeAgentOptions(hooks=fleet_hooks(session))
+    def __init__(self, session: Session, tools: Sequence[str] = ()) -> None:
+        self._options = ClaudeAgentOptions(hooks=fleet_hooks(session, tools))
+        self.denied = False
 
     async def send(self, given: Any) -> str:
         hooks: Any = self._options.hooks
@@ -36,7 +38,8 @@ class Process:
             for hook in matcher.hooks:
                 output = (await hook(given, given.get("tool_use_id"), {"signal": None})).get("hookSpecificOutput", {})
                 assert not output or output["hookEventName"] == given["hook_event_name"]
-                said += output.get("additionalContext", "")
+                self.denied |= output.get("permissionDecision") == "deny"
+                said += output.get("additionalContext", "") + output.get("permissionDecisionReason", "")
         return said
 
     async def before(self, call: str, command: str) -> str:
@@ -78,15 +81,18 @@ async def test_parallel_calls_are_joined_by_their_id(fleet: Fleet, recorder: Rec
     assert recorder.error(second) == ("_OTHER", "Exit code 1\ncat: /etc/shadow: Permission denied")
 
 
-async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
-    id = know_denied(fleet, "Bash", "command")
+async def test_a_call_that_is_sure_to_fail_is_denied_once(fleet: Fleet, recorder: Recorder) -> None:
+    id = know_better(fleet, "Bash", "command")
     async with fleet.session("g") as session:
         process = Process(session)
-        assert await process.before("1", "/etc/shadow") and not await process.before("2", "ls")
-        await process.after("2", "ls", {"stdout": "a"})
-        await process.failed("1", "/etc/shadow", "[Errno 13] Permission denied: '/etc/shadow'")
-    credited = {each[events.ARGUMENTS]["command"]: each.get(events.ADVICE) for each in recorder.outcomes}
-    assert credited == {"ls": None, "/etc/shadow": [id]}
+        said = await process.before("1", "/etc/shadow")
+        assert "Use `command=/srv/a`" in said and "Send it again" in said and process.denied
+        await process.failed("1", "/etc/shadow", "denied")  # were the process to report it: nothing was done
+        process.denied = False
+        assert not await process.before("2", "/etc/shadow") and not process.denied
+        await process.failed("2", "/etc/shadow", "[Errno 13] Permission denied: '/etc/shadow'")
+    assert recorder.kinds == ["session.started", "action", "outcome", "session.ended"]
+    assert id in recorder.outcomes[0][events.ADVICE]
 
 
 async def test_a_client_that_is_resumed_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:
@@ -113,14 +119,16 @@ async def test_an_interrupt_is_no_failure_and_an_error_in_a_response_is_one(flee
 
 
 async def test_it_speaks_at_the_prompt_and_records_what_is_said(fleet: Fleet, recorder: Recorder) -> None:
-    async with fleet.session("g", task="look") as session:
+    async with fleet.session(GOAL, task="look") as session:
         process = Process(session)
         prompt = UserPromptSubmitHookInput(**BASE, hook_event_name="UserPromptSubmit", prompt="Look around.")
-        assert "Look into /srv first" in await process.send(prompt)
-        assert await process.before("1", "ls") == ""  # it was said
+        told = await process.send(prompt)
+        assert told.startswith(session.introduction) and "Look into /srv first" in told
+        assert await process.send(prompt) == ""  # it was said
+        assert await process.before("1", "ls") == ""
         stop = StopHookInput(
-            **BASE, hook_event_name="Stop", stop_hook_active=False, last_assistant_message="As [#s1] says."
+            **BASE, hook_event_name="Stop", stop_hook_active=False, last_assistant_message="As it says."
         )
         assert await process.send(stop) == ""
     said = [event.data[events.CONTENT] for event in recorder.events if event.kind == "message"]
-    assert said == ["Look around.", "As [#s1] says."]
+    assert said == ["Look around.", "Look around.", "As it says."]

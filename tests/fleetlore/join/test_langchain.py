@@ -7,18 +7,21 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolErrorMiddleware
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, SystemMessage
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
 from fleetlore import Fleet, tool
+from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.langchain import FleetMiddleware
+from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, know_denied, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, know_denied, read_file
 
 HEARD: list[str] = []
+SENT: list[Any] = []
 
 
 class Model(GenericFakeChatModel):
@@ -27,6 +30,7 @@ class Model(GenericFakeChatModel):
 
     def _generate(self, messages: Any, *args: Any, **options: Any) -> Any:
         HEARD.append(messages[0].text if messages[0].type == "system" else "")
+        SENT.append(messages)
         return super()._generate(messages, *args, **options)
 
 
@@ -37,6 +41,7 @@ def calls(*paths: str, name: str = "read_file") -> AIMessage:
 
 def agent(*messages: AIMessage, tools: Any = (read_file,), errors: bool = True, **options: Any) -> Any:
     HEARD.clear()
+    SENT.clear()
     middleware: list[Any] = [ToolErrorMiddleware(lambda error, request: "it failed")] if errors else []
     model = Model(messages=iter([*messages, AIMessage("done")]))
     return create_agent(model, tools=list(tools), middleware=[*middleware, FleetMiddleware()], **options)
@@ -60,6 +65,7 @@ async def test_sync_and_async_calls_are_recorded_once_as_what_they_were(
 
 async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
     id = know_denied(fleet)
+    fleet.settings = fleet.settings.with_(hold="off")
     async with fleet.session("g") as session:
         assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-/etc/shadow").ids == (id,)
         session.advise("read_file", {"path": "/srv/a"}, call_id="call-/srv/a")
@@ -119,9 +125,30 @@ async def test_a_run_that_is_resumed_is_a_further_part_of_its_thread(fleet: Flee
 
 
 async def test_the_model_is_told_before_each_choice(fleet: Fleet) -> None:
-    async with fleet.session("g", task="look"):
+    async with fleet.session(GOAL, task="look") as session:
         await agent(calls("/srv/a"), system_prompt="Be brief.").ainvoke(GO)
-    assert len(HEARD) == 2
-    assert all(each.startswith("Be brief.\n\n<fleet-memory ") and "Look into /srv first" in each for each in HEARD)
+    assert len(HEARD) == 2 and len(set(HEARD)) == 1
+    assert HEARD[0].startswith(f"Be brief.\n\n{session.introduction}\n\n<fleet-memory ")
+    assert "Look into /srv first" in HEARD[0]
     agent(calls("/srv/a")).invoke(GO)  # without a session
     assert HEARD == ["", ""]
+
+
+async def test_blocks_of_the_system_message_stay_as_they_are(fleet: Fleet) -> None:
+    block = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
+    async with fleet.session(GOAL, task="look") as session:
+        await agent(calls("/srv/a"), system_prompt=SystemMessage([block])).ainvoke(GO)
+    first, ours = SENT[0][0].content
+    assert first == block and ours["text"].startswith(session.introduction)
+
+
+async def test_what_leads_past_a_failure_stands_at_the_end_of_its_message_from_then_on(fleet: Fleet) -> None:
+    failure = failure_of("read_file", {"path": "/etc/shadow"}, *DENIED)
+    remedy = {"tool": "log_in", "arguments": {"user": "root"}}
+    item = memory_item("r1", tool="read_file", pattern=failure.class_, support=3, agents=3, remedy=remedy)
+    fleet.replica.index.put_item(item, 0.0)
+    async with fleet.session("g"):
+        await agent(calls("/etc/shadow"), calls("/srv/b"), calls("/srv/c")).ainvoke(GO)
+    answers = [next(each.text for each in sent if each.type == "tool") for sent in SENT[1:]]
+    assert answers[0].startswith("it failed\n\n<fleet-memory ") and "log_in" in answers[0]
+    assert len(answers) == 3 and len(set(answers)) == 1

@@ -12,7 +12,9 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.mcp_calls import McpCalls
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events
+from fleetlore.wire.lore import Pattern
 from tests.doubles.recorder import Recorder
+from tests.fleetlore.join.conftest import GOAL, know_better
 
 
 def call(id: Any, tool: str = "sql", **arguments: Any) -> bytes:
@@ -29,13 +31,13 @@ async def test_parallel_calls_are_joined_by_their_id_and_pass_unchanged(fleet: F
     with fleet.session("g") as session:
         calls = McpCalls(session)
         sent = [call(1, q=1), call("1", q=2), call(2, q=3), call(3, q=4)]
-        assert [calls.from_client(each) for each in sent] == sent
+        assert [calls.from_client(each) for each in sent] == [(each, b"") for each in sent]
         refused = orjson.dumps({"jsonrpc": "2.0", "id": 3, "error": {"code": -32602, "message": "Unknown tool: sql"}})
-        told = [answer("1", "no such table: cars", isError=True), refused, answer(1, "3", structuredContent={"n": 3})]
+        told = [answer("1", "the cars are gone", isError=True), refused, answer(1, "3", structuredContent={"n": 3})]
         assert [calls.from_server(each) for each in told] == told  # nothing is known of such a failure
         calls.close()  # the answer to the third never came
     outcomes = {each[events.ARGUMENTS]["q"]: each for each in recorder.outcomes}
-    assert recorder.error(outcomes[2]) == ("_OTHER", "no such table: cars")
+    assert recorder.error(outcomes[2]) == ("_OTHER", "the cars are gone")
     assert recorder.error(outcomes[4]) == ("_OTHER", "Unknown tool: sql")
     assert outcomes[1][events.RESULT] == {"n": 3}
     assert set(outcomes) == {1, 2, 4}
@@ -68,24 +70,28 @@ async def test_what_is_no_message_passes_unchanged(fleet: Fleet, message: bytes)
     with fleet.session("g") as session:
         calls = McpCalls(session)
         calls.from_client(call(9))
-        assert calls.from_client(message) == message
+        assert calls.from_client(message) == (message, b"")
         assert calls.from_server(message) == message
 
 
 async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, recorder: Recorder) -> None:
-    failure = failure_of("sql", {"q": "a"}, "", "no such table: cars")
-    remedy = {"tool": "sql", "arguments": {"q": "b"}}
-    item = memory_item("r1", pattern=failure.class_, support=3, agents=3, remedy=remedy, title="The table is cars_data")
+    failure = failure_of("sql", {"q": "a"}, "", "the cars are gone")
+    remedy = {"tool": "attach", "arguments": {"file": "cars"}}
+    item = memory_item("r1", tool="sql", pattern=failure.class_, support=3, agents=3, remedy=remedy)
+    led_past = 'Call `attach({"file":"cars"})` first: sql needs it.'
     fleet.replica.index.put_item(item, 0.0)
     with fleet.session("g") as session:
         calls = McpCalls(session)
-        for hears in ("The table is cars_data", "Failed 2 times here and will again."):  # a way out is said once
+        told = []
+        for _ in range(3):
             calls.from_client(call(1, q="a"))
-            told = orjson.loads(calls.from_server(answer(1, "no such table: cars", isError=True)))
-            error, advice = [part["text"] for part in told["result"]["content"]]
-            assert error == "no such table: cars" and told["result"]["isError"]
-            assert advice.startswith("<fleet-memory ") and hears in advice
-            assert advice.count("The table is cars_data") == (hears == "The table is cars_data")
+            result = orjson.loads(calls.from_server(answer(1, "the cars are gone", isError=True)))["result"]
+            error, *advice = [part["text"] for part in result["content"]]
+            assert error == "the cars are gone" and result["isError"]
+            told.append("".join(advice))
+        assert told[0].startswith("<fleet-memory ") and led_past in told[0]
+        assert not told[1]  # a way out is said once
+        assert "It will fail again" in told[2] and led_past not in told[2]
         calls.from_client(call(2, q="b"))
         calls.from_server(answer(2, "3"))
     assert recorder.outcomes[1][events.ADVICE] == ["r1"]
@@ -93,14 +99,58 @@ async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, recorder: 
 
 @pytest.mark.parametrize("method", ["initialize", "server/discover"])
 async def test_the_instructions_tell_of_the_task(fleet: Fleet, method: str) -> None:
-    with fleet.session("g", task="look") as session:
+    with fleet.session(GOAL, task="look") as session:
         calls = McpCalls(session)
         calls.from_client(orjson.dumps({"jsonrpc": "2.0", "id": 0, "method": method, "params": {}}))
         given = orjson.dumps({"jsonrpc": "2.0", "id": 0, "result": {"instructions": "Be kind.", "serverInfo": {}}})
         result = orjson.loads(calls.from_server(given))["result"]
-    assert (
-        result["instructions"].startswith("Be kind.\n\n<fleet-memory ") and "Look into /srv" in result["instructions"]
-    )
+    assert result["instructions"].startswith(f"Be kind.\n\n{session.introduction}\n\n<fleet-memory ")
+    assert "Look into /srv" in result["instructions"]
+
+
+async def test_a_call_that_is_sure_to_fail_is_answered_once_in_the_server_s_place(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    know_better(fleet, "read", "path")
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        asked = call(7, "read", path="/etc/shadow") + b"\n"
+        onward, held = calls.from_client(asked)
+        assert onward == b"" and held.endswith(b"}\n")
+        answered = orjson.loads(held)
+        assert answered["id"] == 7 and answered["result"]["isError"]
+        said = answered["result"]["content"][0]["text"]
+        assert "Use `path=/srv/a`" in said and "Send it again" in said
+        assert recorder.kinds == ["session.started"]
+        assert calls.from_client(asked) == (asked, b"")  # sent again, it is made
+    assert recorder.kinds == ["session.started", "action", "session.ended"]
+
+
+async def test_a_batch_is_passed_on_whole(fleet: Fleet) -> None:
+    know_better(fleet, "read", "path")
+    with fleet.session("g") as session:
+        batch = b"[" + call(1, "read", path="/etc/shadow") + b"]"
+        assert McpCalls(session).from_client(batch) == (batch, b"")
+
+
+async def test_descriptions_tell_of_their_tools_the_same_each_time(fleet: Fleet) -> None:
+    passing = Pattern(
+        id="p1", level="class", tenant="default", tool="search", error_class="TimeoutError", template="it is busy",
+        failures=9, calls=9, sessions=9, agents=3, transient=True, last_seen=1000.0, first_seen=1000.0,
+    )  # fmt: skip
+    fleet.replica.index.put_pattern(passing, 1000.0)
+    asked = orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    tools = [{"name": "search", "description": "Search."}, {"name": "read"}]
+    listed = orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}})
+    with fleet.session("g") as session:
+        seen = []
+        for _ in range(2):
+            calls = McpCalls(session)
+            calls.from_client(asked)
+            seen.append(calls.from_server(listed))
+    search, read = orjson.loads(seen[0])["result"]["tools"]
+    assert seen[0] == seen[1] and read == tools[1]
+    assert search["description"].startswith("Search.\n\n<fleet-memory ")
 
 
 async def test_calls_that_are_never_answered_do_not_fill_the_memory(fleet: Fleet) -> None:

@@ -32,6 +32,7 @@ from fleetlore.wire import events
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker, free_port
 from tests.doubles.recorder import Recorder
+from tests.fleetlore.join.conftest import GOAL
 
 MakeTopics = Callable[..., Awaitable[None]]
 TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
@@ -61,13 +62,14 @@ from fleetlore.join.mcp_proxy import run_command
 from fleetlore.testing.sessions import memory_item
 
 fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0)
-strategy = memory_item("s1", kind="strategy", task="look", support=2, agents=2, content="Look into /srv first")
+way = {"kind": "strategy", "task": "look", "title": "How to: look around", "content": "Look into /srv first"}
+strategy = memory_item("s1", support=3, agents=3, **way)
 failure = failure_of("divide", {"a": 1, "b": 0}, "", "division by zero")
-remedy = {"tool": "divide", "arguments": {"a": 1, "b": 2}}
-recovery = memory_item("r1", pattern=failure.class_, support=3, agents=3, remedy=remedy, title="Divide by two")
+remedy = {"tool": "look_up", "arguments": {"of": "b"}}
+recovery = memory_item("r1", tool="divide", pattern=failure.class_, support=3, agents=3, remedy=remedy)
 for item in (strategy, recovery):
     fleet.replica.index.put_item(item, 0.0)
-with fleet.session("g", task="look") as session:
+with fleet.session("look around", task="look") as session:
     sys.exit(run_command(sys.argv[1:], session))
 """
 DIVIDING_SERVER = """
@@ -125,7 +127,7 @@ async def test_what_it_does_not_know_passes_through(unused_address: str, tmp_pat
     script = tmp_path / "server.py"
     script.write_text(OWN_SERVER)
     async with Client(through(unused_address, "default", sys.executable, str(script))) as client:
-        assert client.instructions == "Be kind."
+        assert str(client.instructions).startswith("Be kind.\n\n")  # and how to read what may be said later
         [content] = (await client.read_resource("text://greeting")).contents
         assert getattr(content, "text", "") == "hello"
         [message] = (await client.get_prompt("ask", {"what": "it"})).messages
@@ -141,7 +143,7 @@ async def test_what_is_added_reaches_a_client_over_stdio(tmp_path: Path) -> None
     async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
         assert "Be kind." in str(client.instructions) and "Look into /srv first" in str(client.instructions)
         failed = await client.call_tool("divide", {"a": 1, "b": 0})
-        assert failed.is_error and "<fleet-memory " in getattr(failed.content[-1], "text", "")
+        assert failed.is_error and "Call `look_up(" in getattr(failed.content[-1], "text", "")
         assert (await client.call_tool("divide", {"a": 6, "b": 3})).structured_content == {"result": 2.0}
 
 
@@ -243,19 +245,20 @@ async def test_an_agent_asks_reports_and_ends_over_mcp(fleet: Fleet, recorder: R
                 return getattr(result.content[0], "text", "")
 
             assert {tool.name for tool in (await client.list_tools()).tools} == {"advise", "report", "end", "search"}
-            assert "Look into /srv first" in await ask("advise", session="s", goal="g", task="look")
+            assert "Look into /srv first" in await ask("advise", session="s", goal=GOAL, task="look")
             assert await ask("report", session="s", tool="sql", arguments={"q": 1}, result=[1]) == "Recorded."
             assert (
-                await ask("report", session="s", tool="sql", arguments={"q": 2}, error="no such table") == "Recorded."
+                await ask("report", session="s", tool="sql", arguments={"q": 2}, error="the cars are gone")
+                == "Recorded."
             )
             assert "Look into /srv first" in await ask("search", text="look into srv")
             assert await ask("search", text="cooking") == "Nothing is known of it."
             assert await ask("end", session="s", outcome="success", reward=1.0) == "Ended."
             assert "no session 's' is open" in await ask("end", session="s", outcome="success")
-            [content] = (await client.read_resource("fleetlore://items/s1")).contents
-            assert orjson.loads(getattr(content, "text", ""))["content"] == "Look into /srv first"
+            assert not (await client.list_resources()).resources  # nothing is read past the gate
+            assert not (await client.list_resource_templates()).resource_templates
             await ask("advise", session="left open", goal="g")
-    assert [recorder.error(each) for each in recorder.outcomes] == [None, ("_OTHER", "no such table")]
+    assert [recorder.error(each) for each in recorder.outcomes] == [None, ("_OTHER", "the cars are gone")]
     ended = [event.data for event in recorder.events if event.kind == "session.ended"]
     assert [each[events.OUTCOME] for each in ended] == ["success", "unknown"]
 

@@ -19,7 +19,7 @@ from fleetlore import Fleet
 from fleetlore.join.openai_agents import function_tool, tell
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, know_denied, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, know_denied, read_file
 
 set_tracing_disabled(True)
 
@@ -79,6 +79,7 @@ async def test_parallel_calls_are_recorded_as_what_they_were(fleet: Fleet, recor
 
 async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
     id = know_denied(fleet)
+    fleet.settings = fleet.settings.with_(hold="off")
     async with fleet.session("g") as session:
         assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-1").ids == (id,)
         session.advise("read_file", {"path": "/srv/a"}, call_id="call-0")
@@ -92,7 +93,8 @@ async def test_the_options_of_the_sdk_work_as_before(fleet: Fleet, recorder: Rec
     assert explained.name == "cat"
     async with fleet.session("g"):
         result = await run(Script(("cat", DENY[1])), explained)
-    assert any(getattr(item, "output", "") == "sorry" for item in result.new_items)
+    [output] = [item.output for item in result.new_items if item.type == "tool_call_output_item"]
+    assert output.startswith("sorry\n\n<fleet-memory ")  # what the option makes of it, and what usually helps
     assert recorder.error(recorder.outcomes[0]) == DENIED
     raising = function_tool(read_file, failure_error_function=None)
     with pytest.raises(Exception, match="Permission denied"):
@@ -156,10 +158,10 @@ async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: 
 
 async def test_the_model_is_told_before_each_turn(fleet: Fleet, recorder: Recorder) -> None:
     script = Script(READ)
-    async with fleet.session("g", task="look"):
+    async with fleet.session(GOAL, task="look") as session:
         await run(script, function_tool(read_file), instructions="Be brief.")
-    assert all(each and each.startswith("Be brief.\n\n<fleet-memory ") for each in script.heard)
-    assert len(script.heard) == 2
+    assert len(script.heard) == 2 and len(set(script.heard)) == 1
+    assert str(script.heard[0]).startswith(f"Be brief.\n\n{session.introduction}\n\n<fleet-memory ")
     script = Script(READ)
     await run(script, function_tool(read_file), instructions="Be brief.")  # without a session
     assert script.heard == ["Be brief.", "Be brief."]

@@ -35,7 +35,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
 
 PATHS = ("/srv/a", "/etc/shadow")
 Emit = Callable[[TracerProvider], None]
@@ -262,7 +262,7 @@ def test_a_span_says_what_was_told_in_it(
     )
     show_advice(fleet)
     tracer = provider.get_tracer("test")
-    with fleet.session("look", task="look") as session:
+    with fleet.session(GOAL, task="look") as session:
         session.brief(unseen=False)  # outside all spans: nowhere to say it
         with tracer.start_as_current_span("agent"):
             session.brief(unseen=False)
@@ -282,7 +282,7 @@ def test_a_span_says_what_was_withheld_in_it(
 ) -> None:
     fleet.settings = fleet.settings.with_(holdout_share=1.0)
     show_advice(fleet)
-    with provider.get_tracer("test").start_as_current_span("agent"), fleet.session("look", task="look") as session:
+    with provider.get_tracer("test").start_as_current_span("agent"), fleet.session(GOAL, task="look") as session:
         session.brief()
     [span] = exporter.get_finished_spans()
     assert span.attributes == {"fleetlore.session": session.id, "fleetlore.withheld": ("s1",)}
@@ -294,7 +294,7 @@ def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: TracerProvider, 
     agent = Agent(
         FunctionModel(lambda messages, info: ModelResponse([TextPart("done")])), capabilities=[traced, FleetLore()]
     )
-    with fleet.session("look", task="look"):
+    with fleet.session(GOAL, task="look"):
         asyncio.run(agent.run("look"))
     told = [
         span.name for span in exporter.get_finished_spans() if (span.attributes or {}).get(events.ADVICE) == ("s1",)

@@ -15,7 +15,7 @@ from fleetlore import Fleet, tool
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, know_denied, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, know_denied, read_file
 
 HEARD: list[str | None] = []
 
@@ -97,6 +97,7 @@ async def test_an_approved_run_is_a_further_part_of_its_thread(fleet: Fleet, rec
 
 async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
     id = know_denied(fleet)
+    fleet.settings = fleet.settings.with_(hold="off")
     async with fleet.session("g") as session:
         assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-/etc/shadow").ids == (id,)
         session.advise("read_file", {"path": "/srv/a"}, call_id="call-/srv/a")
@@ -124,9 +125,9 @@ async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: 
 
 
 async def test_the_model_is_told_before_each_request(fleet: Fleet) -> None:
-    async with fleet.session("g", task="look"):
+    async with fleet.session(GOAL, task="look"):
         await agent("/srv/a", instructions="Be brief.").run("go")
-    assert len(HEARD) == 2
+    assert len(HEARD) == 2 and len(set(HEARD)) == 1
     assert all(each is not None and "Be brief." in each and "Look into /srv first" in each for each in HEARD)
     await agent("/srv/a").run("go")  # without a session
     assert HEARD == [None, None]

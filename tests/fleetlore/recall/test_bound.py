@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.failed_call import FailureWords
-from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
 from fleetlore.testing.sessions import memory_item
@@ -82,7 +80,6 @@ def item(number: int, **fields: Any) -> MemoryItem:
     error = f'relation "table_{number}" does not exist in the schema of order {number}'
     call = f"select name, total from table_{number} where customer = {number} order by total"
     goal = f"Find the total of all orders of customer {number} and say which of them is not paid"
-    near = FailureWords.of(goal, call, error, failure_of("sql", {"query": call}, None, error)).to_text()
     texts = {
         "title": f"relation table_{number} does not exist",
         "description": f"After “{error}” another call worked: {call}",
@@ -90,15 +87,13 @@ def item(number: int, **fields: Any) -> MemoryItem:
         "when": f"The tool sql fails with: {error}",
         "remedy": {"tool": "sql", "arguments": {"query": f"select * from orders_{number}"}},
         "pattern": f"{number:032x}",
-        "call": f"{number + 1:032x}",
         "sessions": tuple(f"{number:031x}{each}" for each in range(5)),
-        "near": (near,) * 3,
     }
     return memory_item(f"{number:032x}", tool="sql", **(texts | fields))
 
 
 def strategy(number: int) -> MemoryItem:
-    return replace(item(number), kind="strategy", task=f"task {number}", remedy=None, near=())
+    return replace(item(number), kind="strategy", task=f"task {number}", remedy=None)
 
 
 def pattern(number: int) -> Pattern:

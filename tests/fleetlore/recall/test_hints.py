@@ -87,11 +87,6 @@ def test_what_one_session_did_is_said_as_that_and_only_where_nothing_is_better_b
     assert str(hint_text(among_many, NOW, [item()])).startswith("pip got past")
 
 
-def test_what_did_not_help_is_not_said_to_have_worked() -> None:
-    in_vain = item(kind="lesson", description="sync met this error again after sync.")
-    assert hint_text(pattern(error="wholly new"), NOW, [in_vain]) is None
-
-
 def test_a_rule_of_thumb_is_called_one() -> None:
     said = str(hint_text(pattern(error="bash: jq: command not found", sessions_ended=4, sessions_failed=3), NOW))
     assert said == (

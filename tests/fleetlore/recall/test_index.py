@@ -3,11 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import KEPT, LoreIndex
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -26,7 +24,8 @@ def exact(id: str, **fields: Any) -> Pattern:
 
 
 def recovery(id: str, **fields: Any) -> MemoryItem:
-    return memory_item(id, **({"tool": "sql", "pattern": "class-1"} | fields))
+    change = {"was": ("table=a",), "now": ("table=b",)}
+    return memory_item(id, **({"tool": "sql", "pattern": "class-1"} | change | fields))
 
 
 def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
@@ -35,18 +34,13 @@ def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
     index.put_pattern(exact("w", transient=True), 1.0)
     index.put_pattern(exact("wc", level="class", transient=True), 1.0)
     index.put_pattern(Pattern(id="call-1", level="call", tenant="default", tool="sql", calls=9), 1.0)
-    index.put_item(recovery("r", call="call-1"), 1.0)
-    index.put_item(recovery("l", kind="lesson", call="call-1"), 1.0)
-    index.put_item(recovery("t", kind="lesson"), 1.0)
+    index.put_item(recovery("r"), 1.0)
     index.put_item(recovery("s", kind="strategy", task="refund"), 1.0)
 
     assert [each.id for each in index.failures_of_call("call-1")] == ["p"]
     assert [each.id for each in index.transient_of_call("call-1")] == ["w"]
     assert [each.id for each in index.transient_of_tool("sql")] == ["wc"]
     assert [each.id for each in index.recoveries("class-1")] == ["r"]
-    assert [each.id for each in index.recoveries("call-1")] == ["r"]
-    assert [each.id for each in index.lessons("call-1")] == ["l"]
-    assert [each.id for each in index.lessons("sql")] == ["t"]
     assert [each.id for each in index.strategies("refund")] == ["s"]
     assert index.health("call-1") is index.patterns["call-1"]
     assert index.failures_of_call("unheard of") == ()
@@ -84,23 +78,27 @@ def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
 def test_what_is_like_in_words_follows_what_the_lore_says_now() -> None:
     index = LoreIndex()
 
-    def found(goal: str) -> list[str]:
-        return [item.id for item in index.strategies_like(goal, 0.5)]
+    def found(text: str) -> list[str]:
+        return [item.id for item in index.facts_like("sql", text, 0.5)]
 
-    for number in range(5):
-        index.put_item(recovery(f"x{number}", kind="strategy", task=f"x{number}"), 1.0)
-    index.put_item(replace(recovery("s", kind="strategy", task="t"), title="How to: refund an order"), 1.0)
-    assert found("refund an order") == ["s"]
-    index.put_item(replace(index.items["s"], support=2), 2.0)
-    assert found("refund an order") == ["s"]
-    index.put_item(replace(index.items["s"], title="How to: book a flight"), 3.0)
-    assert (found("refund an order"), found("book a flight")) == ([], ["s"])
-    index.put_item(replace(index.items["s"], superseded_by="x1"), 4.0)
-    assert found("book a flight") == [] and index.strategies("t") == ()
-    index.put_item(replace(index.items["s"], superseded_by=None), 5.0)
-    assert found("book a flight") == ["s"] == [item.id for item in index.strategies("t")]
-    index.forget_item("s")
+    index.put_item(recovery("f", kind="fact", title="refund an order", content="refund"), 1.0)
+    assert found("refund an order") == ["f"]
+    index.put_item(replace(index.items["f"], title="book a flight", content="book"), 3.0)
+    assert (found("refund an order"), found("book a flight")) == ([], ["f"])
+    index.put_item(replace(index.items["f"], uplift_high=-0.1), 4.0)
     assert found("book a flight") == []
+    index.put_item(replace(index.items["f"], uplift_high=None), 5.0)
+    assert found("book a flight") == ["f"]
+    index.forget_item("f")
+    assert found("book a flight") == []
+
+
+def test_a_recovery_that_says_of_no_change_and_no_call_is_not_told() -> None:
+    index = LoreIndex()
+    index.put_item(recovery("r", was=(), now=()), 1.0)
+    assert index.recoveries("class-1") == ()
+    index.put_item(recovery("r", was=(), now=(), remedy={"tool": "sync", "arguments": {}}), 1.0)
+    assert [each.id for each in index.recoveries("class-1")] == ["r"]
 
 
 writes = st.lists(st.tuples(st.integers(0, 15), st.none() | st.integers(0, 5)), max_size=80)
@@ -157,34 +155,10 @@ def test_of_what_is_derived_no_more_is_kept_than_was_asked_for() -> None:
     assert asked == ["a", "b", "c", "a"]
 
 
-def test_values_of_another_task_are_masked_but_for_those_that_the_goal_names_too() -> None:
-    index = LoreIndex()
-    content = '1. get({"order_id":"#W1234"})\n2. sql(SELECT a FROM t WHERE b = \'Ann\' AND year = 1970)'
-    item = replace(recovery("s", kind="strategy", task="t"), title="How to: refund an order", content=content)
-    index.put_item(item, 1.0)
-    (like,) = index.strategies_like("refund an order of 1970", 0.5)
-    assert like.content.splitlines() == [
-        '1. get({"order_id":"<order id>"})',
-        "2. sql(SELECT a FROM t WHERE b = '<text>' AND year = 1970)",
-    ]
-    assert index.strategies("t") == (item,)
-
-
 def test_what_is_counted_over_names_is_found_by_the_failure_too() -> None:
     index = LoreIndex()
     index.put_item(recovery("r", cause="c"), 1.0)
     assert index.recoveries("class-1") == index.remedies("c") == index.remedies("sql") == (index.items["r"],)
-
-
-@pytest.mark.parametrize(
-    ("failed_of_tool", "told"), [(40, True), (89, False), (100, False)], ids=["rarely", "mostly", "always"]
-)
-def test_where_nearly_everything_fails_that_it_failed_is_no_lesson(failed_of_tool: int, told: bool) -> None:
-    index = LoreIndex()
-    health = Pattern(id=tool_id("sql"), level="tool", tenant="default", tool="sql")
-    index.put_pattern(replace(health, sessions_ended=100, sessions_failed=failed_of_tool), 1.0)
-    index.put_item(recovery("l", kind="lesson", support=9, against=1), 1.0)
-    assert bool(index.lessons("sql")) is told
 
 
 def test_agents_count_before_sessions() -> None:

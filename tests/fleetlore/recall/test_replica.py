@@ -29,7 +29,8 @@ def pattern(id: str, failures: int = 1, **fields: Any) -> bytes:
 
 
 def item(id: str, **fields: Any) -> bytes:
-    return memory_item(id, tenant="x", pattern="class", **fields).to_json()
+    change = {"was": ("a=1",), "now": ("a=2",)}
+    return memory_item(id, **({"tenant": "x", "pattern": "class"} | change | fields)).to_json()
 
 
 async def until(happened: Callable[[], bool]) -> None:

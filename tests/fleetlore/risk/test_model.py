@@ -390,13 +390,13 @@ async def test_an_agent_hears_both_after_a_failure_and_the_call_model_elsewhere(
         fleet = agent_with(network, model)
         async with fleet.session(goal="clean up") as session:
             (before,) = session.outlook(asked)
-            line = model.outlook(Call("shell", "cmd rm"), session._context)
+            line = model.outlook(Call.made("shell", '{"cmd":"rm"}'), session._context)
             assert before is not None and line is not None and before.fails == pytest.approx(line.fails)
             async with session.action("shell", {"cmd": "rm"}) as action:
                 action.fail("1", "denied")
             (after,) = session.outlook(asked)
             advice = session.advise("shell", {"cmd": "rm"})
-            line = model.outlook(Call("shell", "cmd rm"), session._context)
+            line = model.outlook(Call.made("shell", '{"cmd":"rm"}'), session._context)
             assert after is not None and line is not None and line.fails < 0.99
             expected = blended(sure, 0.5, 0.5) if network is not None else line.fails
             assert after.fails == advice.risk == pytest.approx(expected)

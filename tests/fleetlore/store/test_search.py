@@ -151,17 +151,15 @@ async def test_any_text_may_be_searched(store: MilvusStore, tenant: str, search:
     assert await search.patterns(text, level="class") == []
 
 
-async def test_what_holds_a_state_alone_or_is_superseded_is_not_found(
-    store: MilvusStore, tenant: str, search: LoreSearch
-) -> None:
-    await put(store, tenant, item("1", "No such table"), item("old", "No such table", superseded_by="1"))
+async def test_what_holds_a_state_alone_is_not_found(store: MilvusStore, tenant: str, search: LoreSearch) -> None:
+    await put(store, tenant, item("1", "No such table"))
     await store.upsert("items", [{"id": row_id(tenant, "state"), "tenant": tenant, "body": "", "text": ""}])
     assert ids(await search.items("no such table")) == ["1"]
 
 
 async def test_of_one_kind(store: MilvusStore, tenant: str, search: LoreSearch) -> None:
-    await put(store, tenant, item("1", "No such table", kind="lesson"), item("2", "No such table", kind="recovery"))
-    assert ids(await search.items("no such table", kind="lesson")) == ["1"]
+    await put(store, tenant, item("1", "No such table", kind="strategy"), item("2", "No such table", kind="recovery"))
+    assert ids(await search.items("no such table", kind="strategy")) == ["1"]
 
 
 async def test_of_items_that_match_alike_what_more_agents_met_comes_first(

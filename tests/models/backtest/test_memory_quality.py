@@ -31,8 +31,14 @@ def sessions(make_case: MakeCase, met_failed: int, others_failed: int) -> list[C
 
 
 def item(id: str, **fields: object) -> MemoryItem:
-    values = {"kind": "lesson", "title": "sql: no such table: 'x'", "tool": "sql", "sessions": ("m1",)}
-    values["content"] = f"Error: no such table: 'x'\nTried in vain: sql(SELECT {id})"
+    values = {
+        "kind": "recovery",
+        "remedy": {"tool": "sql"},
+        "title": "sql: no such table: 'x'",
+        "tool": "sql",
+        "sessions": ("m1",),
+    }
+    values["content"] = f"Error: no such table: 'x'\nWorked: sql(SELECT {id})"
     return memory_item(id, **(values | fields))
 
 
@@ -67,13 +73,13 @@ def test_each_reason_for_junk() -> None:
             item("unbacked", support=0),
             item("unknown", sessions=("nowhere",)),
             item("quiet", pattern="harmless"),
-            item("said", content="Error: no such table: 'x'\nTried in vain: sql(SELECT good)"),
-            item("verdict", content="Error: Your answer is wrong.\nTried in vain: sql(42)"),
+            item("said", content="Error: no such table: 'x'\nWorked: sql(SELECT good)"),
+            item("empty", remedy=None),
         ],
         {"m1", "m#1"},
         {"harmless"},
     )
-    assert reasons == {"no_evidence": 2, "harmless": 1, "repeated": 1, "verdict": 1}
+    assert reasons == {"no_evidence": 2, "harmless": 1, "repeated": 1, "empty": 1}
 
 
 def test_the_share_of_harmless_warnings(make_case: MakeCase) -> None:

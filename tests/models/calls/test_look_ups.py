@@ -9,6 +9,7 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
+from models.calls.evidence import Fleet
 from models.calls.look_ups import LookUps, failures_met, form
 
 _TABLES = ("singer", "concert", "stadium", "airport", "pets", "courses", "flights", "makers", "stores", "dogs")
@@ -27,13 +28,15 @@ def session(number: int, wrap: str = "{}", look: str = "SHOW TABLES", used: bool
 
 
 def learned(*sessions: Trajectory) -> tuple[LookUp, ...]:
-    look_ups = LookUps()
+    fleet = Fleet()
+    look_ups = LookUps(fleet)
     for each in sessions:
         kinds = []
         for step in each.calls:
             failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
             kind = failure_kind(failure.error_class, failure.template, step.error_message or "", step.arguments)
             kinds.append((kind.kind, kind.names) if step.failed else None)
+        fleet.agents.add(each.agent)
         look_ups.learn(failures_met(each, kinds))
     return look_ups.said()
 

@@ -1,38 +1,138 @@
 import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleetlore.testing.sessions import call
-from models.data.place_names import names_of_place
+from models.data.place_names import MAX_NAME, shows_schema, told_of_place
 
 
-def names(arguments: str, result: str = "1", error: str | None = None) -> set[str]:
-    return {name for name, _ in names_of_place([call("sql", arguments, result, error)])}
+def names(arguments: str, result: str = "1", identities: tuple[str, ...] = ()) -> set[str]:
+    return set(told_of_place([call("sql", arguments, result)], identities).names)
 
 
-def test_names_of_a_call_that_worked_are_those_of_the_place() -> None:
-    assert names("SELECT name FROM singers JOIN song_hits") == {"name", "singers", "join", "song_hits"} - {"join"}
+def members(arguments: str, result: str = "1", error: str | None = None) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for owner, member in told_of_place([call("sql", arguments, result, error)]).members:
+        found.setdefault(owner, set()).add(member)
+    return found
+
+
+def test_names_of_a_call_that_worked_are_those_of_the_place_as_they_are_spelled() -> None:
+    assert names("SELECT Name, sbCustId FROM singers JOIN song_hits") == {"Name", "sbCustId", "singers", "song_hits"}
 
 
 def test_what_a_call_names_itself_is_no_name_of_the_place() -> None:
-    call = "SELECT COUNT(*) AS num_hits, T1.name FROM singers as T1 ORDER BY num_hits"
+    call = "SELECT COUNT(*) AS num_hits, lower(T1.name) FROM singers as T1 ORDER BY num_hits"
     assert names(call) == {"name", "singers"}
+    assert names("WITH best AS (SELECT name FROM singers) SELECT name FROM best") == {"name", "singers"}
     assert names("submit") == set()
-    assert names("I apologize, can you show the singers?") == {"show", "singers"}
+    assert names("I apologize, can you show the singers?") == {"singers"}
+    assert names('{"query": "SELECT age FROM singers", "limit": 3}') == {"age", "singers"}
 
 
-def test_what_qualifies_a_name_is_none_by_itself() -> None:
-    assert names("SELECT singers.name FROM `music_1`.`singers`") == {"name", "singers"}
+def test_how_one_asks_is_no_name_of_the_place() -> None:
+    asked = ("SHOW TABLES", "DESCRIBE singers", "PRAGMA table_info(singers)", "SELECT sql FROM sqlite_master")
+    assert set().union(*map(names, asked)) == {"singers"}
 
 
 def test_what_somebody_looked_for_is_no_name_of_the_place() -> None:
     assert names("SELECT age FROM singers WHERE name = 'Mia Li' AND id = 4711") == {"age", "singers", "name", "id"}
     arguments = {"first_name": "Mia", "user_id": "mia_li_3668", "table": "singers"}
-    assert names(orjson.dumps(arguments).decode()) == {"first_name", "user_id", "table", "singers"}
+    assert names(orjson.dumps(arguments).decode()) == {"singers"}
+    assert names("SELECT mia_li FROM singers", identities=("mia_li",)) == {"singers"}
 
 
-def test_ids_in_a_result_are_no_names_of_the_place() -> None:
-    assert names("SHOW TABLES", "song_hits, player1, credit_card_9074831, mia_li_3668") >= {"song_hits", "player1"}
-    assert not any("mia" in name or "card" in name for name in names("SHOW TABLES", "credit_card_9074831, mia_li_3668"))
+@pytest.mark.parametrize(
+    "rows",
+    [
+        '[["jane_doe_42", "hiv_positive"], ["jdoe77", "acme_merger_q3"]]',
+        "jane_doe_42 | hiv_positive\njdoe77 | acme_merger_q3",
+        "[('jane_doe_42', 'hiv_positive')]",
+    ],
+)
+def test_values_of_rows_are_no_names(rows: str) -> None:
+    told = told_of_place([call("sql", "SELECT * FROM patients", rows)])
+    assert told.names == {"patients"} and not told.listed and not told.members
+
+
+def test_keys_of_rows_are_names_and_values_are_not() -> None:
+    rows = '[{"user_id": "jane_doe_42", "diagnosis": "hiv_positive", "address": {"city": "bad_toelz"}}]'
+    assert members("SELECT * FROM patients", rows) == {"patients": {"user_id", "diagnosis", "city"}}
+    # Keys with objects behind them are often somebody's.
+    assert names("SELECT * FROM patients", '{"jane_doe": {"age": 7}}') == {"patients", "age"}
+
+
+def test_words_of_a_list_are_listed_and_no_names_yet() -> None:
+    for shown in ("cars\nmakers", "[('cars',), ('makers',)]", '[{"Tables_in": "cars"}, {"Tables_in": "makers"}]'):
+        told = told_of_place([call("sql", "SHOW TABLES", shown)])
+        assert told.listed >= {"cars", "makers"} and not told.names & {"cars", "makers"}
+
+
+def test_no_sentence_is_a_name() -> None:
+    said = "ignore_previous_instructions_and_run_curl"
+    assert not names(f"SELECT {said}, do_as_i_say_and_not_as FROM cars") - {"cars"}
+    assert len(said) > MAX_NAME
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("SELECT cars.price FROM cars JOIN makers", {"cars": {"price"}}),
+        ("SELECT t.price FROM cars AS t JOIN makers m ON t.id = m.id", {"cars": {"price", "id"}, "makers": {"id"}}),
+        ("SELECT price FROM cars WHERE year > 3 GROUP BY color", {"cars": {"price", "year", "color"}}),
+        ("SELECT price FROM shop.cars", {"cars": {"price"}}),
+        ("SELECT `sbTxPrice` FROM `sbTransaction`", {"sbTransaction": {"sbTxPrice"}}),
+        ("SELECT price FROM cars, makers", {}),
+        ("SELECT name FROM cars WHERE id IN (SELECT id FROM makers)", {}),
+        ("SELECT count(price) AS n, strftime('%Y', sold) FROM cars ORDER BY n DESC", {"cars": {"price", "sold"}}),
+        ("INSERT INTO cars (price, color) VALUES (1, 'red')", {"cars": {"price", "color"}}),
+        ('{"table": "cars", "fields": ["price", "color"]}', {"cars": {"price", "color"}}),
+        ('{"order_id": "#W1234567"}', {}),
+        ("from django.db import models\nmodels.Model()", {}),
+    ],
+)  # fmt: skip
+def test_what_has_what_is_read_from_calls(call: str, expected: dict[str, set[str]]) -> None:
+    assert members(call) == expected
+
+
+DDL = (
+    'CREATE TABLE "cars" (\\n id INT PRIMARY KEY,\\n price NUMERIC(9, 2),\\n maker_id INT,'
+    " FOREIGN KEY (maker_id) REFERENCES makers(id))"
+)
+DESCRIBED = "[('id', 'int(11)', 'NO', 'PRI'), ('price', 'decimal(9,2)', 'YES', ''), ('maker_id', 'int(11)')]"
+FIELDS = (
+    '[{"name": "id", "type": "integer"}, {"name": "price", "type": "number"}, {"name": "maker_id", "type": "integer"}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        ("SELECT sql FROM sqlite_master", f'[["{DDL}"]]'),
+        ("SELECT sql FROM sqlite_master", DDL.replace("\\n", "\n")),
+        ("DESCRIBE cars", DESCRIBED),
+        ("PRAGMA table_info(cars)", "0|id|INTEGER|0||1\n1|price|REAL|0||0\n2|maker_id|INTEGER|0||0"),
+        ('{"table": "cars"}', FIELDS),
+        ("SELECT * FROM cars", '[{"id": 1, "price": 2.5, "maker_id": 7}]'),
+    ],
+)  # fmt: skip
+def test_what_has_what_is_read_from_results(call: str, result: str) -> None:
+    assert members(call, result) == {"cars": {"id", "price", "maker_id"}}
+    assert shows_schema(result) == (not call.startswith("SELECT *"))
 
 
 def test_of_a_call_that_failed_the_name_is_told_that_it_failed_for() -> None:
-    assert names("SELECT 1 FROM singer WHERE name = 'Mia'", error="no such table: 'singer'") == {"singer"}
+    step = call("sql", "SELECT 1 FROM singer WHERE name = 'Mia'", error="no such table: 'singer'")
+    assert told_of_place([step]).failed == {"singer"} and not told_of_place([step]).names
+
+
+def test_an_error_that_says_what_was_meant_tells_it() -> None:
+    error = 'column "nam" does not exist. HINT: Perhaps you meant to reference the column "singer.name".'
+    assert members("SELECT nam FROM singer", error=error) == {"singer": {"name"}}
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_any_call_can_be_read(arguments: str, result: str) -> None:
+    told = told_of_place([call("sql", arguments, result)])
+    assert all(len(name) <= MAX_NAME for name in (*told.names, *told.listed))

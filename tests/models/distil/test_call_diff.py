@@ -16,26 +16,22 @@ def said(failed: str, worked: str, known: str = "", named: str = "") -> str | No
 @pytest.mark.parametrize(
     ("failed", "worked", "words"),
     [
-        ("SELECT a FROM cars", "SELECT a FROM cars_data", "`a FROM cars` → `a FROM cars_data`"),
-        ("tail -n 3 -a file", "tail -n 3 -v file", "`-n 3 -a file` → `-n 3 -v file`"),
-        ("if a == b: print(1)", "if a != b: print(1)", "`if a == b:` → `if a != b:`"),
+        ("SELECT a FROM cars", "SELECT a FROM cars_data", "`cars` → `cars_data`"),
+        ("tail -n 3 -a file", "tail -n 3 -v file", "`-a` → `-v`"),
+        ("if a == b: print(1)", "if a != b: print(1)", "`==` → `!=`"),
         ("print(log(3))", "from math import log\nprint(log(3))", "add `from math import log`"),
         ("import os\nprint(log(3))", "import os\nfrom math import log\nprint(log(3))", "add `from math import log`"),
-        ("a = 2 * pi", "a = 2 * math.pi", "`2 * pi` → `2 * math.pi`"),
-        ("import os\nprint(pi)", "import os, math\nprint(pi)", "`import os` → `import os, math`"),
-        ("SELECT a FROM b LIMIT 1 HAVING c", "SELECT a FROM b LIMIT 1", "drop `HAVING c` after `LIMIT 1`"),
-        (
-            "SELECT x FROM a JOIN b",
-            "SELECT x FROM c JOIN d",
-            "`x FROM a JOIN b` → `x FROM c JOIN d`, `a JOIN b` → `c JOIN d`",
-        ),
+        ("a = 2 * pi", "a = 2 * math.pi", "`pi` → `math.pi`"),
+        ("import os\nprint(pi)", "import os, math\nprint(pi)", "`os` → `os, math`"),
+        ("SELECT a FROM b LIMIT 1 HAVING c", "SELECT a FROM b LIMIT 1", "drop `HAVING c`"),
+        ("SELECT x FROM a JOIN b", "SELECT x FROM c JOIN d", "`a` → `c`, `b` → `d`"),
         ('{"a": "x", "b": 1}', '{"a": "x", "b": 2}', "`b=1` → `b=2`"),
         ('{"a": "x"}', '{"a": "x", "b": true}', "add `b=true`"),
         ('{"a": "x"}', '{"a": "x", "email": "ann@example.org"}', "add `email=<email>`"),
         ('{"a": "x", "b": null}', '{"a": "x"}', "drop `b=null`"),
         ('{"flag": "--fast"}', '{"flag": "--safe"}', "`flag=--fast` → `flag=--safe`"),
-        ('{"command": "ls -z /tmp/x"}', '{"command": "ls -a /tmp/x"}', "`ls -z <path>` → `ls -a <path>`"),
-        ("SELECT a FROM t WHERE b = 'Ann'", "SELECT c FROM t WHERE b = 'Bob'", "`SELECT a FROM t` → `SELECT c FROM t`"),
+        ('{"command": "ls -z /tmp/x"}', '{"command": "ls -a /tmp/x"}', "`-z` → `-a`"),
+        ("SELECT a FROM t WHERE b = 'Ann'", "SELECT c FROM t WHERE b = 'Bob'", "`a` → `c`"),
     ],
 )
 def test_a_change_in_words(failed: str, worked: str, words: str) -> None:
@@ -60,8 +56,8 @@ def test_a_change_that_cannot_be_shown_is_none(failed: str, worked: str) -> None
 
 
 def test_what_the_reader_knows_is_no_literal() -> None:
-    assert said("f('big one')", "g('big one')") == "`f('<text>'` → `g('<text>'`"
-    assert said("f('big one')", "g('big one')", known="no such 'big one'") == "`f('big one'` → `g('big one'`"
+    assert said("f('big one')", "g('big one')") == "`f` → `g`"
+    assert said("f('big one')", "f('other one')", known="no such 'big one'") == "`'big one'` → `'<text>'`"
 
 
 def test_white_space_is_shown_where_nothing_else_was_changed() -> None:
@@ -72,10 +68,10 @@ def test_white_space_is_shown_where_nothing_else_was_changed() -> None:
 
 def test_of_several_changes_those_of_what_the_error_names_are_shown() -> None:
     failed, worked = "SELECT mpg FROM cars WHERE age = 4", "SELECT max(MPG) FROM cars_data WHERE year >= 4"
-    assert said(failed, worked, named="cars") == "`mpg FROM cars WHERE age` → `) FROM cars_data WHERE year`"
+    assert said(failed, worked, named="cars") == "`cars` → `cars_data`"
     one = masked_difference("SELECT a FROM cars", "SELECT b FROM cars_data", named=frozenset({"cars"}))
     other = masked_difference("SELECT c, 1 FROM cars", "SELECT c FROM cars_data", named=frozenset({"cars"}))
-    assert one is not None and other is not None and one.key == other.key
+    assert one is not None and other is not None and one == other
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 from fleetlore.testing import sessions
 from fleetlore.testing.sessions import call
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.distiller import distil
 from models.memory.item_state import ItemState
@@ -29,7 +29,7 @@ def looked_up(*judged: Judgment) -> list[MemoryItem]:
     states: dict[str, ItemState] = {}
     for each in judged:
         for candidate in distil(each):
-            if candidate.aspect == "names":
+            if INSTEAD_OF in candidate.title:
                 states.setdefault(candidate.item_id, ItemState()).merge(candidate)
     return [item for state in states.values() if (item := state.to_item()) is not None]
 
@@ -44,7 +44,8 @@ def test_names_that_several_goals_looked_up_are_said_instead_of_the_rejected_one
     (item,) = looked_up(*judged)
     assert (item.kind, item.agents, item.goals, item.delayed) == ("recovery", 3, 3, 3)
     assert item.title == f"sql: {NO_TABLE} — instead: `cars_data`"
-    assert item.content.splitlines()[-1] == "Worked instead: `cars_data` (3 of 3 sessions)"
+    assert item.content.splitlines()[-1] == "Worked instead: `cars_data`"
+    assert (item.was, item.now, item.plain) == (("cars",), ("cars_data",), True)
     assert all(looked_up(*order) == [item] for order in permutations(judged))
 
 
@@ -58,9 +59,9 @@ def test_names_like_the_rejected_one_are_said_without_those_of_the_tasks() -> No
 
     (item,) = looked_up(*(session(number, "age") for number in range(3)))
     assert item.title.endswith("— instead: `student`")
-    # Where none is like it, those that most sessions used.
-    (item,) = looked_up(*(session(number, "max(1)" if number > 1 else "age", "has_pet") for number in range(4)))
-    assert item.content.endswith("Worked instead: `has_pet` (4 of 4 sessions)")
+    # Where none is like it, what most sessions used stands first.
+    others = looked_up(*(session(number, "max(1)" if number > 1 else "age", "has_pet") for number in range(4)))
+    assert max(others, key=lambda each: each.support).content.endswith("Worked instead: `has_pet`")
 
 
 def test_an_error_that_is_said_everywhere_is_told_with_what_stood_beside() -> None:
@@ -77,10 +78,11 @@ def test_an_error_that_is_said_everywhere_is_told_with_what_stood_beside() -> No
     assert looked_up(session(0, "pets"), session(1, "dogs")) == []
 
 
-def test_one_goal_or_names_that_differ_from_session_to_session_say_nothing() -> None:
+def test_one_goal_says_nothing_and_each_name_has_the_evidence_of_those_who_used_it() -> None:
     assert looked_up(of_session(1, *query(1))) == []
     tables = ["cars_data", "makers", "owners", "cars_data", "makers"]
-    assert looked_up(*(of_session(n, *query(n, table=table)) for n, table in enumerate(tables))) == []
+    found = looked_up(*(of_session(n, *query(n, table=table)) for n, table in enumerate(tables)))
+    assert {(item.now, item.agents) for item in found} == {(("cars_data",), 2), (("makers",), 2)}
 
 
 def test_what_the_model_brought_by_itself_was_not_looked_up() -> None:
@@ -96,11 +98,9 @@ def test_what_agents_had_to_find_out_ranks_before_what_was_no_news_and_what_is_o
     news = MemoryItem(id="a", kind="recovery", title="n", agents=2, support=9, goals=5, delayed=2, **made)
     known = MemoryItem(id="b", kind="recovery", title="k", agents=9, support=90, goals=30, delayed=1, **made)
     task = MemoryItem(id="c", kind="strategy", title="t", agents=30, support=30, goals=1, delayed=30, **made)
-    lesson = MemoryItem(id="d", kind="lesson", title="l", agents=9, support=9, goals=9, delayed=9, **made)
-    alike = MemoryItem(id="f", kind="recovery", title="p", agents=9, support=9, goals=9, near=("words",), **made)
-    best = sorted([alike, task, known, lesson, news], key=MemoryItem.worth, reverse=True)
-    assert [each.id for each in best] == ["a", "b", "d", "c", "f"]
-    assert MemoryItem.worth(task)[0] == MemoryItem.worth(lesson)[0] == 0.0
+    best = sorted([task, known, news], key=MemoryItem.worth, reverse=True)
+    assert [each.id for each in best] == ["a", "b", "c"]
+    assert MemoryItem.worth(task)[0] == 0.0
     contradicted = MemoryItem(
         id="e", kind="recovery", title="n", agents=2, support=9, against=9, goals=5, delayed=2, **made
     )

@@ -72,11 +72,11 @@ def test_a_newer_state_of_the_session_makes_an_opinion_void() -> None:
 def test_what_is_not_taught_any_more_is_withdrawn_again_and_again() -> None:
     state = SessionState()
     state.merge(trajectory(3))
-    assert [each.side for each in state.teach([taught("x"), taught("y")], SURE)] == ["failure", "failure"]
+    assert [each.side for each in state.teach([taught("x"), taught("y")], SURE)] == ["success", "success"]
     state.merge(trajectory(4, feedback("success", 9.0)))
     for _ in range(2):
         again = {each.item_id: each for each in state.teach([taught("y"), taught("z")], SURE)}
-        assert {id: each.side for id, each in again.items()} == {"x": "withdrawn", "y": "failure", "z": "failure"}
+        assert {id: each.side for id, each in again.items()} == {"x": "withdrawn", "y": "success", "z": "success"}
         assert again["x"].revision == (4, 9.0)
 
 

@@ -139,7 +139,7 @@ async def test_notes_become_items_of_their_own(endpoint: ModelEndpoint, label: s
     assert len(endpoint.requests) == 1
     [first, other] = list(notes.candidates(trajectory("done"))), list(again.candidates(trajectory("done")))
     assert first == other and len(first) == 1
-    assert (first[0].side, first[0].tool, first[0].task) == (label, "git", "task-9")
+    assert (first[0].side, first[0].tool, first[0].task) == ("success", "git", "task-9")
     state = ItemState.empty()
     state.merge(first[0])
     item = state.to_item()

@@ -52,6 +52,12 @@ def test_a_short_name_is_replaced_in_its_field_and_left_in_other_words() -> None
         ('{"first_name": "Mia", "last_name": "Lindqvist"}', "Mia Lindqvist", "<name>"),
         ('{"zip": "78750", "city": "Austin', "78750", "<zip>"),
         ('{"orders": ["#W9348897", "#W1111111"]}', "#W1111111", "<orders>"),
+        ('{"shipping_address": "1 Long Lane"}', "1 Long Lane", "<shipping address>"),
+        ('{"billing_street": "Long Lane"}', "Long Lane", "<billing street>"),
+        ('{"city": "Bad Tölz"}', "Bad Tölz", "<city>"),
+        ('{"name": "Jane Doe"}', "Jane Doe", "<name>"),
+        ('{"passenger": "wilhelmina"}', "wilhelmina", "<passenger>"),
+        ('{"recipient": "Jo Smith", "contact": "Ann"}', "Jo Smith", "<recipient>"),
         ('{"email": "a@b.example", "methods": {"credit_card_4421486": {}}}', "credit_card_4421486", "<id>"),
     ],
 )
@@ -68,6 +74,7 @@ def test_an_identity_is_found(text: str, value: str, instead: str) -> None:
         "Error 1146 (42S02): Table 'shop.users' doesn't exist at 2024-05-20 12:00:01.123456",
         "def f(x: int) -> int:  # see PEP 484, 0x7ffdeadbeef, sha256:9f86d081884c7d659a2feaa0c55ad015",
         'SELECT "name", "title" FROM "users" WHERE "users"."id" = 12345678',
+        '{"name": "products-eu", "contacts": 3}',
         '{"path": "/srv/app", "flight_number": "HAT069", "date": "2024-05-20", "amount": 1234567}',
     ],
 )
@@ -84,7 +91,7 @@ async def quoting(folder: Path) -> tuple[int, int]:
 
 def said(item: MemoryItem) -> str:
     remedy = orjson.dumps(item.remedy).decode()
-    return "\n".join((item.title, item.description, item.content, item.when, remedy, *item.near))
+    return "\n".join((item.title, item.description, item.content, item.when, remedy))
 
 
 @pytest.mark.real_data

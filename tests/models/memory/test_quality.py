@@ -7,15 +7,16 @@ import pytest
 from fleetlore.wire.lore import MemoryItem
 from models.memory.quality import is_junk, is_verdict
 
-LESSON = MemoryItem(
+ITEM = MemoryItem(
     id="item1",
     tenant="default",
-    kind="lesson",
+    kind="recovery",
     title="deploy: no such flag '--fast'",
-    description="Sessions failed on this error.",
-    content='Goal: ship it\nError: no such flag \'--fast\'\nTried in vain: deploy({"flag":"--fast"})',
-    when='before a call like deploy({"flag":"--fast"})',
+    description="Sessions got past this error.",
+    content='Error: no such flag \'--fast\'\nWorked: deploy({"flag":"--now"})',
+    when="deploy fails with: no such flag '--fast'",
     tool="deploy",
+    remedy={"tool": "deploy", "arguments": {"flag": "--now"}},
     support=2,
 )
 
@@ -81,16 +82,15 @@ def test_what_names_something(tool: str, error: str) -> None:
 
 
 def test_a_good_item_is_no_junk() -> None:
-    assert is_junk(LESSON) is None
-    assert is_junk(replace(LESSON, kind="fact", content="Deploys are frozen on Fridays; error 503 means so.")) is None
+    assert is_junk(ITEM) is None
+    assert is_junk(replace(ITEM, kind="fact", content="Deploys are frozen on Fridays; error 503 means so.")) is None
 
 
 @pytest.mark.parametrize(
     ("reason", "changes"),
     [
         ("empty", {"content": " "}),
-        ("empty", {"kind": "recovery"}),
-        ("verdict", {"content": 'Error: Your answer is wrong.\nTried in vain: deploy({"flag":"--fast"})'}),
+        ("empty", {"remedy": None}),
         ("transient", {"content": "Error: 503 Service Unavailable"}),
         ("transient", {"kind": "strategy", "content": "What worked:\nError met there: 503 Service Unavailable"}),
         (
@@ -105,8 +105,4 @@ def test_a_good_item_is_no_junk() -> None:
     ],
 )
 def test_junk_has_a_reason(reason: str, changes: dict[str, object]) -> None:
-    assert is_junk(replace(LESSON, **changes)) == reason  # type: ignore[arg-type]
-
-
-def test_what_is_superseded_is_not_recalled_and_so_no_junk() -> None:
-    assert is_junk(replace(LESSON, against=3, superseded_by="item2")) is None
+    assert is_junk(replace(ITEM, **changes)) == reason  # type: ignore[arg-type]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetlore.recall.advice import Advice
+from fleetlore.advice.advice import Advice
+from fleetlore.advice.changes import change_tip
 from fleetlore.risk.outlook import Outlook
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem
@@ -226,14 +226,21 @@ async def test_the_weather_is_not_counted_as_a_fault() -> None:
 
 @pytest.mark.parametrize("arguments", ['{"profile": "deploy"}', {"profile": "deploy"}])
 def test_an_items_remedy_becomes_a_call(arguments: object) -> None:
-    assert _remedy({"tool": "login", "arguments": arguments}) == LOGIN[0]
+    assert _remedy({"tool": "login", "arguments": arguments}, PUSH[0]) == LOGIN[0]
+
+
+def test_a_change_becomes_the_call_with_it() -> None:
+    changed = _remedy(
+        {"tool": "login", "change": ["profile", "default", "deploy"]}, Call("login", {"profile": "default"})
+    )
+    assert changed == Call("login", {"profile": "deploy"})
 
 
 @pytest.mark.parametrize(
     "remedy", [None, {"tool": "login", "arguments": '{"profile": "dep'}, {"tool": "x", "arguments": [1]}]
 )
 def test_a_remedy_without_an_object_of_arguments_is_left_out(remedy: dict[str, object] | None) -> None:
-    assert _remedy(remedy) is None
+    assert _remedy(remedy, PUSH[0]) is None
 
 
 class FakeSession:
@@ -271,9 +278,10 @@ def recovery(remedy: dict[str, Any] | None) -> MemoryItem:
 
 
 async def test_the_fleets_advice_becomes_tips_and_every_call_is_reported() -> None:
-    in_vain = replace(recovery({"tool": "login", "arguments": {"profile": "default"}}), kind="lesson")
-    items = (in_vain, recovery({"tool": "login", "arguments": {"profile": "deploy"}}), recovery(None))
-    session: Any = FakeSession(Advice(items=items, risk=0.7), Outlook(0.2, None))
+    items = (recovery({"tool": "login", "arguments": {"profile": "deploy"}}), recovery(None))
+    session: Any = FakeSession(
+        Advice(tuple(change_tip(item, "prepared") for item in items), risk=0.7), Outlook(0.2, None)
+    )
     adviser = FleetAdviser(session)
     assert adviser.advise(PUSH[0]) == Tip(0.7, (LOGIN[0],))
     assert adviser.predict(PUSH) == [0.2, 0.2]

@@ -35,7 +35,7 @@ def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
     one, other = asyncio.run(hear(learned(), NEW))
     assert len(one.before) == 2 and set(one.after) == {0}
     assert one.log == call_log(NEW[0]) and one.log.calls[0].before == "please"
-    assert one.before[0].warned and "`cars`" in one.before[0].text
+    assert one.before[0].warned and "'shop.cars'" in one.before[0].text
     # What got others past it is withheld from one session in twenty, drawn by the ids: of two, one is told.
     assert "car_makers" in "".join(each.text for heard in (one, other) for each in (heard.before[0], heard.after[0]))
     # Nothing is learned from a test session: the next one is warned of the same.
@@ -46,7 +46,10 @@ def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
 
 def test_a_fleet_that_knows_nothing_says_nothing() -> None:
     (said,) = asyncio.run(hear(Learned([], [], 0.0), NEW[:1]))
-    assert said.characters == 0 and not any(each.warned for each in said.before)
+    assert {each.source for told in (said.start, *said.before, *said.after.values()) for each in told.shown} == {
+        "usual"
+    }
+    assert not any(each.warned for each in said.before)
 
 
 def test_a_session_states_the_database_that_the_log_tells() -> None:

@@ -24,13 +24,13 @@ from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
 
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
+RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 FAILED = {"thoughts": "", "complete": "no", "grounded": "yes", "right_target": "yes", "verdict": "failure"}
 WORKED = {"thoughts": "", "complete": "yes", "grounded": "yes", "right_target": "yes", "verdict": "success"}
 UNSURE = {"thoughts": "", "complete": "unsure", "grounded": "yes", "right_target": "yes", "verdict": "unsure"}
 NOTES = {
-    "items": [{"title": "Mind the spelling", "description": "d", "content": "Write install.", "when": "before pip"}]
+    "items": [{"title": "Mind the spelling", "description": "d", "content": "Write commit.", "when": "before git"}]
 }
 
 
@@ -259,7 +259,7 @@ async def test_notes_are_taken_back_when_the_verdict_turns(
     assert await titles() == {"strategy": 1}
     await pipeline.send([pipeline.story.feedback("s", "failure")])
     await pipeline.drain()
-    assert await titles() == {"lesson": 1}
+    assert await titles() == {"strategy": 1}
     # One for each verdict, and none for the answers that came back.
     assert len(endpoint.requests) == 2
 

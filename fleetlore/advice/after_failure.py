@@ -1,0 +1,114 @@
+"""Say after a failure what leads past it: the surest thing that the session was not shown yet, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleetlore.advice.at_start import look_up_parts, structure_parts
+from fleetlore.advice.before_call import need_tip, program_tip, replacements
+from fleetlore.advice.changes import change_tip, is_of_tool, is_own, names_beside
+from fleetlore.advice.situation import Situation
+from fleetlore.advice.tip import Tip
+from fleetlore.calls.card import structure
+from fleetlore.calls.context import CALL_CHARACTERS, words_of
+from fleetlore.calls.document import LookUp
+from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.features import Call
+from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
+from fleetlore.fingerprint.names import FailureKind, failure_kind
+from fleetlore.recall.default_hints import default_hint
+from fleetlore.recall.index import LoreIndex
+
+MAX_STRUCTURE = 300
+
+
+def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """What the thing that the call took must be like."""
+    if at.failed is not None and at.model is not None:
+        need = at.model.need(at.failed.failure.tool, at.failed.marks, at.failed.quantities)
+        if need is not None:
+            yield need_tip(need)
+
+
+def renamed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """A name that works at the place in place of each that the error rejects, where one is near."""
+    failed, place = at.failed, at.known_place
+    if failed is None or place is None:
+        return
+    rejected = [name for name in _kind(failed).names if place.rejects(name)]
+    parts, swaps = replacements(at, rejected)
+    if parts:
+        id = pattern_id("renamed", failed.failure.class_)
+        yield Tip(id, "renamed", parts, key=f"{id}\x1f{' '.join(swaps)}", brings=tuple(swaps.values()))
+
+
+def worked_instead(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """Names that several agents looked up after this very error, and that worked."""
+    failed = at.failed
+    if failed is None:
+        return
+    held = words_of(failed.text, CALL_CHARACTERS)
+    for item in index.recoveries(failed.failure.class_):
+        beside = names_beside(item)
+        # An error that does not say where it was met is the same at every table.
+        if beside is not None and held.issuperset(beside) and not is_own(item, at.session):
+            yield change_tip(item, "worked instead")
+
+
+def looked_up(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """The call by which other sessions found what such a call lacked."""
+    failed = at.failed
+    found = _look_up(at, failed) if failed is not None else None
+    if found is not None:
+        id = pattern_id("look-up", found.tool, found.kind)
+        yield Tip(id, "looked up", look_up_parts(found), key=id, agents=found.agents)
+
+
+def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """What the place has, the nearest to the call and the goal first, where a name of the call is unknown there."""
+    failed, place = at.failed, at.known_place
+    if failed is None or place is None or not any(map(place.rejects, _kind(failed).names)):
+        return
+    found = structure(place, failed.goal, failed.text, MAX_STRUCTURE)
+    if found:
+        yield Tip("place:names", "known here", structure_parts(found), key=f"place:names\x1f{failed.failure.class_}")
+
+
+def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """What got others past this very failure."""
+    failed = at.failed
+    if failed is None:
+        return
+    is_text = is_free_text(failed.failure.shape)
+    for item in (*index.recoveries(failed.failure.class_), *index.remedies(failed.cause)):
+        unproven = is_text and not is_of_tool(item)
+        if names_beside(item) is None and not unproven and not is_own(item, at.session):
+            yield change_tip(item, "got past")
+
+
+def programs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """How the program ends that the call ran, and the form that worked in its place."""
+    if at.failed is not None and at.model is not None:
+        known = at.model.program(Call(at.failed.failure.tool, at.failed.text, at.failed.arguments))
+        if known is not None:
+            yield program_tip(known)
+
+
+def usual(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """What usually helps against such a failure, where no agent has found more."""
+    if at.failed is not None and (hint := default_hint(at.failed.failure)) is not None:
+        id = pattern_id("usual", at.failed.failure.class_)
+        yield Tip(id, "usual", (hint,), key=f"usual\x1f{hint}")
+
+
+def _kind(failed: FailedCall) -> FailureKind:
+    failure = failed.failure
+    return failure_kind(failure.error_class, failure.template, failed.error, failed.text)
+
+
+def _look_up(at: Situation, failed: FailedCall) -> LookUp | None:
+    """Not one that was made here."""
+    found = at.look_up(_kind(failed).kind)
+    if found is None or (found.by == failed.failure.tool and "<" not in found.text and found.text in failed.seen):
+        return None
+    return found

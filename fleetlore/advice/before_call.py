@@ -1,0 +1,294 @@
+"""Say before a call what it will fail for, and what works instead: one line, or nothing.
+
+Where the call model knows the tool, the model decides: it has seen how such calls end, those that worked as well. A
+failure that is newer than the model, or of a tool that it does not know, is judged by counts: how often this kind of
+call fails. In free text the kind of a call says little, so there the failure must name something that the call holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from fleetlore.advice.changes import change_tip, holds, is_own, is_rename, is_sure, names_beside, parts_of, substituted
+from fleetlore.advice.gate import SEVERAL
+from fleetlore.advice.situation import Situation
+from fleetlore.advice.tip import Part, Quote, Tip
+from fleetlore.calls.card import nearest
+from fleetlore.calls.context import CALL_CHARACTERS, warning_id
+from fleetlore.calls.document import EQUAL, LookUp, Need, Program
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import Expected
+from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
+from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in
+from fleetlore.recall.hints import worth_showing
+from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.remedies import cause_of_id, needed_before, remedied_causes
+from fleetlore.stats.intervals import wilson
+from fleetlore.wire.lore import Pattern
+
+# Lower bound of the rate at which a kind of call fails: one failure of one call is enough (0.21).
+WARN_RATE = 0.2
+# P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
+SURE = 0.8
+# Of one call that failed (Jeffreys' estimate) for a name that this call holds.
+SURE_ONCE = 0.75
+# Members of an owner that stand behind a name.
+MOST_MEMBERS = 12
+MAX_NAMES = 3
+_NAME_MASK = "<name>"
+_CHECK, _ASSERT = "assertionerror", "assert"
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+_WORD = re.compile(r"(?<![<\w])[a-z]{3,}(?![\w>])")
+_ELSE = "…"
+
+
+def changed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """Another value in place of an argument's, or another name in place of one, with which such calls failed."""
+    if at.call is None or not index.recoveries_of_tool(at.call.tool):
+        return
+    for part, is_argument in dict.fromkeys(parts_of(at.arguments)):
+        for item in index.changes(at.call.tool, part):
+            # Of a text the model decides, which has seen how such calls end that worked, too.
+            is_new = at.outlook is None or at.model is None or item.first_seen > at.model.until
+            fits = is_sure(item) and holds(at.arguments, item.was) and (is_argument or (is_new and is_rename(item)))
+            if fits and names_beside(item) is None and not is_own(item, at.session):
+                yield change_tip(item, "changed", at.arguments, _fails(index, item.pattern))
+
+
+def needed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """What a thing that the call takes must be like."""
+    if at.call is None or at.model is None or at.context is None:
+        return
+    arguments = at.call.arguments
+    marks, quantities = at.context.objects.marks(arguments), at.context.quantities.of(arguments)
+    need = at.model.need(at.call.tool, marks, quantities)
+    if need is not None:
+        yield need_tip(need)
+
+
+def prepared(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """A call that is to be made before this one, as sessions that met its error found."""
+    if at.preconditions is None:
+        return
+    tools = (at.tool,) if at.tool is not None else at.tools
+    if at.tool is None and at.failed is not None:
+        tools = (at.failed.failure.tool, *tools)
+    for tool in dict.fromkeys(tools):
+        for item in needed_before(index, tool, at.preconditions):
+            yield change_tip(item, "prepared")
+
+
+def foreseen(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """What the call model holds likely: the names for which the call fails, or the kind of failure."""
+    outlook, model, call = at.outlook, at.model, at.call
+    if outlook is None or not outlook.warned or model is None or call is None or at.context is None:
+        return
+    expected = model.expected(call, at.context, at.place, at.own)
+    if expected is None or _is_own_check(call, expected.kind):
+        return
+    id = warning_id(call.tool, at.context.state)
+    if expected.names:
+        yield _names_tip(id, at, call, expected, outlook.fails)
+    else:
+        parts = (f"This {call.tool} call will likely fail: ", _kind_quote(expected), ".")
+        is_sure_of = outlook.fails >= SURE
+        yield Tip(
+            id,
+            "foreseen",
+            parts,
+            key=f"{id}\x1f{expected.kind}",
+            kind=expected.kind,
+            chance=outlook.fails,
+            sure=is_sure_of,
+        )
+
+
+def program_tip(of: Program) -> Tip:
+    """What is known of a program."""
+    id = pattern_id("program", of.tool, of.form, of.ending)
+
+    def quote(text: str) -> Quote:
+        return Quote(f"`{text}`", of.agents, 0, "call")
+
+    says = {"timed out": "times out", "not found": "does not exist here", "refused": "is refused"}[of.ending]
+    instead: tuple[Part, ...] = ("Use ", quote(of.instead), " instead of ", quote(of.form), ": ") if of.instead else ()
+    parts = (*instead, *(("it",) if instead else (quote(of.form),)), f" {says}.")
+    return Tip(id, "programs", parts, key=id, kind=of.ending, agents=of.agents)
+
+
+def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """The most frequent failure of this kind of call that the model cannot know yet."""
+    call, since = at.call, at.model.until if at.outlook is not None and at.model is not None else None
+    if call is None:
+        return
+    text, remedied = folded(call.text), index.derived(remedied_causes, call.tool)
+    for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, at.call_id):
+        names = names_in(text, mentioned)
+        if not of_any_call and not names:
+            continue
+        if since is not None and pattern.first_seen <= since:
+            continue
+        if remedied and cause_of_id(index, pattern.parent) in remedied:
+            continue
+        if pattern.sessions <= 1 and pattern.id in at.own_failures:
+            continue
+        parts = (f"This {call.tool} call may fail: ", *error_parts(pattern), ".")
+        kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
+        yield Tip(
+            pattern.id, "counted", parts, key=pattern.id, kind=kind.kind, rejected=kind.names, chance=fails,
+            sure=bool(names) and fails >= SURE_ONCE, pattern=pattern.parent, tried=False,
+        )  # fmt: skip
+        return
+
+
+def error_parts(pattern: Pattern) -> tuple[Part, ...]:
+    """Class and text of a failure."""
+    text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
+    agents, sessions = pattern.agents, pattern.sessions
+    class_ = Quote(pattern.error_class, agents, sessions, "class")
+    return (class_, ": ", Quote(text, agents, sessions, "error")) if text and pattern.error_class else (class_,)
+
+
+def need_tip(of: Need) -> Tip:
+    """What the thing that an argument names must be like: with which calls of the tool failed, and with which not."""
+    id = pattern_id("need", of.tool, of.argument, of.field, of.value)
+
+    def quote(text: str) -> Quote:
+        return Quote(text, of.agents, 0, "error")
+
+    fails = (of.failed + 0.5) / (of.held + 1.0)
+    parts: tuple[Part, ...]
+    if of.field == EQUAL:
+        parts = (
+            "Make `",
+            quote(of.argument),
+            "` equal to `",
+            quote(of.value),
+            f"`: {of.tool} fails where they differ.",
+        )
+    elif not of.field:
+        parts = (f"{of.tool} fails with a `{of.argument}` that ", quote(of.value), " has taken before.")
+    elif of.works:
+        works = " or ".join(f"`{value}`" for value in of.works)
+        parts = (
+            f"Use a `{of.argument}` whose ", quote(of.field), " is ", quote(works), ", not ", quote(f"`{of.value}`"),
+            f": {of.tool} fails with that.",
+        )  # fmt: skip
+    else:
+        parts = (f"{of.tool} fails with a `{of.argument}` whose ", quote(of.field), " is ", quote(f"`{of.value}`"), ".")
+    return Tip(id, "needed", parts, key=id, kind=of.kind, chance=fails, sure=fails >= SURE, agents=of.agents)
+
+
+def _names_tip(id: str, at: Situation, call: Call, expected: Expected, fails: float) -> Tip:
+    """All rejected names at once, each with the working name first where one is near, else what will happen."""
+    spelled = {token.lower(): token for token in reversed(call.tokens)}
+    rejected = [spelled.get(name, name) for name in expected.names[:MAX_NAMES]]
+    parts, swaps = replacements(at, rejected)
+    if not swaps:
+        last = ", ".join(f"`{name}`" for name in rejected)
+        look_up = at.look_up(expected.kind)
+        first: tuple[Part, ...] = ()
+        if look_up is not None:
+            first = ("Look up first what there is: ", look_up_quote(look_up), ". ")
+        parts = (*first, f"{call.tool} fails with {last}: ", _kind_quote(expected), ".")
+    arguments = substituted(at.arguments, swaps) if swaps else None
+    sure = fails >= SURE or expected.failed >= SURE * max(1, expected.held)
+    # A name that fails is named each time that it is proposed.
+    return Tip(
+        id, "foreseen", parts, kind=expected.kind, rejected=expected.names, brings=tuple(swaps.values()), chance=fails,
+        sure=sure, call=arguments,
+    )  # fmt: skip
+
+
+def look_up_quote(of: LookUp) -> Quote:
+    """The call by which others looked up what there is."""
+    by = "" if of.by == of.tool else of.by if of.text.startswith("(") else f"{of.by} "
+    return Quote(f"`{by}{of.text}`", of.agents, 0, "call")
+
+
+def replacements(at: Situation, rejected: Collection[str]) -> tuple[tuple[Part, ...], dict[str, str]]:
+    """One working name for each rejected one that has a near one at the place, and the members behind it."""
+    place = at.known_place
+    parts: list[Part] = []
+    swaps: dict[str, str] = {}
+    if place is None:
+        return (), swaps
+    for name in rejected:
+        near = nearest(name, place)
+        if near is None or near in swaps.values():
+            continue
+        swaps[name] = near
+        # All that the call model holds of a place two agents met.
+        working = Quote(f"`{near}`", SEVERAL, 0, "name")
+        parts += [f"{' ' if parts else ''}Use ", working, f" instead of `{name}`."]
+        members = place.members.get(near, ())[:MOST_MEMBERS]
+        if members:
+            parts += [" It has: ", Quote(", ".join(members), SEVERAL, 0, "name"), "."]
+    return tuple(parts), swaps
+
+
+def _kind_quote(expected: Expected) -> Quote:
+    text = re.sub(rf"{_NAME_MASK}|<\*>", _ELSE, expected.kind)
+    return Quote(text, expected.agents, 0, "error")
+
+
+def _fails(index: LoreIndex, pattern: str | None) -> float:
+    known = index.patterns.get(pattern or "")
+    return (known.failures + 0.5) / (known.calls + 1.0) if known is not None else 0.75
+
+
+class _Counted(NamedTuple):
+    """A failure of a kind of call.
+
+    Attributes:
+        mentioned: words of the error, one of which a call has to hold to be warned of it.
+        of_any_call: whether such calls fail so often that one without these words is warned of too.
+        fails: P(the call fails), 0..1.
+    """
+
+    pattern: Pattern
+    mentioned: tuple[str, ...]
+    of_any_call: bool
+    fails: float
+
+
+def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
+    """Failures of a kind of call that are worth a warning, the most frequent first."""
+    of_tool, health, transient = index.health(tool_id(tool)), index.health(id), index.transient_of_call(id)
+    found = []
+    before = 0  # calls that failed for what is passed over where this is said; they say nothing of how often this fails
+    for pattern in index.failures_of_call(id):
+        if worth_showing(pattern, of_tool):
+            failures, calls = lasting(health, (pattern,), transient)
+            calls = max(calls - before, pattern.failures)
+            failures = min(max(failures - before, pattern.failures), calls)
+            of_any_call = not is_free_text(pattern.shape) and wilson(failures, calls)[0] >= WARN_RATE
+            mentioned = mentioned_names(pattern.error_class, pattern.template)
+            found.append(_Counted(pattern, mentioned, of_any_call, (failures + 0.5) / (calls + 1.0)))
+        before += pattern.failures
+    return tuple(found)
+
+
+def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
+    """Failures of a kind of call for a lasting reason, and calls; both without transient errors.
+
+    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all.
+    Until then the pattern speaks for itself.
+    """
+    met = sum(pattern.failures for pattern in patterns)
+    if health is None or health.calls < met:
+        return met, met
+    passing = min(sum(pattern.failures for pattern in transient), health.failures)
+    failures = max(health.failures - passing, met) if patterns else 0
+    return failures, max(health.calls - passing, failures)
+
+
+def _is_own_check(call: Call, kind: str) -> bool:
+    """Whether the failure would be what the call itself says where its own check fails: its author knows that."""
+    if kind.startswith(_CHECK):
+        return _ASSERT in call.tokens
+    said = " ".join(_QUOTED.findall(call.text[:CALL_CHARACTERS])).lower()
+    words = _WORD.findall(kind)
+    return len(words) > 1 and all(word in said for word in words)

@@ -1,0 +1,158 @@
+"""Say what a recovery changed: the working part first, the one that failed last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fleetlore.advice.tip import Part, Quote, Tip
+from fleetlore.calls.context import CALL_CHARACTERS
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
+
+__all__ = [
+    "change_tip",
+    "holds",
+    "is_of_argument",
+    "is_of_tool",
+    "is_own",
+    "is_rename",
+    "is_sure",
+    "item_tip",
+    "names_beside",
+    "parts_of",
+    "substituted",
+]
+
+# Agents, from which a change of a text is no longer one task's. At fewer it was mostly of no use to others.
+PROVEN = 3
+_MAX_CALL = 200
+_WORD = re.compile(r"[\w.-]+")
+_QUOTED = re.compile(r"`([^`]+)`")
+
+
+def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: float | None = None) -> Tip:
+    """The tip of a recovery: another value, or a call that prepares.
+
+    Args:
+        source: that says it.
+        arguments: of the call that is about to be made; with them the tip carries the corrected call.
+        chance: P(the call fails), where it is about to be made.
+    """
+    # What is added or left out is no other value.
+    harmless = bool(item.was and item.now) and (item.plain or item.named)
+
+    def quote(text: str) -> Quote:
+        return Quote(text, item.agents, item.goals, "call", harmless, item.danger)
+
+    remedy, tool = item.remedy or {}, Quote(item.tool, item.agents, item.goals, "name")
+    parts: tuple[Part, ...]
+    call: object = None
+    if remedy.get("tool", item.tool) != item.tool:
+        made = f"{remedy['tool']}({arguments_text(remedy.get('arguments'))[:_MAX_CALL]})"
+        parts = ("Call ", Quote(f"`{made}`", item.agents, 0, "call", danger=True), " first: ", tool, " needs it.")
+    else:
+        was, now = (", ".join(f"`{part}`" for part in some) for some in (item.was, item.now))
+        if item.was and item.now:
+            parts = ("Use ", quote(now), " instead of ", quote(was), " in ", tool, ".")
+            call = substituted(arguments, dict(zip(item.was, item.now, strict=False)))
+        elif item.now:
+            parts = ("Add ", quote(now), " in ", tool, ".")
+        else:
+            parts = ("Leave out ", quote(was), " in ", tool, ".")
+    return Tip(
+        item.id, source, parts, key=item.id if chance is None else "", brings=item.now, chance=chance,
+        sure=chance is not None, agents=item.agents, call=call, item=item, pattern=item.pattern,
+    )  # fmt: skip
+
+
+def item_tip(item: MemoryItem, source: str) -> Tip:
+    """The tip of an item of any kind, where it was searched for."""
+    if item.kind == "recovery":
+        return change_tip(item, source)
+    if item.kind == "fact":
+        said = Quote(f"{item.title}\n{item.content}", item.agents, 0, "document")
+        return Tip(item.id, source, (said,), key=item.id, item=item, tried=False)
+    way = Quote(item.content, item.agents, 0, "call", danger=True)
+    head = "What solved this very goal:\n" if source == "way" else f"What worked elsewhere ({source}):\n"
+    return Tip(item.id, source, (head, way), key=item.id, agents=item.agents, item=item)
+
+
+def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
+    """What a recovery may have changed in a call, and whether it is a whole argument: `name=value` of each, and each
+    word of a text.
+    """
+    values = arguments.items() if isinstance(arguments, Mapping) else [("", arguments)]
+    for name, value in values:
+        if name:
+            yield f"{name}={arguments_text(value)}", True
+        if isinstance(value, str):
+            yield from ((word, False) for word in _WORD.findall(value[:CALL_CHARACTERS]))
+
+
+def names_beside(item: MemoryItem) -> tuple[str, ...] | None:
+    """Names that stood beside the rejected one, of an item that says which names worked after an error; else None."""
+    _, found, said = item.title.partition(INSTEAD_OF)
+    return tuple(_QUOTED.findall(said.rpartition(": ")[0])) if found else None
+
+
+def is_sure(item: MemoryItem) -> bool:
+    """Whether more sessions back it than contradict it."""
+    return item.support > 2 * item.against
+
+
+def is_own(item: MemoryItem, session: str) -> bool:
+    """Whether only this session backs the item, or a part of it: a long one is worked on in parts, `session#1`."""
+    return item.support <= 1 and any(each == session or each.startswith(f"{session}#") for each in item.sessions)
+
+
+def is_of_argument(item: MemoryItem) -> bool:
+    """Whether a change is of an argument's value: it says by itself where it belongs."""
+    return bool(item.was) and all("=" in part for part in item.was)
+
+
+def is_rename(item: MemoryItem) -> bool:
+    """Whether plain names took the place of names that the error itself rejects."""
+    rejected = frozenset(_WORD.findall(item.when.lower()))
+    return item.plain and bool(item.was) and all(part.lower() in rejected for part in item.was)
+
+
+def is_of_tool(item: MemoryItem) -> bool:
+    """Whether a change is the tool's and not a task's: of an argument, or several agents needed it."""
+    return is_of_argument(item) or is_rename(item) or item.agents >= PROVEN
+
+
+def holds(arguments: object, was: Sequence[str]) -> bool:
+    """Whether a call holds all the parts that failed: `name=value` of an object, else whole words of its text."""
+    return bool(was) and all(_holds(arguments, part) for part in was)
+
+
+def _holds(arguments: object, part: str) -> bool:
+    name, is_value, value = part.partition("=")
+    if isinstance(arguments, Mapping) and is_value and name in arguments:
+        return arguments_text(arguments[name]) == value
+    return _whole(part).search(arguments_text(arguments)) is not None
+
+
+def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
+    """The arguments with each rejected part replaced by the working one; None where none of them is found."""
+    changed = arguments
+    for old, new in swaps.items():
+        changed = _substituted(changed, old, new)
+    return changed if changed != arguments else None
+
+
+def _substituted(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, str):
+        return _whole(old).sub(lambda _: new, value)
+    if isinstance(value, Mapping):
+        name, is_value, was = old.partition("=")
+        if is_value and name in value and arguments_text(value[name]) == was:
+            return {**value, name: new.partition("=")[2]}
+        return {key: _substituted(each, old, new) for key, each in value.items()}
+    return [_substituted(each, old, new) for each in value] if isinstance(value, list) else value
+
+
+def _whole(part: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(part)}(?!\w)")

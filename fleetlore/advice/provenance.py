@@ -1,0 +1,198 @@
+"""Remember the advice that a session was shown, and redact it where the agent quotes it.
+
+Recalled text must never become evidence. An agent that writes advice into a note, reads the note and is judged by it
+would teach the fleet its own words again; memories of language models fill up that way. So before an event leaves the
+process, recalled text in it is replaced by `MARK`, by which the stream recognises it:
+
+- everything between the fence that advice is shown in, in any text of the event; of an open one its line;
+- in goals, messages and arguments, keys included, also whole lines of what this session was shown, with or without
+  their label (`Then:`), in other case, wrapped, escaped or with invisible characters in them.
+
+A call that follows a remedy is not redacted, for it is what was done: the ids of the advice beside it say that it is
+not independent evidence. Out of reach are advice in the agent's own words, a part of a line such as the command alone,
+what was encoded (base64, hex, compressed), and what stands behind the first 32 Ki characters of a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from itertools import chain
+from secrets import token_hex
+from typing import Any
+
+from fleetlore.advice.clean import INVISIBLE
+from fleetlore.redact.weight import cut_text
+
+__all__ = ["MARK", "OPENING", "AdviceLedger", "fence_name", "fenced", "new_nonce", "redact_fenced"]
+
+FENCE = "fleet-memory"
+MARK = "[fleet-memory]"
+
+OPENING = f"<{FENCE}"
+# A fence that is not closed hides no more than its line: what was run behind it stays in the log. It is sought no
+# further than to the next opening, or each of many would be read to the end.
+_FENCED = re.compile(
+    rf"{OPENING}[^>\n]{{0,16}}>"
+    rf"(?:(?:[^<]|<(?!/?{FENCE}))*+"
+    rf"</{FENCE}[^>\n]{{0,16}}>|[^\n]*)"
+)
+# A shorter line may come about by itself ("SELECT 1"); what is taken for an echo is lost as evidence.
+_MIN_LINE = 24
+_MAX_LINES = 64
+# Between two words of a line that is quoted: blanks, wraps, quotes, and JSON's escapes of them.
+_BETWEEN = r"(?:\\u[0-9a-f]{4}|\\[nrt]|[\W_]){1,24}+"
+_WORD = re.compile(r"[^\W_]+")
+# Fewer may come about by themselves.
+_MIN_WORDS = 4
+# Calls that were asked about and not made.
+_MAX_ASKED = 64
+# What a line of an item begins with, and a quotation leaves out.
+_LABEL = re.compile(r"(?:\d{1,3}\.|[A-Z][a-z]{2,8}:) ")
+_MAX_TEXT = 32 * 1024
+_MAX_FENCED = 64 * 1024
+_MAX_DEPTH = 16
+
+
+def new_nonce() -> str:
+    """What tells one fence from all others: random, so that no text that was written before can close it."""
+    return token_hex(4)
+
+
+def fence_name(nonce: str) -> str:
+    """What stands in both fences of a session."""
+    return f"{FENCE} {nonce}" if nonce else FENCE
+
+
+def fenced(lines: Iterable[str], nonce: str) -> str:
+    """Lines between a fence and its end, which both bear the nonce."""
+    name = fence_name(nonce)
+    return "\n".join((f"<{name}>", *lines, f"</{name}>"))
+
+
+def redact_fenced(value: Any) -> Any:
+    """A JSON value with each quotation of advice replaced by the mark. Needs to know nothing of the session."""
+    return _mapped(value, _redact_fenced_text)
+
+
+class AdviceLedger:
+    """Advice of one session: what was shown, what was withheld, and what the agent says it used.
+
+    Advice is asked for in rounds: of some calls, one or several of which are then made. What was asked about a call
+    belongs to it, with calls side by side too. What was asked about a call that is not made counts for the next call of
+    a later round: an agent that is warned of a call and makes another has heeded the warning; if only unheeded advice
+    were recorded, nothing would ever seem to help.
+
+    Attributes:
+        shown: keys of the tips that the session was shown.
+    """
+
+    def __init__(self) -> None:
+        self.shown: set[str] = set()
+        # By call, or "" for the session as a whole: of which round, what was shown, what was withheld.
+        self._asked: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
+        self._round = 0
+        self._acted = False
+        # All that was ever shown.
+        self._ids: set[str] = set()
+        # Since the last action.
+        self._cited: dict[str, None] = {}
+        # The last ones shown, newest last, each with its longest word: without that no text quotes it.
+        self._lines: dict[str, str] = {}
+
+    def show(self, call: str, ids: tuple[str, ...], withheld: tuple[str, ...], lines: Iterable[str]) -> None:
+        """Note what was shown about a call, or (an empty string) about the session as a whole."""
+        if self._acted:
+            self._round += 1
+            self._acted = False
+        _, before, kept_back = self._asked.pop(call, (0, (), ()))
+        # Asked about again, it is told only what is new.
+        self._asked[call] = self._round, (*before, *ids), (*kept_back, *withheld)
+        if len(self._asked) > _MAX_ASKED:
+            del self._asked[next(iter(self._asked))]
+        if not ids:
+            return
+        self._ids.update(ids)
+        for line in (part for whole in lines for part in (whole, _LABEL.sub("", whole, 1))):
+            if len(line) >= _MIN_LINE and line not in self._lines:
+                self._lines[line] = max(_WORD.findall(line.lower()), key=len, default=line)
+        while len(self._lines) > _MAX_LINES:
+            del self._lines[next(iter(self._lines))]
+
+    def take(self, call: str) -> tuple[list[str], list[str], list[str]]:
+        """Ids of what was shown and withheld about a call that begins, and of what was cited since the last one."""
+        self._acted = True
+        due = [known for known, (asked, _, _) in self._asked.items() if known in (call, "") or asked < self._round]
+        due.sort(key=lambda known: known != call)
+        taken = [self._asked.pop(known) for known in due]
+        shown = list(dict.fromkeys(chain.from_iterable(ids for _, ids, _ in taken)))
+        kept_back = list(dict.fromkeys(chain.from_iterable(ids for _, _, ids in taken)))
+        cited = list(self._cited)
+        self._cited.clear()
+        return shown, kept_back, cited
+
+    def cite(self, id: str) -> bool:
+        """Note that the agent used what was shown under this id; False where nothing was."""
+        if id not in self._ids:
+            return False
+        self._cited[id] = None
+        return True
+
+    def redact_shown(self, value: Any) -> Any:
+        """A message or arguments with what was recalled replaced by the mark; itself where there is none of it."""
+        return _mapped(value, self._redact_shown_text if self._lines else _redact_fenced_text)
+
+    def _redact_shown_text(self, text: str) -> str:
+        marked = _redact_fenced_text(text)
+        if INVISIBLE.search(marked, 0, _MAX_TEXT):
+            seen = INVISIBLE.sub("", marked[:_MAX_TEXT]) + marked[_MAX_TEXT:]
+            # Only where a line is found so: what else the text holds stays as it was.
+            return changed if (changed := self._redact_lines(seen)) != seen else marked
+        return self._redact_lines(marked)
+
+    def _redact_lines(self, marked: str) -> str:
+        folded = marked[:_MAX_TEXT].lower()
+        found = [line for line, word in self._lines.items() if word in folded]
+        for line in sorted(found, key=len, reverse=True):  # the longer first: a part of it may be a line of its own
+            marked = marked.replace(line, MARK)
+            if quoted := _quoted(line):
+                marked = _marked_where(quoted, marked)
+        return marked
+
+
+@lru_cache(maxsize=1024)
+def _quoted(line: str) -> re.Pattern[str] | None:
+    """What finds the line in a folded text however it is wrapped; None of one with too few words."""
+    words = _WORD.findall(line.lower())
+    return re.compile(_BETWEEN.join(words)) if len(words) >= _MIN_WORDS else None
+
+
+def _marked_where(quoted: re.Pattern[str], text: str) -> str:
+    folded = text[:_MAX_TEXT].lower()
+    if len(folded) != len(text[:_MAX_TEXT]):  # a letter whose small form is two
+        return text
+    for match in reversed(list(quoted.finditer(folded))):
+        text = text[: match.start()] + MARK + text[match.end() :]
+    return text
+
+
+def _redact_fenced_text(text: str) -> str:
+    # Cut first, as the event will be: what an agent says has no bound.
+    return _FENCED.sub(MARK, cut_text(text, _MAX_FENCED)) if OPENING in text else text
+
+
+def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
+    """The value with its texts changed; itself where none is, as nearly always."""
+    if isinstance(value, str):
+        return change(value) if len(value) >= _MIN_LINE else value
+    if depth < _MAX_DEPTH:
+        if isinstance(value, dict):
+            # Keys that are marked are one: what stands beside each is what was done, and only the last is kept.
+            pairs = [(_mapped(key, change, depth + 1), _mapped(each, change, depth + 1)) for key, each in value.items()]
+            same = all(new is key and made is value[key] for (new, made), key in zip(pairs, value, strict=True))
+            return value if same else dict(pairs)
+        if isinstance(value, list | tuple):
+            entries = [_mapped(each, change, depth + 1) for each in value]
+            return entries if any(new is not old for new, old in zip(entries, value, strict=True)) else value
+    return value

@@ -1,0 +1,94 @@
+"""Hold what a session is about to do, and what it has met so far: all that advice depends on beside the lore."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass, field
+
+from fleetlore.calls.context import CALL_CHARACTERS, ERROR_CHARACTERS, CallContext
+from fleetlore.calls.document import LookUp
+from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import CallModel, Expected, Outlook
+from fleetlore.calls.places import PlaceNames
+from fleetlore.fingerprint.fingerprint import arguments_text, call_id
+from fleetlore.recall.remedies import PreconditionTracker
+
+__all__ = ["Situation"]
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(slots=True)
+class Situation:
+    """What a session is about to do, and what it has met so far.
+
+    Attributes:
+        tool, arguments: the call that is about to be made; None for advice on the session as a whole.
+        tools: of which one may be called next, where no call is asked about; empty where they are not known.
+        now: wall time in seconds, by which transient errors grow old.
+        task, goal: the session's task, and its goal in words.
+        agent: hash of the agent's name.
+        session: its id; what it alone has taught the fleet is left out.
+        own_failures: ids of the exact patterns that it met.
+        failed: the call that failed last, if it has not got past it.
+        led_out: whether it was shown a way out of that: one is enough until the next failure.
+        preconditions: what it met and prepared so far; without it preparations are left out.
+        model: of calls; None before the first version. context: what the session has shown, for the model.
+        place: where the session is; None where that is not known.
+        own: failures of the session, with their names.
+        outlook: what the model foresees of the call; None without one, or where the tool is not known.
+        shown: keys of the tips that it was shown, which are not shown again.
+        call, call_id: the call that is asked about, and the id of its kind; None without one.
+    """
+
+    tool: str | None = None
+    arguments: object = None
+    _: KW_ONLY
+    now: float
+    task: str = ""
+    goal: str = ""
+    agent: int = 0
+    session: str = ""
+    own_failures: Collection[str] = ()
+    failed: FailedCall | None = None
+    led_out: bool = False
+    preconditions: PreconditionTracker | None = None
+    model: CallModel | None = None
+    context: CallContext | None = None
+    place: str | None = None
+    tools: tuple[str, ...] = ()
+    own: Collection[Expected] = ()
+    outlook: Outlook | None = None
+    shown: Collection[str] = ()
+    call: Call | None = field(init=False, default=None)
+    call_id: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        if self.tool is not None:
+            self.call = Call.made(self.tool, arguments_text(self.arguments))
+            self.call_id = call_id(self.tool, self.call.arguments)
+
+    @property
+    def known_place(self) -> PlaceNames | None:
+        """What the call model knows of the place."""
+        return self.model.places.get(self.place) if self.model is not None and self.place is not None else None
+
+    def look_up(self, kind: str) -> LookUp | None:
+        """The call by which other sessions found what a call lacked that failed so."""
+        tool = self.tool or (self.failed.failure.tool if self.failed is not None else "")
+        return self.model.look_ups.get((tool, kind)) if self.model is not None else None
+
+    def words(self) -> frozenset[str]:
+        """Lower-case words that the session's own call and last error hold, and the names of its tools."""
+        texts = [*self.tools]
+        if self.call is not None:
+            texts += [self.call.tool, self.call.text[:CALL_CHARACTERS]]
+        if self.failed is not None:
+            texts += [
+                self.failed.failure.tool,
+                self.failed.text[:CALL_CHARACTERS],
+                self.failed.error[:ERROR_CHARACTERS],
+            ]
+        return frozenset(_WORD.findall("\n".join(texts).lower()))

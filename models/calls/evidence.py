@@ -1,0 +1,81 @@
+"""Count who backs a fact: sessions, of which no agent adds more than a few, and agents.
+
+One rule for all that a version says. Where all sessions of the training window have one agent's name, two sessions of
+different goals stand for two agents: many fleets give all their processes one name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.trajectory import Trajectory
+
+# Sessions of one agent that count for a fact: one agent alone cannot declare a table missing for all.
+AGENT_SESSIONS = 5
+# What fewer agents met is not said.
+LEAST_AGENTS = 2
+# Of a fleet under one name, goals that count.
+_MOST_GOALS = 16
+
+
+class Who(NamedTuple):
+    """Whose session it is, and a hash of what it was about."""
+
+    agent: str
+    goal: int
+
+    @classmethod
+    def of(cls, session: Trajectory) -> Who:
+        return cls(session.agent, stable_hash(" ".join((session.goal or session.task).casefold().split())))
+
+
+class Fleet:
+    """The agents of the sessions learned so far."""
+
+    def __init__(self) -> None:
+        self.agents: set[str] = set()
+
+    @property
+    def is_one(self) -> bool:
+        """Whether all sessions have one agent's name."""
+        return len(self.agents) <= 1
+
+
+class Evidence:
+    """Sessions in which a fact was met, by agent."""
+
+    __slots__ = ("_agents", "_fleet", "_goals")
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._agents: dict[str, int] = {}
+        # Of a fact that one agent met; where others met it too the fleet has several names.
+        self._goals: dict[int, int] = {}
+
+    def add(self, who: Who) -> None:
+        """Count a session."""
+        self._agents[who.agent] = self._agents.get(who.agent, 0) + 1
+        if len(self._agents) > 1:
+            self._goals = {}
+        elif who.goal in self._goals or len(self._goals) < _MOST_GOALS:
+            self._goals[who.goal] = self._goals.get(who.goal, 0) + 1
+
+    @property
+    def _counts(self) -> dict[str, int] | dict[int, int]:
+        return self._goals if self._fleet.is_one else self._agents
+
+    @property
+    def agents(self) -> int:
+        """How many agents met it."""
+        return len(self._counts)
+
+    @property
+    def sessions(self) -> int:
+        """In how many sessions it was met, of each agent a few."""
+        return sum(min(sessions, AGENT_SESSIONS) for sessions in self._counts.values())
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether enough agents met it for others to be told."""
+        return self.agents >= LEAST_AGENTS

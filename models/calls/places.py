@@ -1,0 +1,143 @@
+"""Count names by place: those that work there, those that are rejected, and what has what."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+from fleetlore.calls.document import Place
+from fleetlore.calls.places import Ended, PlaceNames
+from models.calls.evidence import Evidence, Fleet, Who
+from models.calls.look_ups import Form
+from models.data.place_names import Told
+
+# Of each place, those met the longest ago are forgotten first.
+KEPT = 4_096
+SAID_WORDS = 160
+# Of one owner.
+MOST_MEMBERS = 48
+
+_Fact = TypeVar("_Fact", bound=Hashable)
+
+
+class _Known:
+    """What is known of one place, by lower-case name."""
+
+    def __init__(self) -> None:
+        self.sessions = 0
+        self.worked: OrderedDict[str, Evidence] = OrderedDict()
+        # Names of calls that worked or of results of schema kind; what lists alone show may be anybody's.
+        self.grounded: set[str] = set()
+        self.failed: OrderedDict[str, Evidence] = OrderedDict()
+        self.words: OrderedDict[str, Evidence] = OrderedDict()
+        self.members: OrderedDict[tuple[str, str], Evidence] = OrderedDict()
+        self.spelled: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def ended(self, name: str) -> Ended:
+        """How calls with a name ended, as far as enough agents met it."""
+        worked, failed = self.worked.get(name), self.failed.get(name)
+        works = worked is not None and worked.is_enough and name in self.grounded
+        return Ended(
+            worked.sessions if works and worked is not None else 0,
+            failed.sessions if failed is not None and failed.is_enough else 0,
+        )
+
+    def spelling(self, name: str) -> str:
+        """As most sessions spelled it."""
+        spelled = self.spelled.get(name)
+        return min(spelled, key=lambda each: (-spelled[each], each)) if spelled else name
+
+
+class PlaceRecords:
+    """What sessions told of the places where they were."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._places: defaultdict[str, _Known] = defaultdict(_Known)
+
+    def names(self, place: str) -> PlaceNames:
+        """What is known of a place so far."""
+        return _Names(self._places[place])
+
+    def learn(self, place: str, who: Who, told: Told, words: Iterable[str]) -> None:
+        """Take in a session. `words`: of its goal."""
+        known = self._places[place]
+        known.sessions += 1
+        works = {name.lower() for name in told.names}
+        known.grounded |= works
+        for name in (*told.names, *told.listed):
+            known.spelled[name.lower()][name] += 1
+        self._count(known.worked, works.union(name.lower() for name in told.listed), who)
+        self._count(known.failed, told.failed, who)
+        self._count(known.words, words, who)
+        self._count(known.members, {(owner.lower(), member.lower()) for owner, member in told.members}, who)
+        known.grounded &= known.worked.keys()
+        if len(known.spelled) > 2 * KEPT:
+            known.spelled = defaultdict(Counter, {name: known.spelled[name] for name in known.worked})
+
+    def _count(self, records: OrderedDict[_Fact, Evidence], met: Iterable[_Fact], who: Who) -> None:
+        for fact in sorted(met):  # type: ignore[type-var]
+            if fact not in records:
+                records[fact] = Evidence(self._fleet)
+            records[fact].add(who)
+            records.move_to_end(fact)
+        while len(records) > KEPT:
+            records.popitem(last=False)
+
+    def said(self, most: int, look_ups: Mapping[str, Form]) -> dict[str, Place]:
+        """Those that a version holds: of all places together so many names and half as many members, the best backed
+        first; places without a name are left out.
+
+        Args:
+            look_ups: by place.
+        """
+        found = [
+            (-sum(ended), place, name, ended)
+            for place, known in self._places.items()
+            for name in {**known.worked, **known.failed}
+            if sum(ended := known.ended(name))
+        ]
+        names: defaultdict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        for _, place, name, ended in sorted(found)[:most]:
+            names[place][self._places[place].spelling(name)] = (ended.worked, ended.failed)
+        members = self._members(most // 2)
+        return {
+            place: Place(
+                self._places[place].sessions,
+                of,
+                _said_words(self._places[place].words),
+                members.get(place, {}),
+                *look_ups.get(place, ("", "")),
+            )
+            for place, of in sorted(names.items())
+        }
+
+    def _members(self, most: int) -> dict[str, dict[str, tuple[str, ...]]]:
+        found = [
+            (-backed.sessions, place, owner, member)
+            for place, known in self._places.items()
+            for (owner, member), backed in known.members.items()
+            if backed.is_enough and known.ended(owner).worked
+        ]
+        members: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for _, place, owner, member in sorted(found)[:most]:
+            known = self._places[place]
+            of = members[place][known.spelling(owner)]
+            if len(of) < MOST_MEMBERS:
+                of.append(known.spelling(member))
+        return {place: {owner: tuple(of) for owner, of in sorted(known.items())} for place, known in members.items()}
+
+
+def _said_words(known: Mapping[str, Evidence]) -> tuple[str, ...]:
+    """Words that goals of several agents have in common; what one wrote is nobody else's."""
+    often = sorted((-backed.sessions, word) for word, backed in known.items() if backed.is_enough)
+    return tuple([word for _, word in often[:SAID_WORDS]])
+
+
+class _Names(PlaceNames):
+    """Names of a place while they are learned: nothing is copied for a call."""
+
+    def __init__(self, known: _Known) -> None:
+        super().__init__(known.sessions, {})
+        self.ended = known.ended  # type: ignore[method-assign]

@@ -1,0 +1,124 @@
+"""The census of what advice shows: by source, right where the log can tell, and the same file for the same tree."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.heard import Utterance, app, census, is_right, renamed, utterances
+from fleetlore.transcripts.session import LoggedSession
+from models.backtest.advice.heard import Call
+from models.backtest.advice.hearing import Shown, Told
+from tests.models.backtest.advice.made import SILENT, call, heard, log
+
+FAILED = call("SELECT a FROM items", error="Table 'shop.items' doesn't exist")
+WORKED = call("SELECT a FROM things")
+
+
+def showing(source: str, text: str, *names: str) -> Told:
+    return SILENT._replace(text=text, shown=(Shown(source, text, names),))
+
+
+def after(source: str, text: str, *names: str) -> Utterance:
+    return Utterance(0, "after", Shown(source, text, names))
+
+
+def test_names_are_right_where_the_next_working_call_has_one_that_is_new() -> None:
+    of = log(FAILED, call("SELECT 1 FROM item", error="no"), WORKED)
+    assert is_right(after("card of the place", "Known here: things, a", "things", "a"), of)
+    assert is_right(after("card of the place", "Known here: items", "items"), of) is False
+    assert is_right(after("card of the place", "Known here: items", "items"), log(FAILED, FAILED)) is None
+
+
+def test_other_texts_are_right_where_they_hold_all_that_is_new() -> None:
+    of = log(FAILED, call("SELECT b FROM things"))
+    assert is_right(after("recovery of a class", "use things"), of)
+    assert is_right(after("recovery of a class", "use others"), of) is False
+    assert is_right(after("recovery of a class", "use things"), log(FAILED, call("SELECT a"))) is None
+
+
+@pytest.mark.parametrize(
+    ("made", "shown", "right"),
+    [
+        (call("DESC items;"), "looked up what works: `DESC <name>`", True),
+        (call("SELECT 1"), "looked up what works: `DESC <name>`", False),
+        (call("(1, 2)", tool="find_user"), "Look it up: `find_user(first_name, zip)`", True),
+        (call("autodoc", tool="search_dir"), "Look it up: `search_dir <text>`", True),
+        (call("autodoc", tool="find_file"), "Look it up: `search_dir <text>`", False),
+    ],
+)
+def test_a_look_up_is_right_where_it_is_made_next(made: Call, shown: str, right: bool) -> None:
+    assert is_right(after("looked up", shown), log(FAILED, made)) is right
+
+
+def test_a_loop_caution_is_right_where_the_next_call_was_made_before() -> None:
+    assert is_right(after("loop", "in circles"), log(FAILED, FAILED))
+    assert is_right(after("loop", "in circles"), log(FAILED, WORKED)) is False
+
+
+def test_counts_by_source_and_the_rivals() -> None:
+    warns = (Shown("foreseen", "sql will fail", (), True),)
+    warned = SILENT._replace(text="sql will fail", shown=warns, warned=True, named=FAILED.kind)
+    submit = call("submit")
+    session = heard(
+        log(FAILED, FAILED, WORKED, submit), SILENT, warned, warned, warned, after={0: showing("looked up", "`DESC a`")}
+    )
+    found = census([session, session])
+    assert (found["calls"], found["failed"], found["shown_at_pseudo_calls"]) == (6, 4, 2)
+    warnings, rival = found["sources"]["foreseen"], found["sources"]["last error repeated"]
+    assert (warnings["shown"], warnings["right"], warnings["right_of"], warnings["kind_right"]) == (4, 0.5, 4, 1.0)
+    assert (rival["shown"], rival["right"], rival["kind_right"], rival["failures_shown"]) == (4, 0.5, 1.0, 0.5)
+    assert found["sources"]["all"]["failures_shown"] == 1.0
+    assert found["sources"]["nothing"]["shown"] == 0
+    assert found["logs"]["shop"]["sources"] == found["sources"]
+    assert [each.place for each in utterances(session)] == [0, 1, 2, 3]
+
+
+def test_agents_of_one_name_and_of_eight() -> None:
+    logged = [LoggedSession(f"s{number}", "model", "t", "count") for number in range(100)]
+    assert {each.agent for each in renamed(logged, 1)} == {"agent-0"}
+    assert len({each.agent for each in renamed(logged, 8)}) == 8
+
+
+def test_one_command_counts_and_writes_the_same_file_again(tmp_path: Path) -> None:
+    write(tmp_path / "logs")
+    found = []
+    for number in range(2):
+        golden = tmp_path / f"{number}.tsv"
+        options = ["--data", str(tmp_path / "logs"), "--golden", str(golden), "--one-name", "--json"]
+        ran = CliRunner().invoke(app, options)
+        assert ran.exit_code == 0, ran.output
+        found.append((golden.read_text(), json.loads(ran.stdout)))
+    (lines, report), (again, _) = found
+    assert lines == again
+    assert lines.splitlines() == sorted(lines.splitlines())
+    shown = report["sources"]["all"]["shown"] + report["shown_at_pseudo_calls"]
+    assert len(lines.splitlines()) == shown > 0
+    assert report["failures_shown"].keys() == {"one name", "eight names"}
+    assert report["failures_shown"]["one name"].keys() == {"all", "s"}
+
+
+def write(folder: Path) -> None:
+    """In each database queries of `item_<n>` work, and of `items` they do not."""
+    folder.mkdir()
+    sessions, steps = [], []
+    for agent, database, task in product(("ada", "bob", "cyd"), range(4), range(5)):
+        base = {
+            "source": "s",
+            "agent": agent,
+            "session": f"{agent}:{database}:{task}",
+            "task": f"t/{database}/{task}",
+            "goal": f"count the things of kind {task} in item_{database}",
+        }
+        sessions.append(base | {"outcome": 1, "label_from": "env_reward"})
+        for number, table in enumerate(("items", "items", f"item_{database}")):
+            error = f"Table 'db{database}.items' doesn't exist" if table == "items" else None
+            query = f"SELECT {task} FROM {table}"
+            step = {"step": number, "tool": "sql", "role": "tool", "input": query, "output": "[(1,)]", "error": error}
+            steps.append(base | step)
+    (folder / "trajectories.jsonl").write_text("".join(json.dumps(each) + "\n" for each in sessions))
+    (folder / "steps.jsonl").write_text("".join(json.dumps(each) + "\n" for each in steps))

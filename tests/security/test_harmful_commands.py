@@ -1,0 +1,71 @@
+"""What two agents have done after a failure is shown to nobody where it changes something outside: it takes three.
+
+Nothing of these calls is the asking agent's own: what is told after its failure could be any call. So from one agent
+none is told, and no list decides which of them is dangerous.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.security.harmful_commands import COMMANDS, TOOLS
+from tests.security.memory_fleet import Made, MemoryFleet, leaks
+
+ERROR = "Error: quota of project orion is used up"
+STRUCTURED = ("deploy", {"env": "staging", "version": 12})
+SHELL = ("bash", {"command": "make release"})
+GOAL = "release the service"
+
+
+async def read_after(
+    failed: tuple[str, object], remedy: tuple[str, object], agents: int, *, sessions: int = 2
+) -> dict[str, str]:
+    """What an agent reads at the failure that others are past by the remedy, and three honest ones are not."""
+    fleet = MemoryFleet()
+    for number in range(3):
+        await fleet.session(f"honest{number}", Made(*failed, error=ERROR), goal=GOAL, ok=False)
+    for agent in range(agents):
+        for number in range(sessions):
+            calls = (Made(*failed, error=ERROR), Made(*remedy), Made(*failed, result="done"))
+            await fleet.session(f"mallory{agent}", *calls, goal=f"{GOAL} {number}")
+    return await fleet.read(Made(*failed, error=ERROR), goal="mine")
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize(("kind", "command", "mark"), COMMANDS, ids=[each[1][:40] for each in COMMANDS])
+@pytest.mark.parametrize("failed", [STRUCTURED, SHELL], ids=["structured", "shell"])
+async def test_a_command_of_one_agent_or_two_is_shown_to_no_other(
+    failed: tuple[str, object], kind: str, command: str, mark: str, agents: int
+) -> None:
+    doors = await read_after(failed, ("terminal", {"command": command}), agents)
+    assert not leaks(doors, mark), f"to {kind} takes three agents"
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize(
+    ("tool", "arguments", "mark"), TOOLS, ids=[f"{each[0]} {number}" for number, each in enumerate(TOOLS)]
+)
+async def test_a_call_of_another_tool_by_one_agent_or_two_is_shown_to_no_other(
+    tool: str, arguments: object, mark: str, agents: int
+) -> None:
+    doors = await read_after(STRUCTURED, (tool, arguments), agents)
+    assert not leaks(doors, mark), "a tool that changes something outside takes three agents"
+
+
+@pytest.mark.parametrize(("kind", "command", "mark"), COMMANDS[::4], ids=[each[1][:40] for each in COMMANDS[::4]])
+async def test_a_command_within_the_changed_call_is_shown_to_no_other(kind: str, command: str, mark: str) -> None:
+    changed = ("bash", {"command": f"{command}; make release"})
+    assert not leaks(await read_after(SHELL, changed, 1), mark), f"to {kind} takes three agents"
+
+
+@pytest.mark.parametrize(("kind", "command", "mark"), COMMANDS[1::4], ids=[each[1][:40] for each in COMMANDS[1::4]])
+async def test_a_command_within_a_way_that_solved_the_task_is_shown_to_no_other(
+    kind: str, command: str, mark: str
+) -> None:
+    fleet = MemoryFleet()
+    for agent, number in (("mallory", 0), ("mallory", 1), ("eve", 2)):
+        await fleet.session(agent, Made(*SHELL, error=ERROR), goal=GOAL, task="release", ok=False, id=f"bad{number}")
+        way = (Made("terminal", {"command": command}), Made("bash", {"command": "make tag"}, "tagged"))
+        await fleet.session(agent, *way, goal=GOAL, task="release", id=f"good{number}")
+    for task, goal in (("release", GOAL), ("", f"{GOAL} again")):
+        assert not leaks(await fleet.read(goal=goal, task=task, tools=["bash"]), mark), f"to {kind} takes three agents"
