@@ -68,8 +68,10 @@ _SAID = (
     rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
     r"(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
 )
-_QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|\s+\\*[\"'])"
-_SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID})"
+# In a list a name stands before its value: `["--password", "x"]`.
+_LISTED = r"s?\\*[\"'],\s?\\*[\"']"
+_QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|\s+\\*[\"'])"
+_SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED})"
 # Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` would open an event. (An i may be
 # one without a dot, or what is left of a capital one with it.)
 _KEY = (
