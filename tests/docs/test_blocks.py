@@ -80,7 +80,7 @@ async def test_the_agent_of_the_readme_gets_advice_in_its_second_run(lore: Path)
         if second.startswith("<fleet-memory "):
             break
     assert second.startswith("<fleet-memory ")
-    assert "Change: `index=products` → `index=products-eu`" in second
+    assert "- Use `index=products-eu` instead of `index=products` in search.\n" in second
 
 
 @pytest.fixture(scope="module")

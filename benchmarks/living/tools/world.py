@@ -1,4 +1,4 @@
-"""Tasks of pandas and numpy from `tasks.toml`, each solved by a line of Python that runs for real.
+"""Read tasks of pandas and numpy from `tasks.toml`, each solved by a line of Python that runs for real.
 
 The line runs in a process of its own, with a time limit, in an environment that has nothing else.
 """
