@@ -29,7 +29,7 @@ from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 
-__all__ = ["INTRODUCTION", "MAX_CHARS", "MAX_TIPS", "Advice", "advise", "chosen"]
+__all__ = ["INTRODUCTION", "MAX_CHARS", "MAX_TIPS", "Advice", "advise", "chosen", "warn"]
 
 MAX_TIPS = 4
 MAX_CHARS = 900
@@ -128,6 +128,11 @@ def advise(
         return advice
     health, risk = index.derived(_record, at.call.tool, at.call_id)
     return advice._replace(health=health, risk=at.outlook.fails if at.outlook is not None else risk)
+
+
+def warn(index: LoreIndex, at: Situation, *, holdout_share: float) -> Advice:
+    """What there is against the call that is asked about, and nothing else; the line of `advise` before a call."""
+    return chosen(index, _first(BEFORE_CALL, index, at), at, holdout_share=holdout_share, most=1)
 
 
 def chosen(

@@ -27,7 +27,7 @@ def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     if at.failed is not None and at.model is not None:
         need = at.model.need(at.failed.failure.tool, at.failed.marks, at.failed.quantities)
         if need is not None:
-            yield need_tip(need)
+            yield need_tip(need)._replace(chance=None, sure=False)  # of the call that failed, not of the next
 
 
 def renamed(index: LoreIndex, at: Situation) -> Iterator[Tip]:

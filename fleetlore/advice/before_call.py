@@ -11,7 +11,17 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from fleetlore.advice.changes import change_tip, holds, is_own, is_rename, is_sure, names_beside, parts_of, substituted
+from fleetlore.advice.changes import (
+    SURE_ONCE,
+    change_tip,
+    holds,
+    is_own,
+    is_rename,
+    is_sure,
+    names_beside,
+    parts_of,
+    substituted,
+)
 from fleetlore.advice.gate import SEVERAL
 from fleetlore.advice.situation import Situation
 from fleetlore.advice.tip import Part, Quote, Tip
@@ -32,8 +42,6 @@ from fleetlore.wire.lore import Pattern
 WARN_RATE = 0.2
 # P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
 SURE = 0.8
-# Of one call that failed (Jeffreys' estimate) for a name that this call holds.
-SURE_ONCE = 0.75
 # Members of an owner that stand behind a name.
 MOST_MEMBERS = 12
 MAX_NAMES = 3
@@ -54,7 +62,9 @@ def changed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
             is_new = at.outlook is None or at.model is None or item.first_seen > at.model.until
             fits = is_sure(item) and holds(at.arguments, item.was) and (is_argument or (is_new and is_rename(item)))
             if fits and names_beside(item) is None and not is_own(item, at.session):
-                yield change_tip(item, "changed", at.arguments, _fails(index, item.pattern))
+                # The sessions for which it failed, and those for which it worked.
+                fails = (item.support + 0.5) / (item.support + item.against + 1.0)
+                yield change_tip(item, "changed", at.arguments, fails)
 
 
 def needed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -232,11 +242,6 @@ def replacements(at: Situation, rejected: Collection[str]) -> tuple[tuple[Part, 
 def _kind_quote(expected: Expected) -> Quote:
     text = re.sub(rf"{_NAME_MASK}|<\*>", _ELSE, expected.kind)
     return Quote(text, expected.agents, 0, "error")
-
-
-def _fails(index: LoreIndex, pattern: str | None) -> float:
-    known = index.patterns.get(pattern or "")
-    return (known.failures + 0.5) / (known.calls + 1.0) if known is not None else 0.75
 
 
 class _Counted(NamedTuple):

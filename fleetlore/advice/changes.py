@@ -12,6 +12,7 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
 __all__ = [
+    "SURE_ONCE",
     "change_tip",
     "holds",
     "is_of_argument",
@@ -27,6 +28,8 @@ __all__ = [
 
 # Agents, from which a change of a text is no longer one task's. At fewer it was mostly of no use to others.
 PROVEN = 3
+# P(the call fails) by Jeffreys' estimate, of one call that failed, from which a call may be held.
+SURE_ONCE = 0.75
 _MAX_CALL = 200
 _WORD = re.compile(r"[\w.-]+")
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -63,7 +66,7 @@ def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: 
             parts = ("Leave out ", quote(was), " in ", tool, ".")
     return Tip(
         item.id, source, parts, key=item.id if chance is None else "", brings=item.now, chance=chance,
-        sure=chance is not None, agents=item.agents, call=call, item=item, pattern=item.pattern,
+        sure=(chance or 0.0) >= SURE_ONCE, agents=item.agents, call=call, item=item, pattern=item.pattern,
     )  # fmt: skip
 
 

@@ -64,6 +64,7 @@ class Situation:
     shown: Collection[str] = ()
     call: Call | None = field(init=False, default=None)
     call_id: str = field(init=False, default="")
+    _words: frozenset[str] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.tool is not None:
@@ -82,6 +83,8 @@ class Situation:
 
     def words(self) -> frozenset[str]:
         """Lower-case words that the session's own call and last error hold, and the names of its tools."""
+        if self._words is not None:  # each tip asks
+            return self._words
         texts = [*self.tools]
         if self.call is not None:
             texts += [self.call.tool, self.call.text[:CALL_CHARACTERS]]
@@ -91,4 +94,5 @@ class Situation:
                 self.failed.text[:CALL_CHARACTERS],
                 self.failed.error[:ERROR_CHARACTERS],
             ]
-        return frozenset(_WORD.findall("\n".join(texts).lower()))
+        self._words = frozenset(_WORD.findall("\n".join(texts).lower()))
+        return self._words

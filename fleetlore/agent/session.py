@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice, advise, chosen
+from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
 from fleetlore.advice.provenance import fence_name
 from fleetlore.advice.situation import Situation
@@ -17,7 +17,6 @@ from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
 from fleetlore.calls.model import Outlook as Foreseen
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.recall.hints import hint_text
 from fleetlore.recall.index import is_recalled
 from fleetlore.risk.outlook import Outlook
 from fleetlore.stats.hashing import stable_hash
@@ -66,7 +65,11 @@ class Session(Recording):
             max_chars: of the text; what is least important is left out.
         """
         with self._locked():
-            found = self._known(tool, arguments, (), unseen, most, max_chars)
+            at = self._situation(tool, arguments, (), unseen)
+            cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
+            found = advise(
+                self._fleet.replica.index, at, cautions, holdout_share=self._share, most=most, max_chars=max_chars
+            )
             return self._show(found, asked(call_id, tool, arguments))
 
     def brief(
@@ -79,7 +82,11 @@ class Session(Recording):
             tools: names of the tools that it may call; of others nothing is said.
         """
         with self._locked():
-            return self._show(self._known(None, None, tuple(tools), unseen, most, max_chars), "")
+            at = self._situation(None, None, tuple(tools), unseen)
+            index, cautions = self._fleet.replica.index, self.cautions()
+            return self._show(
+                advise(index, at, cautions, holdout_share=self._share, most=most, max_chars=max_chars), ""
+            )
 
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
         """What to answer in place of making a call that will fail, once a call; None where it is to be made.
@@ -94,13 +101,13 @@ class Session(Recording):
             text = arguments_text(arguments)
             if (tool, text) in self._held or any(holds(arguments, (part,)) for part in self._brought):
                 return None
-            advice = self._known(tool, arguments, (), unseen=False, most=MAX_TIPS, max_chars=MAX_CHARS)
-            before = [tip for tip in advice.tips if tip.chance is not None]
-            if not before or not (advice.sure or hold == "always"):
+            at = self._situation(tool, arguments, (), unseen=False)
+            advice = warn(self._fleet.replica.index, at, holdout_share=self._share)
+            if not advice or not (advice.sure or hold == "always"):
                 return None
             self._held.add((tool, text))
             # Of the session as a whole: the call that is made next comes under another id.
-            return self._show(advice._replace(tips=tuple(before), held=True), "")
+            return self._show(advice._replace(held=True), "")
 
     async def recall(self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS) -> Advice:
         """Search all that the fleet's store holds for a text: a goal, an error, a question. The best match first.
@@ -129,8 +136,7 @@ class Session(Recording):
         agent = stable_hash(self._fleet.agent)
         at = Situation(now=self._fleet.clock.now(), agent=agent, session=self.id)
         with self._locked():
-            share = self._fleet.settings.holdout_share
-            return self._show(chosen(replica.index, tips, at, holdout_share=share, most=most), "")
+            return self._show(chosen(replica.index, tips, at, holdout_share=self._share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         """What is foreseen of calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
@@ -172,10 +178,13 @@ class Session(Recording):
         with self._locked():
             return self._advice_ledger.cite(id)
 
-    def _known(
-        self, tool: str | None, arguments: object, tools: tuple[str, ...], unseen: bool, most: int, max_chars: int
-    ) -> Advice:
-        """What there is to show now; nothing is noted as shown."""
+    @property
+    def _share(self) -> float:
+        """Of what would be shown, the share that is withheld."""
+        return self._fleet.settings.holdout_share
+
+    def _situation(self, tool: str | None, arguments: object, tools: tuple[str, ...], unseen: bool) -> Situation:
+        """All that advice depends on beside the lore."""
         self._fleet.check_lore()
         for each in tools if tool is None else (tool,):
             self._fleet.replica.uses(each)
@@ -201,11 +210,7 @@ class Session(Recording):
         )
         if at.call is not None and model is not None:
             at.outlook = self._outlook(model, at.call, at)
-        cautions = self.cautions()
-        if tool is not None:
-            cautions += self._safety.cautions(tool, arguments)
-        share = self._fleet.settings.holdout_share
-        return advise(self._fleet.replica.index, at, cautions, holdout_share=share, most=most, max_chars=max_chars)
+        return at
 
     def _show(self, advice: Advice, asked: str) -> Advice:
         """Note what is shown, so that it is shown once, credited with the outcome and no evidence of its own."""
@@ -246,6 +251,6 @@ class Session(Recording):
         return self._recognised[2]
 
     def _hint(self, pattern: str) -> str | None:
-        index = self._fleet.replica.index
-        known = index.patterns.get(pattern)
-        return None if known is None else hint_text(known, self._fleet.clock.now(), index.recoveries(pattern))
+        index, at = self._fleet.replica.index, self._situation(None, None, (), unseen=False)
+        tips = [item_tip(item, "got past") for item in index.recoveries(pattern)]
+        return next((tip.text for tip in chosen(index, tips, at, holdout_share=0.0, most=1).tips), None)

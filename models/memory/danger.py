@@ -24,8 +24,8 @@ _DOES = re.compile(
 # Commands that do so, or that fetch and run what others wrote.
 _RUNS = re.compile(
     r"sudo|su|doas|privileged|chmod|chown|setfacl|usermod|useradd|adduser|passwd|visudo|setenforce|ufw|iptables|rm|"
-    r"rmdir|shred|kill|pkill|killall|shutdown|reboot|install|npx|uvx|curl|wget|iwr|irm|iex|clone|ssh|scp|sftp|rsync|nc|ncat|"
-    r"netcat|telnet|docker|podman|kubectl|helm|aws|gcloud|az|eval|base64|powershell|pwsh|cron|crontab|systemctl|"
+    r"rmdir|shred|kill|pkill|killall|shutdown|reboot|install|npx|uvx|curl|wget|iwr|irm|iex|clone|ssh|scp|sftp|rsync|nc|"
+    r"ncat|netcat|telnet|docker|podman|kubectl|helm|aws|gcloud|az|eval|base64|powershell|pwsh|cron|crontab|systemctl|"
     r"launchctl|apt(?:-\w+)?|yum|dnf|apk|brew|hookspath|index-url|registry|authorized_keys|id_rsa|clusterrolebinding|"
     r"secret|drop|truncate|delete|grant|revoke"
 )

@@ -1,0 +1,74 @@
+"""Which calls are held, once, and what holding leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetlore import Fleet
+from fleetlore.calls.model import CallModel
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.testing import FakeClock
+from fleetlore.testing.sessions import memory_item
+from models.calls.training import train
+from tests.doubles.recorder import Recorder
+from tests.models.calls.test_needs import ERROR, SESSIONS, session
+
+FAILING, WORKING = {"index": "products"}, {"index": "products-eu"}
+
+
+def a_fleet(**options: Any) -> Fleet:
+    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0), **options)
+    fleet.emitter = fleet.reviews = Recorder()  # type: ignore[assignment]
+    failure = failure_of("search", FAILING, "LookupError", "index products does not exist")
+    change: dict[str, Any] = {"was": ("index=products",), "now": ("index=products-eu",), "plain": True}
+    item = memory_item("r", tool="search", pattern=failure.class_, support=1, agents=1, **change)
+    fleet.replica.index.put_item(item, 0.0)
+    return fleet
+
+
+async def test_a_call_that_is_sure_to_fail_is_held_once_and_one_that_a_tip_led_to_never() -> None:
+    async with a_fleet().session("g") as asking:
+        held = asking.hold("search", FAILING)
+        assert held is not None and held.call == WORKING and held.text.endswith("Send it again to run it as it is.")
+        assert asking.hold("search", FAILING) is None
+        assert asking.hold("search", WORKING) is None
+
+
+@pytest.mark.parametrize("against", [0, 1, 9])
+async def test_a_value_that_works_for_as_many_is_not_sure_to_fail(against: int) -> None:
+    fleet = a_fleet()
+    known = fleet.replica.index.items["r"]
+    change: dict[str, Any] = {"was": known.was, "now": known.now, "plain": True, "pattern": known.pattern}
+    fleet.replica.index.put_item(memory_item("r", tool="search", support=20, agents=9, against=against, **change), 0.0)
+    async with fleet.session("g") as asking:
+        (tip,) = asking.advise("search", FAILING).tips
+        assert tip.chance == pytest.approx(20.5 / (21 + against))
+        assert (asking.hold("search", FAILING) is not None) == (against < 9)
+
+
+async def test_what_an_earlier_failure_needs_holds_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = train([*SESSIONS, *[session(number, "delivered") for number in range(24, 60)]]).weights
+    monkeypatch.setattr(Fleet, "call_model", CallModel.from_bytes(weights))
+    order = {"order_id": "#W77"}
+    async with a_fleet().session("exchange it") as asking:
+        asking.record("get_order", order, result={"order_id": "#W77", "status": "pending"})
+        asking.record("exchange", order, error_text=ERROR)
+        assert asking.hold("look_up_policy", {"topic": "exchange"}) is None
+        assert [tip.source for tip in asking.advise().tips] == ["needed"]
+        assert asking.advise(unseen=False).tips[0].chance is None
+
+
+async def test_who_is_only_asked_whether_to_hold_has_warned_of_nothing() -> None:
+    fleet = a_fleet()
+    async with fleet.session("g") as asking:
+        assert asking.hold("bash", {"command": "rm -rf /"}) is None
+        asking.succeed()
+    assert (fleet.safety.right, fleet.safety.wrong) == ({}, {})
+
+
+@pytest.mark.parametrize(("hold", "held"), [("off", False), ("sure", True), ("always", True)])
+async def test_the_setting_decides(hold: str, held: bool) -> None:
+    async with a_fleet(hold=hold).session("g") as asking:
+        assert (asking.hold("search", FAILING) is not None) == held
