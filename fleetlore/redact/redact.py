@@ -56,20 +56,26 @@ _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pa
 # One after the other: a search for what may begin with either of two characters takes three times as long.
 _SHAPES = tuple(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in BY_SHAPE))
 
+
 # Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do
 # not. No word beside a name begins as a sign does, so none is tried twice. The second pattern is for a text with `--`:
 # there a blank behind the word is enough (`--token x`).
-_BESIDE = (
-    r"""(?:\\u00[0-9a-f]{2}|\\[bfnrt]|[\\"'`\s\])(,*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret"""
-    r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base|s){0,24}+"""
-)
+def _beside(signs: str) -> str:
+    """What may stand between the word and the sign behind the whole name; `signs` are more characters of it."""
+    return (
+        rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret"""
+        r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base|s){0,24}+"""
+    )
+
+
+_BESIDE = _beside(r"""\\"',""")
 # What is said of a secret goes on with what looks like one.
 _SAID = (
     rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
     r"(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
 )
 # In a list a name stands before its value: `["--password", "x"]`.
-_LISTED = r"s?\\*[\"'],\s?\\*[\"']"
+_LISTED = rf"{_beside('')}\\*[\"'],\s?\\*[\"']"
 _QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|\s+\\*[\"'])"
 _SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED})"
 # Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` would open an event. (An i may be

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetlore.emit.encode import encode, encode_event, mask, record
@@ -123,6 +123,8 @@ json_values = st.recursive(
 
 
 @given(st.lists(json_values, min_size=1, max_size=9))
+@example([["PASSWORT", "000"]])
+@example([["hunter2secret9", "00000000"]])
 def test_many_at_once_are_masked_as_each_alone(values: list[Any]) -> None:
     events = [outcome("s", number, **{RESULT: value}) for number, value in enumerate(values)]
     expected = [orjson.dumps(to_cloudevent(event._replace(data=redact_value(event.data)))) for event in events]
