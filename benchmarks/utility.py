@@ -4,7 +4,7 @@ A simulated fleet. Tasks differ in how often they are solved (10 % to 90 %); an 
 kind, easy or hard ones, three items a session, drawn anew each time. A helpful item adds to the log odds of success
 what is 15 percentage points at even odds, a harmful one takes as much away; effects of the items of a session add up.
 One verdict in ten is flipped. What an item is worth then comes from the real parts: the draw
-(`fleetlore.recall.holdout`), the evidence and the uplift (`models.memory.utility`).
+(`fleetlore.stats.hashing`), the evidence and the uplift (`models.memory.utility`).
 
 The peer is what memories do that keep a utility without a holdout: success rate of the sessions with the item less that
 of all sessions. It credits an item for the tasks at which it is recalled. Beside both stands the difference of the arms
@@ -21,8 +21,7 @@ from statistics import fmean
 
 from benchmarks.report import Report, Row
 from fleetlore.config import Settings
-from fleetlore.recall.holdout import withheld
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.hashing import stable_hash, withheld
 from models.memory.utility import Evidence, Trials
 
 BAR = 0.90

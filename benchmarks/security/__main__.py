@@ -26,7 +26,7 @@ from benchmarks.security.erasing import erased_by_store
 from benchmarks.security.identities import REGIONS, personal
 from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
 from benchmarks.security.times import READERS, survey
-from fleetlore.advice.clean import clean
+from fleetlore.advice.gate import clean
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import redact
 from fleetlore.transcripts.read import read_sessions

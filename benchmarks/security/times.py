@@ -17,7 +17,7 @@ import orjson
 from benchmarks.security.atoms import ATOMS
 from benchmarks.security.identities import REGIONS
 from fleetlore.advice import provenance
-from fleetlore.advice.clean import clean as harmless
+from fleetlore.advice.gate import clean as harmless
 from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.features import Call
 from fleetlore.cli.output import safe, safe_lines

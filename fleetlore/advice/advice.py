@@ -4,9 +4,9 @@ At the start of a session: what the place has, what got others past the failures
 solved this very goal. Before a call: one line, if it will likely fail. After a failure: at most one way out.
 
 Advice is short, and mostly silent: more recalled memory measured worse than less (ReasoningBank, number of recalled
-items: best at one). All of it are tips (`fleetlore.advice.tip`) of the sources in `fleetlore.advice.sources`, and each
+items: best at one). All of it are tips (`fleetlore.advice.gate`) of the sources in `fleetlore.advice.sources`, and each
 passes the gate (`fleetlore.advice.gate`). A tip is shown once in a session, but for the names that a call fails with.
-A share of what would be shown is withheld at random (`fleetlore.recall.holdout`) and its place is left empty: it is
+A share of what would be shown is withheld at random (`fleetlore.stats.hashing`) and its place is left empty: it is
 compared with nothing, not with the next best.
 """
 
@@ -18,15 +18,13 @@ from math import inf
 from typing import NamedTuple
 
 from fleetlore.advice.before_call import lasting
-from fleetlore.advice.gate import tell
+from fleetlore.advice.gate import Tip, tell
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import Situation
-from fleetlore.advice.sources import AFTER_FAILURE, BEFORE_CALL, BESIDE, WAYS_OUT, Source
-from fleetlore.advice.tip import Tip
+from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, BESIDE, WAYS_OUT, Source
 from fleetlore.fingerprint.fingerprint import tool_id
-from fleetlore.recall.hints import worth_showing
-from fleetlore.recall.holdout import withheld
-from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.index import LoreIndex, worth_showing
+from fleetlore.stats.hashing import withheld
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 __all__ = ["INTRODUCTION", "MAX_CHARS", "MAX_TIPS", "Advice", "advise", "chosen", "warn"]
@@ -120,7 +118,7 @@ def advise(
         found += _first(AFTER_FAILURE, index, at)
     if at.call is not None:
         found += _first(BEFORE_CALL, index, at)
-    found += [tip for source in BESIDE for tip in source(index, at)]
+    found += [tip for source in (AT_START if at.call is None else BESIDE) for tip in source(index, at)]
     # What to do says that it goes in circles, too.
     found = [tip for tip in found if tip.source != "loop"] if any(tip.source in WAYS_OUT for tip in found) else found
     advice = chosen(index, found, at, holdout_share=holdout_share, most=most, max_chars=max_chars)

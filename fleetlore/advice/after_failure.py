@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from fleetlore.advice.at_start import look_up_parts, structure_parts
 from fleetlore.advice.before_call import need_tip, program_tip, replacements
 from fleetlore.advice.changes import change_tip, is_of_tool, is_own, names_beside
+from fleetlore.advice.gate import Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.advice.tip import Tip
 from fleetlore.calls.card import structure
 from fleetlore.calls.context import CALL_CHARACTERS, words_of
 from fleetlore.calls.document import LookUp

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetlore.advice.before_call import error_parts, look_up_quote
+from fleetlore.advice.before_call import look_up_quote
 from fleetlore.advice.changes import change_tip, is_of_argument, is_own, is_sure, item_tip
-from fleetlore.advice.gate import SEVERAL
+from fleetlore.advice.gate import SEVERAL, Part, Quote, Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.advice.tip import Part, Quote, Tip
 from fleetlore.calls.card import structure
 from fleetlore.calls.document import LookUp
 from fleetlore.fingerprint.literals import masked_text
-from fleetlore.recall.hints import transient_weight
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.text_index import words
 from fleetlore.wire.lore import HOW_TO
@@ -23,14 +21,12 @@ MAX_CARD = 600
 MOST_RECOVERIES = 2
 # Share of all their words that two goals hold both, from which they are one.
 SAME_GOAL = 0.9
-# A fact is long, and what is asked is short.
-LIKE_FACT = 0.25
 
 
 def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What the place has: `owner(member, …)` a line, the nearest to the goal first, and how to see the rest."""
     place = at.known_place
-    if place is None or at.failed is not None or at.call is not None:
+    if place is None or at.failed is not None:
         return
     found = structure(place, at.goal, "", MAX_CARD)
     if found:
@@ -42,7 +38,7 @@ def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 def recoveries(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What got others past the failures of the tools at hand that matter most."""
-    if at.call is not None or at.failed is not None:
+    if at.failed is not None:
         return
     found = [item for tool in at.tools for item in index.recoveries_of_tool(tool)]
     found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, at.session)]
@@ -53,34 +49,9 @@ def recoveries(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 def way(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """The calls that solved this very goal."""
-    if at.call is not None or not at.task:
-        return
-    for item in index.strategies(at.task):
+    for item in index.strategies(at.task) if at.task else ():
         if _is_same_goal(item.title.removeprefix(HOW_TO), at.goal) and not is_own(item, at.session):
             yield item_tip(item, "way")
-
-
-def passing(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """A fault of a tool at hand that passes by itself."""
-    for tool in (at.tool,) if at.tool is not None else at.tools:
-        for pattern in index.transient_of_tool(tool):
-            if transient_weight(pattern, at.now):
-                parts = (
-                    f"Wait and send {tool} calls again: it has a passing fault (",
-                    *error_parts(pattern),
-                    ").",
-                )
-                yield Tip(pattern.id, "passing", parts, key=pattern.id, pattern=pattern.id, tried=False)
-
-
-def facts(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """What an operator's documents say of it."""
-    tool = at.tool or ""
-    if not index.has_facts(tool):
-        return
-    text = at.goal if at.call is None or at.failed is None else at.failed.failure.template
-    for item in index.facts_like(tool, text, LIKE_FACT):
-        yield item_tip(item, "facts")
 
 
 def structure_parts(found: Sequence[tuple[str, Sequence[str]]]) -> tuple[Part, ...]:

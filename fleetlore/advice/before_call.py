@@ -18,13 +18,13 @@ from fleetlore.advice.changes import (
     is_own,
     is_rename,
     is_sure,
+    item_tip,
     names_beside,
     parts_of,
     substituted,
 )
-from fleetlore.advice.gate import SEVERAL
+from fleetlore.advice.gate import SEVERAL, Part, Quote, Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.advice.tip import Part, Quote, Tip
 from fleetlore.calls.card import nearest
 from fleetlore.calls.context import CALL_CHARACTERS, warning_id
 from fleetlore.calls.document import EQUAL, LookUp, Need, Program
@@ -32,14 +32,16 @@ from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in
-from fleetlore.recall.hints import worth_showing
-from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.hints import transient_weight
+from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.recall.remedies import cause_of_id, needed_before, remedied_causes
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import Pattern
 
 # Lower bound of the rate at which a kind of call fails: one failure of one call is enough (0.21).
 WARN_RATE = 0.2
+# Cosine of words: a fact is long, and what is asked is short.
+LIKE_FACT = 0.25
 # P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
 SURE = 0.8
 # Members of an owner that stand behind a name.
@@ -151,6 +153,29 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
             sure=bool(names) and fails >= SURE_ONCE, pattern=pattern.parent, tried=False,
         )  # fmt: skip
         return
+
+
+def passing(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """A fault of a tool at hand that passes by itself."""
+    for tool in (at.tool,) if at.tool is not None else at.tools:
+        for pattern in index.transient_of_tool(tool):
+            if transient_weight(pattern, at.now):
+                parts = (
+                    f"Wait and send {tool} calls again: it has a passing fault (",
+                    *error_parts(pattern),
+                    ").",
+                )
+                yield Tip(pattern.id, "passing", parts, key=pattern.id, pattern=pattern.id, tried=False)
+
+
+def facts(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """What an operator's documents say of it."""
+    tool = at.tool or ""
+    if not index.has_facts(tool):
+        return
+    text = at.goal if at.call is None or at.failed is None else at.failed.failure.template
+    for item in index.facts_like(tool, text, LIKE_FACT):
+        yield item_tip(item, "facts")
 
 
 def error_parts(pattern: Pattern) -> tuple[Part, ...]:

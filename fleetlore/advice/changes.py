@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetlore.advice.tip import Part, Quote, Tip
+from fleetlore.advice.gate import Part, Quote, Tip
 from fleetlore.calls.context import CALL_CHARACTERS
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem

@@ -22,7 +22,7 @@ from itertools import chain
 from secrets import token_hex
 from typing import Any
 
-from fleetlore.advice.clean import INVISIBLE
+from fleetlore.advice.gate import INVISIBLE
 from fleetlore.redact.weight import cut_text
 
 __all__ = ["MARK", "OPENING", "AdviceLedger", "fence_name", "fenced", "new_nonce", "redact_fenced"]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fleetlore.advice import after_failure, at_start, before_call
+from fleetlore.advice.gate import Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.advice.tip import Tip
 from fleetlore.recall.index import LoreIndex
 
-__all__ = ["AFTER_FAILURE", "BEFORE_CALL", "BESIDE", "SOURCES", "WAYS_OUT", "Source"]
+__all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "BESIDE", "SOURCES", "WAYS_OUT", "Source"]
 
 Source = Callable[[LoreIndex, Situation], Iterable[Tip]]
 
@@ -35,15 +35,16 @@ AFTER_FAILURE: tuple[Source, ...] = (
     after_failure.known_here,
     after_failure.usual,
 )
-# Of these all, as far as they fit: some at the start alone, some beside a call too.
-BESIDE: tuple[Source, ...] = (
+# Of these all, as far as they fit: where no call is asked about, and beside a call.
+AT_START: tuple[Source, ...] = (
     before_call.prepared,
     at_start.way,
     at_start.card,
     at_start.recoveries,
-    at_start.passing,
-    at_start.facts,
+    before_call.passing,
+    before_call.facts,
 )
+BESIDE: tuple[Source, ...] = (before_call.prepared, before_call.passing, before_call.facts)
 # Of these one is enough until the next failure.
 WAYS_OUT = frozenset(
     ("needed", "worked instead", "renamed", "got past", "programs", "looked up", "known here", "usual")

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from fleetlore.advice.clean import clean
+from fleetlore.advice.gate import clean
 from fleetlore.advice.provenance import fenced, new_nonce
 from fleetlore.errors import ConfigError
 from fleetlore.wire.events import Outcome

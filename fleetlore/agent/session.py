@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
+from fleetlore.advice.gate import Tip
 from fleetlore.advice.provenance import fence_name
 from fleetlore.advice.situation import Situation
 from fleetlore.advice.sources import WAYS_OUT
-from fleetlore.advice.tip import Tip
 from fleetlore.agent.recording import Recording, asked
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call

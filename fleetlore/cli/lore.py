@@ -239,7 +239,7 @@ def patterns(
 
 
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
-    from fleetlore.recall.hints import worth_showing
+    from fleetlore.recall.index import worth_showing
     from fleetlore.wire.lore import PATTERN_LEVELS
 
     # An exception's template is without its class, and the text of some is nothing but a name.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
-from fleetlore.advice.clean import INVISIBLE
+from fleetlore.advice.gate import INVISIBLE
 from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
 

@@ -79,7 +79,7 @@ def facts_of_tools(model: CallModel) -> list[ToolFact]:
     """What a version says of tools: needs, then look-ups; of each the best backed first."""
     from fleetlore.advice.at_start import look_up_parts
     from fleetlore.advice.before_call import need_tip
-    from fleetlore.advice.tip import all_of
+    from fleetlore.advice.gate import all_of
 
     needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
     look_ups = [

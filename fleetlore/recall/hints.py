@@ -1,9 +1,8 @@
-"""Decide whether to warn an agent of a failure pattern, and write the hint.
+"""Write the hint on a failure pattern for a person.
 
 A hint names what got others past the failure, and how many they were. Without such evidence, or with that of one
 session among many, it says what usually helps (`fleetlore.recall.default_hints`), and that it is only that. A transient
-error is reported while it lasts and is never a lesson. A failure whose sessions end no worse than others is harmless
-and gives no warning.
+error is reported while it lasts and is never a lesson.
 """
 
 from __future__ import annotations
@@ -11,42 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetlore.recall.default_hints import default_hint
-from fleetlore.stats.intervals import newcombe, wilson
+from fleetlore.recall.index import TRIED_SESSIONS
+from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
-# A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
-TRIED_SESSIONS = 8
-SURE = 1.28
 # A transient error counts its agents, halved every minute. Below this it has passed: one agent's after two minutes.
 TRANSIENT_HALF_LIFE_SECONDS = 60.0
 TRANSIENT_PASSED = 0.25
 TRANSIENT_SECONDS = 300.0
-
-
-def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
-    """Whether an agent should be warned of the pattern before it makes such a call.
-
-    Not of a harmless one, after which sessions fail no more often than the tool's other sessions. Few sessions prove
-    nothing, so a pattern is shown until `TRIED_SESSIONS` of its sessions have ended. From then on it takes a difference
-    that is not chance (lower end of Newcombe's 80 % interval: nine in ten sure).
-
-    Args:
-        tool: health row of the pattern's tool, for how its sessions end; None where it is not known.
-    """
-    if pattern.transient:
-        return False
-    if pattern.sessions_ended < TRIED_SESSIONS:
-        return True
-    return _fail_more(pattern.sessions_ended, pattern.sessions_failed, tool)
-
-
-def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
-    """Whether of these sessions surely more failed than of the tool's others (Newcombe's 80 % interval)."""
-    others = tool.sessions_ended - ended if tool is not None else 0
-    if tool is None or others < TRIED_SESSIONS:
-        return failed > 0  # nearly every session meets it: there are no others to compare with
-    others_failed = min(max(tool.sessions_failed - failed, 0), others)
-    return newcombe((ended, failed), (others, others_failed), SURE)[0] > 0
 
 
 def transient_weight(pattern: Pattern, now: float) -> float:

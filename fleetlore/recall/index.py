@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
+from fleetlore.stats.intervals import newcombe
 from fleetlore.stats.text_index import TextIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -20,6 +21,9 @@ Derived = TypeVar("Derived")
 # More than an agent is ever shown, so that some may be left out as its own.
 KEPT = 8
 MAX_DERIVED = 4096
+# A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
+TRIED_SESSIONS = 8
+_SURE = 1.28
 
 
 class _Ranked(Generic[Entry]):
@@ -93,6 +97,32 @@ def is_recalled(item: MemoryItem) -> bool:
 def _place(item: MemoryItem) -> tuple[object, ...]:
     """What decides where an item is found."""
     return item.kind, item.pattern, item.cause, item.tool, item.task, is_recalled(item)
+
+
+def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
+    """Whether an agent should be warned of the pattern before it makes such a call.
+
+    Not of a harmless one, after which sessions fail no more often than the tool's other sessions. Few sessions prove
+    nothing, so a pattern is shown until `TRIED_SESSIONS` of its sessions have ended. From then on it takes a difference
+    that is not chance (lower end of Newcombe's 80 % interval: nine in ten sure).
+
+    Args:
+        tool: health row of the pattern's tool, for how its sessions end; None where it is not known.
+    """
+    if pattern.transient:
+        return False
+    if pattern.sessions_ended < TRIED_SESSIONS:
+        return True
+    return _fail_more(pattern.sessions_ended, pattern.sessions_failed, tool)
+
+
+def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
+    """Whether of these sessions surely more failed than of the tool's others (Newcombe's 80 % interval)."""
+    others = tool.sessions_ended - ended if tool is not None else 0
+    if tool is None or others < TRIED_SESSIONS:
+        return failed > 0  # nearly every session meets it: there are no others to compare with
+    others_failed = min(max(tool.sessions_failed - failed, 0), others)
+    return newcombe((ended, failed), (others, others_failed), _SURE)[0] > 0
 
 
 class LoreIndex:

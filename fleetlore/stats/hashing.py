@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -21,3 +22,18 @@ def user_hash(user: str) -> str:
 def drawn(key: str, share: float) -> bool:
     """Draw a key with probability `share`, 0..1. What one share draws, every larger one draws as well."""
     return share > 0 and stable_hash(key) < share * HASHES
+
+
+@lru_cache(maxsize=16_384)  # asked anew at every step of a session
+def withheld(session: str, id: str, share: float) -> bool:
+    """Whether what would be shown is kept from this session, so that its worth can be measured.
+
+    It is shown where things go well or badly anyway, so success with it beside success without it says nothing. A
+    randomised experiment does (in recommender systems: holdout or exploration). The draw needs no state, is the same in
+    the agent, in a replay and in an analysis, and holds throughout a session; two draws are independent.
+
+    Args:
+        id: of a tip or an item.
+        share: of the draws that withhold, 0..1. What is withheld at one share is also withheld at every larger one.
+    """
+    return drawn(f"holdout\x1f{session}\x1f{id}", share)

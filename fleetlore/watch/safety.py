@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
-from fleetlore.advice.tip import Tip
+from fleetlore.advice.gate import Tip
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
 from fleetlore.recall.index import LoreIndex
 from fleetlore.redact.redact import redact

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, fields
 from math import inf
 
-from fleetlore.advice.tip import Tip
+from fleetlore.advice.gate import Tip
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.loops import Loop, LoopDetector
 from fleetlore.recall.default_hints import default_loop_hint

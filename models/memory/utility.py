@@ -1,7 +1,7 @@
 """Measure what a memory item is worth: how sessions end that were shown it, against those from which it was withheld.
 
 Sessions that recall an item differ from those that do not, so plain success rates would credit an item for its tasks.
-Among sessions that *would* be shown it, the draw is random (`fleetlore.recall.holdout`), so the difference of the arms
+Among sessions that *would* be shown it, the draw is random (`fleetlore.stats.hashing`), so the difference of the arms
 is its effect. Items recalled together are drawn independently: each adds variance to the other but no bias (a factorial
 experiment; Fisher 1935). The arm never depends on what the session did later: intention to treat. Counts are sets of
 sessions, one bounded sample an arm (`models.memory.bottom_k`).

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
-from fleetlore.recall.holdout import withheld
+from fleetlore.stats.hashing import withheld
 from fleetlore.wire import events, records
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, dead_letter
 from fleetlore.wire.events import Event, parse_event

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetlore.advice import gate
-from fleetlore.advice.tip import Tip
+from fleetlore.advice.gate import Tip
 from fleetlore.emit import encode
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.events import RESULT, TOOL, Event

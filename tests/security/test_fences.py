@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetlore.advice.clean import clean
+from fleetlore.advice.gate import clean
 from fleetlore.advice.provenance import fenced, new_nonce, redact_fenced
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetlore.recall.hints import worth_showing
+from fleetlore.recall.index import worth_showing
 from fleetlore.wire.lore import Pattern
 
 HARMLESS = ("find", {"email": "a@x.org"}, "", "Error: user not found")

@@ -14,9 +14,8 @@ from fleetlore.advice.situation import Situation
 from fleetlore.advice.sources import SOURCES
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.recall.holdout import withheld
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.hashing import stable_hash, withheld
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import Pattern
 

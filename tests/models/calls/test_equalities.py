@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from fleetlore.advice.before_call import need_tip
-from fleetlore.advice.tip import all_of
+from fleetlore.advice.gate import all_of
 from fleetlore.calls.document import EQUAL, Document, Need
 from fleetlore.calls.model import CallModel
 from fleetlore.calls.quantities import KnownQuantities

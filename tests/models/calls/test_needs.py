@@ -2,7 +2,7 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.advice.before_call import need_tip
-from fleetlore.advice.tip import all_of
+from fleetlore.advice.gate import all_of
 from fleetlore.calls.document import Need
 from fleetlore.calls.model import CallModel
 from fleetlore.recall.index import LoreIndex

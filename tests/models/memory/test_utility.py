@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleetlore.recall.holdout import withheld
+from fleetlore.stats.hashing import withheld
 from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.trajectory import Judgment, Step
 from models.memory.utility import ARM_SESSIONS, LEAST_SESSIONS, Evidence, Trials, utility_evidence

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from fleetlore.advice.advice import Advice
-from fleetlore.advice.tip import Tip
+from fleetlore.advice.gate import Tip
 from fleetlore.fingerprint.names import FailureKind
 from models.backtest.advice.hearing import told
 
