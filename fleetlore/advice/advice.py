@@ -12,7 +12,7 @@ compared with nothing, not with the next best.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -113,15 +113,16 @@ def advise(
         holdout_share: share of what would be shown that is withheld, 0..1.
         most: tips at the most, the withheld ones among them; max_chars: of their text, but for the first.
     """
-    found = list(cautions)
+    found = list(_told(cautions, index, at))
     if at.failed is not None and not at.led_out:
         found += _first(AFTER_FAILURE, index, at)
     if at.call is not None:
         found += _first(BEFORE_CALL, index, at)
-    found += [tip for source in (AT_START if at.call is None else BESIDE) for tip in source(index, at)]
+    for source in AT_START if at.call is None else BESIDE:
+        found += _told(source(index, at), index, at)
     # What to do says that it goes in circles, too.
     found = [tip for tip in found if tip.source != "loop"] if any(tip.source in WAYS_OUT for tip in found) else found
-    advice = chosen(index, found, at, holdout_share=holdout_share, most=most, max_chars=max_chars)
+    advice = _of(found, at, holdout_share, most, max_chars)
     if at.call is None:
         return advice
     health, risk = index.derived(_record, at.call.tool, at.call_id)
@@ -130,24 +131,20 @@ def advise(
 
 def warn(index: LoreIndex, at: Situation, *, holdout_share: float) -> Advice:
     """What there is against the call that is asked about, and nothing else; the line of `advise` before a call."""
-    return chosen(index, _first(BEFORE_CALL, index, at), at, holdout_share=holdout_share, most=1)
+    return _of(_first(BEFORE_CALL, index, at), at, holdout_share, 1)
 
 
-def chosen(
-    index: LoreIndex,
-    found: Iterable[Tip],
-    at: Situation,
-    *,
-    holdout_share: float,
-    most: int,
-    max_chars: float = inf,
-) -> Advice:
+def chosen(index: LoreIndex, found: Iterable[Tip], at: Situation, *, holdout_share: float, most: int) -> Advice:
     """The first tips that pass the gate and were not shown before, without the share that is withheld."""
+    return _of(_told(found, index, at), at, holdout_share, most)
+
+
+def _of(found: Iterable[Tip], at: Situation, holdout_share: float, most: int, max_chars: float = inf) -> Advice:
+    """The first of the tips that the gate let pass, as far as they fit."""
     tips: dict[str, Tip] = {}
     length = 0
-    for each in found:
-        tip = _passed(index, each, at)
-        if tip is None or tip.id in tips:
+    for tip in found:
+        if tip.id in tips:
             continue
         length += len(tip.text)
         if len(tips) == most or (length > max_chars and tips):
@@ -159,15 +156,17 @@ def chosen(
 
 def _first(sources: Iterable[Source], index: LoreIndex, at: Situation) -> list[Tip]:
     """The first tip of these sources that may be shown."""
-    tips = (tip for source in sources for tip in source(index, at) if _passed(index, tip, at) is not None)
-    return list(islice(tips, 1))
+    return list(islice(_told((tip for source in sources for tip in source(index, at)), index, at), 1))
 
 
-def _passed(index: LoreIndex, tip: Tip, at: Situation) -> Tip | None:
-    """The tip with its text; None where it was shown before or the gate does not let it pass."""
-    if tip.key and tip.key in at.shown:
-        return None
-    return tell(tip, at.words(), one_name=index.is_of(at.agent))
+def _told(found: Iterable[Tip], index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """The tips with their text, without those that were shown before or that the gate does not let pass."""
+    for each in found:
+        if each.key and each.key in at.shown:
+            continue
+        tip = tell(each, at.words(), one_name=index.is_of(at.agent))
+        if tip is not None:
+            yield tip
 
 
 def _record(index: LoreIndex, tool: str, call: str) -> tuple[Pattern | None, float | None]:
