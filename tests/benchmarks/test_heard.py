@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.heard import Utterance, app, census, is_right, renamed, utterances
+from fleetlore.advice.sources import SOURCES
 from fleetlore.transcripts.session import LoggedSession
 from models.backtest.advice.heard import Call
 from models.backtest.advice.hearing import Shown, Told
@@ -17,6 +18,15 @@ from tests.models.backtest.advice.made import SILENT, call, heard, log
 
 FAILED = call("SELECT a FROM items", error="Table 'shop.items' doesn't exist")
 WORKED = call("SELECT a FROM things")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "heard.md"
+
+
+def test_each_source_has_its_row_on_the_page_and_no_other_has_one() -> None:
+    table = PAGE.read_text().partition("## Before there was one gate")[0]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
+    assert sorted(rows) == sorted(["source", "---", "last error repeated", "**all: what an agent reads**", *SOURCES])
 
 
 def showing(source: str, text: str, *names: str) -> Told:
