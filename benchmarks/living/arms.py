@@ -44,7 +44,8 @@ class Arms:
         self.make: Mapping[str, Callable[[Task, str], Told]] = {
             "none": lambda task, id: Silent(),
             "ours": lambda task, id: self._lore().told(task, id),
-            "placebo": lambda task, id: Placebo(self._lore().told(task, id), task, self._said, seed),
+            # What is said elsewhere is found first: a session that is open meanwhile is told that it waits.
+            "placebo": lambda task, id: Placebo(self._said, self._lore().told(task, id), task, seed),
             "names": lambda task, id: AtStart(self._names(task)),
             "raw": lambda task, id: AtStart(self._raw(task)),
             "bank": lambda task, id: AtStart(self._bank(task)),
@@ -118,10 +119,10 @@ class Placebo:
 
     once = False
 
-    def __init__(self, ours: Ours, task: Task, said: Mapping[Moment, Sequence[tuple[str, str]]], seed: int) -> None:
+    def __init__(self, said: Mapping[Moment, Sequence[tuple[str, str]]], ours: Ours, task: Task, seed: int) -> None:
+        self._said = said
         self._ours = ours
         self._task = task
-        self._said = said
         self._seed = seed
         self._times = 0
 
@@ -138,7 +139,7 @@ class Placebo:
         self._ours.end(solved)
 
     def _instead(self, moment: Moment, text: str) -> str:
-        others = [said for group, said in self._said.get(moment, ()) if group != self._task.group]
+        others = [said for group, said in self._said.get(moment, ()) if group != self._task.group and said != text]
         if not text or not others:
             return ""
         self._times += 1

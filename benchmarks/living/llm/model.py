@@ -85,6 +85,7 @@ class Model:
         self._answers = answers
         self._urls = [] if url is None else [url.rstrip("/")]
         self._lock = Lock()
+        self._asking: dict[str, Lock] = {}
         self._of_thread: dict[int, str] = {}
         self._server: subprocess.Popen[bytes] | None = None
         self._client = httpx.Client(timeout=ANSWER_SECONDS)
@@ -114,10 +115,13 @@ class Model:
             "max_tokens": most,
         }
         key = hashlib.sha256(json.dumps([self.name, grammar, asked], sort_keys=True).encode()).hexdigest()
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._ask(asked, grammar)
-            self._answers.put(key, answer)
+        with self._lock:
+            alone = self._asking.setdefault(key, Lock())
+        with alone:  # two arms may ask the same: they get one answer
+            answer = self._answers.get(key)
+            if answer is None:
+                answer = self._ask(asked, grammar)
+                self._answers.put(key, answer)
         return answer
 
     def _ask(self, asked: dict[str, Any], grammar: str) -> Answer:

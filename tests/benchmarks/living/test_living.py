@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import httpx
@@ -26,6 +28,8 @@ from fleetlore.errors import ConfigError, ModelUnavailable
 
 Says = Callable[[Sequence[Message]], str]
 PLACES = ("garden", "harbour")
+# Of the draws: with it two agents of each place have read the schema, as with most others; with 0 one has.
+TWO_READ = 1
 
 
 class Scripted(Model):
@@ -56,7 +60,7 @@ def world(tmp_path: Path) -> SqlWorld:
                 "question": f"Which {table}s are higher than {least}?",
                 "gold": f"SELECT label FROM {table} WHERE height > {least}",
             }
-            for least in range(-3, 3)
+            for least in range(-8, 8)
         ]
     (tmp_path / "questions.json").write_text(json.dumps(questions))
     return SqlWorld(tmp_path)
@@ -65,11 +69,22 @@ def world(tmp_path: Path) -> SqlWorld:
 def reads_what_it_is_told(messages: Sequence[Message]) -> str:
     """Knows the table's name where some text after the example holds it, and else guesses the plural."""
     said = "\n".join(text for role, text in messages[8:] if role == "user")
-    asked = messages[8][1]
-    table = "plant" if "garden" in asked else "vessel"
-    least = asked.split("higher than ")[1].split("?")[0]
-    known = f"{table}(" in said or f"{table} (" in said
-    return f"submit: SELECT label FROM {table}{'' if known else 's'} WHERE height > {least}"
+    table = table_asked_for(messages)
+    known = any(form in said for form in (f"{table}(", f"{table} (", f"`{table}`"))
+    return says_query(messages, table if known else f"{table}s")
+
+
+def reads_nothing(messages: Sequence[Message]) -> str:
+    return says_query(messages, f"{table_asked_for(messages)}s")
+
+
+def table_asked_for(messages: Sequence[Message]) -> str:
+    return "plant" if "garden" in messages[8][1] else "vessel"
+
+
+def says_query(messages: Sequence[Message], table: str) -> str:
+    least = messages[8][1].split("higher than ")[1].split("?")[0]
+    return f"submit: SELECT label FROM {table} WHERE height > {least}"
 
 
 def test_a_model_that_reads_is_told_from_one_that_does_not(world: SqlWorld, tmp_path: Path) -> None:
@@ -96,26 +111,35 @@ def test_a_model_that_reads_is_told_from_one_that_does_not(world: SqlWorld, tmp_
         assert nobody.asked == 0
 
 
+def test_a_model_that_reads_is_helped_by_what_two_agents_have_seen(world: SqlWorld, tmp_path: Path) -> None:
+    with Scripted(reads_what_it_is_told, tmp_path / "answers.db") as model:
+        report = measure(world, model, ("none", "ours", "placebo"), states=6, sessions=0, seed=TWO_READ)
+    for part in ("first_call", "after_failure"):
+        assert report[part]["ours"]["works"] == 1, "the names of a place that two agents read are told to all"
+        assert report[part]["none"]["works"] == report[part]["placebo"]["works"] == 0
+
+
 def test_every_arm_runs(world: SqlWorld, tmp_path: Path) -> None:
     def says(messages: Sequence[Message]) -> str:
-        return "- Look first: list the tables." if "distil" in messages[0][1] else reads_what_it_is_told(messages)
+        return "- Look first: list the tables." if "distil" in messages[0][1] else reads_nothing(messages)
 
     with Scripted(says, tmp_path / "answers.db") as model:
-        report = measure(world, model, ARMS, states=6, sessions=2, seed=0)
+        report = measure(world, model, ARMS, states=6, sessions=2, seed=TWO_READ)
     for part in ("first_call", "after_failure", "sessions"):
         assert tuple(report[part]) == ARMS
     first = report["first_call"]
     assert first["none"]["characters"] == 0 and first["bank"]["characters"] > 0 and first["names"]["told"] == 1
-    assert first["placebo"]["characters"] == pytest.approx(first["ours"]["characters"], abs=0.5)
     after = report["after_failure"]
     assert after["ours"]["told"] > 0, "the fleet says nothing after a failure that its whole past had"
-    assert after["placebo"]["characters"] == after["ours"]["characters"]
+    # A model that reads nothing makes the same calls in all arms, so fleetlore speaks at the same ones.
+    for part in (first, after):
+        assert part["placebo"]["characters"] == pytest.approx(part["ours"]["characters"], abs=0.5)
 
 
 def test_half_of_each_place_is_held_out(world: SqlWorld) -> None:
     past, held_out = split(world.tasks, 0, 8)
     for some in (past, held_out):
-        assert sorted(each.place for each in some) == ["garden"] * 3 + ["harbour"] * 3
+        assert sorted(each.place for each in some) == ["garden"] * 8 + ["harbour"] * 8
     assert {each.id for each in past}.isdisjoint(each.id for each in held_out)
     assert [each.place for each in held_out[:4]] == ["garden", "harbour"] * 2
     assert split(list(reversed(world.tasks)), 0, 8) == (past, held_out)
@@ -215,6 +239,22 @@ def test_an_endpoint_is_asked_in_openais_form_and_a_llama_server_by_grammar_too(
         assert model.asked == 1
     assert [path for path, _ in bodies] == ["/v1/chat/completions"] * 2
     assert "grammar" in bodies[0][1] and "grammar" not in bodies[1][1]
+
+
+def test_who_asks_the_same_at_the_same_time_gets_one_answer(tmp_path: Path) -> None:
+    both = Barrier(2)
+
+    def says(messages: Sequence[Message]) -> str:
+        with suppress(BrokenBarrierError):
+            both.wait(0.2)  # met only where both are asking the model
+        return f"sql: {model.asked}"
+
+    with Scripted(says, tmp_path / "a.db") as model, ThreadPoolExecutor(2) as pool:
+        asked = [
+            pool.submit(model.ask, [("user", "hi")], grammar="", temperature=0.3, seed=1, most=9) for _ in range(2)
+        ]
+        assert asked[0].result() == asked[1].result()
+        assert model.asked == 1
 
 
 def test_faults_are_named(tmp_path: Path) -> None:
