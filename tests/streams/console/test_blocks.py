@@ -35,10 +35,10 @@ def test_new_failures_come_first_then_rising_ones_and_cured_ones_last() -> None:
 
 def test_a_failure_is_shown_by_its_commonest_form_and_what_agents_are_told_of_it() -> None:
     of = family("sql", "Missing", (0, 9, 9))
-    rare, common = form(of, "rare", failures=1), form(of, "no such table", failures=8, sessions=4, agents=2)
+    rare, common = form(of, "rare", failures=1), form(of, "no space left on device", failures=8, sessions=4, agents=2)
     (found,) = blocks.failing(snapshot(tool("sql", *ALL_DAY), of, rare, common))
     assert found.example == common
-    assert "table" in found.hint
+    assert "Free space first" in found.hint
 
 
 def test_only_items_first_seen_in_a_day_are_new() -> None:
