@@ -38,7 +38,7 @@ $(BIN)/python:
 # Not before one of the files changed again: a second run starts at once.
 $(STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the checks need into $(VENV): some minutes, once"
-	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,backtest,console,llm,privacy]'
+	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,backtest,console,llm]'
 	$(PIP) install $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
 	@touch $@ $(DEMO_STAMP)
 

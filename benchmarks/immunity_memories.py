@@ -188,7 +188,7 @@ class Mem0Memory:
         # Read when the package is imported; it would else call home and write to the user's folder.
         os.environ["MEM0_TELEMETRY"] = "False"
         os.environ["MEM0_DIR"] = self._folder.name
-        from fleetlore.risk.encoder import StaticEncoder, shared_encoder
+        from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
 
         store = {
             "path": f"{self._folder.name}/qdrant",

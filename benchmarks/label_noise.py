@@ -40,7 +40,7 @@ from msgspec.structs import replace
 from benchmarks.judge_and_distiller import read_trajectories
 from benchmarks.report import Report, Row
 from fleetlore.errors import ConfigError
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.distil.distiller import distil

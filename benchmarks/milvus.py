@@ -28,7 +28,7 @@ from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, TOPIC, traffic
 from fleetlore.clock import SystemClock
 from fleetlore.errors import StackError
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR
 from fleetlore.wire.records import BATCH_HEADERS
 from sinks.collections import COLLECTIONS, PLACEHOLDER, versioned_name

@@ -22,7 +22,7 @@ import torch
 from benchmarks.evaluate.worlds.disturbed import ChangedWorld, fallible, lie, sessions
 from benchmarks.pretrain import judged
 from benchmarks.report import Report, Row
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import RiskNetwork, load_base
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.learner import Learner

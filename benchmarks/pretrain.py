@@ -19,7 +19,7 @@ import torch
 import fleetlore
 from benchmarks.rollouts import rollouts
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.risk.encoder import StaticEncoder, shared_encoder
+from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
 from fleetlore.risk.network import base_to_bytes
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.adapter.pretrain import pretrain

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, quantised
 from fleetlore.calls.model import LEAST_CALLS
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import (
     LORA_TARGETS,
     Base,

@@ -36,7 +36,7 @@ from benchmarks.milvus import milvus_server
 from benchmarks.report import Report, Row
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.text_index import TextIndex
 from fleetlore.store.search import DIMENSIONS, VECTOR, WORDS, LoreSearch

@@ -20,7 +20,7 @@ from benchmarks.evaluate.worlds.disturbed import sessions
 from benchmarks.poisoning import AGENTS, SECONDS_A_SESSION
 from benchmarks.pretrain import judged
 from benchmarks.report import Report, Row
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from models.adapter.learner import Learner
 from models.data.dataset import examples_of

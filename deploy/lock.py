@@ -29,7 +29,7 @@ def requirements() -> list[str]:
     server = tomllib.loads((ROOT / "deploy" / "server" / "pyproject.toml").read_text())["project"]
     found = {*agents["dependencies"], *server["dependencies"]}
     # What a setting of a role asks for: a model that judges, weights in an object store, a private trainer.
-    for project, extras in ((agents, ("cli", "adapters", "personal", "s3")), (server, ("console", "llm", "privacy"))):
+    for project, extras in ((agents, ("cli", "adapters", "personal", "s3")), (server, ("console", "llm"))):
         for extra in extras:
             found.update(project["optional-dependencies"][extra])
     # To build our own without fetching anything.

@@ -28,7 +28,7 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], check=True)
-        server = f"{ROOT}/deploy/server[embedded,backtest,console,llm,privacy]"
+        server = f"{ROOT}/deploy/server[embedded,backtest,console,llm]"
         subprocess.run([python, "-m", "pip", "install", f"{ROOT}[dev,docs,bench,s3]", server], check=True)
         frozen = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True).stdout
     pins = [line for line in frozen.splitlines() if "==" in line and not UNPINNED.match(line)]

@@ -144,13 +144,6 @@ class Settings:
         "1 on a machine of its own",
         "(0, inf)",
     )
-    privacy_noise: float = _setting(
-        0.0,
-        "noise multiplier of DP-SGD (extra `privacy`); 0 switches it off, 0.7 gives an epsilon of 7, 1.5 one of 3",
-        "[0, inf)",
-    )
-    privacy_clip_norm: float = _setting(0.3, "norm that the gradient of a session is clipped to", "(0, inf)")
-    privacy_delta: float = _setting(1e-5, "delta of the (epsilon, delta) in a manifest; below 1 / sessions", "(0, 1)")
     base: str = _setting(
         "",
         "file of the base that adapters are made over (`fleetlore pretrain`), the same for trainer and agents; "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pymilvus import DataType, Function, FunctionType, MilvusClient, MilvusException
 
 from fleetlore.errors import ConfigError
-from fleetlore.risk.encoder import Encoder
+from fleetlore.retrieval.encoder import Encoder
 from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR, WORDS
 
 FIRST_VERSION = "main"

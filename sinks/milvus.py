@@ -23,7 +23,7 @@ from pymilvus.exceptions import DataNotMatchException, ParamError
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import RowRefused, StoreUnavailable
-from fleetlore.risk.encoder import Encoder, shared_encoder
+from fleetlore.retrieval.encoder import Encoder, shared_encoder
 from fleetlore.store.connection import connect, message_of
 from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR
 from sinks.collections import COLLECTIONS, PLACEHOLDER, TEXT_BYTES, Collection, create_collections, versioned_name

@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.wire",
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",
         "fleetlore.adapters",
-        "fleetlore.emit fleetlore.calls fleetlore.lora",
+        "fleetlore.emit fleetlore.calls fleetlore.lora fleetlore.retrieval",
         "fleetlore.recall fleetlore.risk fleetlore.transcripts",
         "fleetlore.advice",
         "fleetlore.store fleetlore.watch",

@@ -131,7 +131,7 @@ def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
     from benchmarks.evaluate.arms.reasoning_bank import ReasoningBank
     from benchmarks.evaluate.arms.weights import Weights
     from benchmarks.evaluate.fleet_arm import PARTS, FleetBoth, FleetText, OtherTask
-    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.retrieval.encoder import shared_encoder
     from fleetlore.risk.network import load_base
 
     encoder = shared_encoder()

@@ -25,7 +25,7 @@ from benchmarks.evaluate.logged.heard import heard
 from fleetlore.calls.model import sigmoid
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
-from fleetlore.risk.encoder import StaticEncoder, shared_encoder
+from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
 from fleetlore.risk.network import Base, RiskNetwork, load_base
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions

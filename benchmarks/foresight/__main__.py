@@ -17,7 +17,7 @@ from benchmarks.foresight.earlier_sessions import pull_of
 from benchmarks.foresight.in_stream import in_stream
 from benchmarks.foresight.retrieval import retrieval
 from fleetlore.cli.output import print_json
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, slices_of
 from models.backtest.foresight import foresee, prediction_scores

@@ -35,7 +35,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 class TextEncoder(Protocol):
-    """As `fleetlore.risk.encoder.StaticEncoder`."""
+    """As `fleetlore.retrieval.encoder.StaticEncoder`."""
 
     dimensions: int
 

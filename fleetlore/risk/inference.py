@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fleetlore.risk.encoder import Vectors
+from fleetlore.retrieval.encoder import Vectors
 from fleetlore.risk.network import BLOCKS, HEADS, MAX_TOKENS, TEXT_DIMENSIONS, WIDTH
 
 LEAST_COLUMNS = 8  # of a piece of a product; with that many rows several cores are worth their wait

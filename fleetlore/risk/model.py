@@ -20,7 +20,7 @@ import numpy as np
 
 from fleetlore.adapters.blob_store import sha256_of
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.encoder import StaticEncoder, Vectors, shared_encoder
+from fleetlore.retrieval.encoder import StaticEncoder, Vectors, shared_encoder
 from fleetlore.risk.inference import NOTHING, InferenceEngine, KVCache
 from fleetlore.risk.network import (
     LORA_TARGETS,

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from fleetlore.errors import AdapterRefused, ModelUnavailable
-from fleetlore.risk.encoder import Vectors
+from fleetlore.retrieval.encoder import Vectors
 
 try:
     import safetensors.torch

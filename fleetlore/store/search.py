@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.stats.text_index import TextIndex
 from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern

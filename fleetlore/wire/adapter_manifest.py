@@ -103,28 +103,6 @@ class Blend:
         return self.tool, self.state
 
 
-class PrivateSteps(NamedTuple):
-    """Steps of one kind: noise in units of the clip norm, and the chance that a step draws a session."""
-
-    noise: float
-    sample_rate: float
-    steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class PrivacyLedger:
-    """The (epsilon, delta) differential privacy of one session, over all updates since the base.
-
-    spent: the `PrivateSteps` of the session that they cost most; epsilon is computed from them.
-    clip_norm: bound of one session's gradient in a step.
-    """
-
-    epsilon: float
-    delta: float
-    clip_norm: float
-    spent: tuple[tuple[float, float, int], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Fixed inputs, drawn from `seed`, and what the merged network must answer to them."""
@@ -190,8 +168,6 @@ class ProceduralManifest(AdapterManifest, frozen=True, kw_only=True, tag=PROCEDU
         signatures: the failure patterns it knows best, for the nearest one to a call that is likely to fail.
         familiar: what goals it may judge; elsewhere the risk model abstains.
         judges: how many of the sessions were judged by what, `source/version`.
-        privacy: what was spent where it was learned with differential privacy; it then has no signatures, goals and
-            blends.
         blends: where it was shown to add to the call model; elsewhere agents hear that alone, if it knows the tool.
     """
 
@@ -210,7 +186,6 @@ class ProceduralManifest(AdapterManifest, frozen=True, kw_only=True, tag=PROCEDU
     judges: dict[str, int] = {}
     signatures: tuple[FailureSignature, ...] = ()
     familiar: GoalPrototypes = GoalPrototypes()
-    privacy: PrivacyLedger | None = None
     vain_tools: tuple[str, ...] = ()
     blends: tuple[Blend, ...] = ()
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.adapter_manifest import Place
 from fleetlore.wire.trajectory import Judgment
 from models.data.dataset import Example, examples_of
@@ -54,7 +53,6 @@ class Admission:
         self._cadence = cadence
         self._batch_sessions = batch_sessions
         self._known: OrderedDict[str, None] = OrderedDict()
-        self._learned: set[tuple[int, ...]] = set()
         self._waiting: OrderedDict[str, WaitingSession] = OrderedDict()
         self._waiting_of: Counter[str] = Counter()
         self._waiting_since = 0.0
@@ -65,10 +63,6 @@ class Admission:
     def waiting(self) -> tuple[str, ...]:
         """Ids of the sessions that wait."""
         return tuple(self._waiting)
-
-    def skip(self, places: Iterable[tuple[int, ...]]) -> None:
-        """Never take the sessions at these record offsets."""
-        self._learned.update(place[:3] for place in places)
 
     def admit(self, judgment: Judgment, place: Place) -> list[Example]:
         """The session's examples; none if it is known or its verdict is unsure."""
@@ -88,7 +82,7 @@ class Admission:
             self._excess.append(judgment)
             return []
         examples = self.admit(judgment, place)
-        if not examples or place[:3] in self._learned:
+        if not examples:
             return []
         new = [example for example in examples if not example.held_out]
         if new:

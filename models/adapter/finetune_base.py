@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fleetlore.errors import ConfigError
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.risk.network import Base, base_to_bytes
 from fleetlore.wire.trajectory import Judgment, Trajectory, Verdict
 from models.adapter.pretrain import BATCH, pretrain

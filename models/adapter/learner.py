@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.risk.network import Base, RiskNetwork
 from fleetlore.wire.adapter_manifest import Blend, DataRange, Place, ProceduralManifest
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.admission import Admission, Cadence
 from models.adapter.beside import Beside, Line
 from models.adapter.lora_trainer import ContrastiveTrainer, Losses, TrainerConfig
-from models.adapter.private import PRIVATE_UPDATES, PrivacyConfig, PrivateTrainer
 from models.adapter.reproduce import PROBE_SEED, Provenance
 from models.data.dataset import NOWHERE, UNLABELLED, Example
 from models.data.replay_buffer import ReplayBuffer
@@ -85,22 +84,16 @@ class Learner:
         config: TrainerConfig | None = None,
         cadence: Cadence | None = None,
         gate: GateConfig | None = None,
-        privacy: PrivacyConfig | None = None,
     ) -> None:
         self.tenant = tenant
         self.config = config or TrainerConfig()
         self.cadence = cadence or Cadence()
-        if privacy is not None:
-            self.config = replace(config or PRIVATE_UPDATES, replayed_sessions=0)
-            # The noise is that of a whole batch, however few sessions are in it.
-            self.cadence = replace(self.cadence, smallest_update=self.config.new_sessions)
         self.running: tuple[bytes, ProceduralManifest] | None = None
         self.replay = ReplayBuffer(self.cadence.replay_capacity, self.config.seed)
         self.outliers: frozenset[tuple[str, str]] = frozenset()
         self._base = base
         self._encoder = encoder
-        self._privacy = privacy
-        self._trainer = self._new_trainer()
+        self._trainer = ContrastiveTrainer(self._base, self.config)
         self._gate = PromotionGate(base.network, self.config.rank, self.config.scale, gate)
         self._admission = Admission(encoder, self.cadence, self.config.new_sessions)
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
@@ -110,11 +103,6 @@ class Learner:
         self._updates = 0
         self._running_network: RiskNetwork | None = None
         self.course = self._new_course()
-
-    def _new_trainer(self) -> ContrastiveTrainer:
-        if self._privacy is not None:
-            return PrivateTrainer(self._base, self.config, self._privacy)
-        return ContrastiveTrainer(self._base, self.config)
 
     def _new_course(self, stale: frozenset[str] = frozenset()) -> Course:
         return Course(Prequential(self._gate.config.session_gain), stale)
@@ -140,8 +128,6 @@ class Learner:
         """
         if manifest.base_sha256 != self._base.sha256:
             raise AdapterRefused("foreign", f"{manifest.version[:12]} was made for another base: see FLEETLORE_BASE")
-        if isinstance(self._trainer, PrivateTrainer):
-            self._trainer.take_over(manifest.privacy)
         self._trainer.resume(weights)
         self.running = (weights, manifest)
         self._running_network = self._trainer.network_of(weights)
@@ -151,7 +137,7 @@ class Learner:
 
     def restart(self) -> None:
         """Begin again from the base, like a trainer that finds no published version."""
-        self._trainer = self._new_trainer()
+        self._trainer = ContrastiveTrainer(self._base, self.config)
         self.running = self._running_network = None
         self.course = self._new_course()
         self._beside = self._new_beside()
@@ -163,11 +149,6 @@ class Learner:
         self._held_out = ReplayBuffer(self.cadence.held_out_capacity, self.config.seed)
         self._admission = Admission(self._encoder, self.cadence, self.config.new_sessions)
         self._unseen.clear()
-
-    def skip_learned(self, versions: Iterable[ProceduralManifest]) -> None:
-        """With privacy, never learn a session again that a published version holds: its ledger counts each once."""
-        if self._privacy is not None:
-            self._admission.skip(place for version in versions for batch in version.batches for place in batch.new)
 
     def restore(self, sessions: Iterable[tuple[Judgment, Place]]) -> None:
         """Refill the buffers after a restart with sessions learned before, without learning them again."""
@@ -274,8 +255,7 @@ class Learner:
         self._beside.learn(line)
         held_out = [example for example in self._held_out.all() if self._trusts(example)]
         running, tools, ineffective_tools, spoke = None, set[str](), set[str](), set[Where]()
-        # With privacy the two would be weighed by single sessions, which no noise has covered.
-        blends = self._beside.blends() if self._privacy is None else ()
+        blends = self._beside.blends()
         if self.running is not None:
             running, manifest = self.running
             tools, ineffective_tools = set(manifest.tools) - course.stale, set(manifest.vain_tools) - course.stale
@@ -313,7 +293,7 @@ class Learner:
         if self.running is not None:
             self._trainer.resume(self.running[0])
         else:
-            self._trainer = self._new_trainer()
+            self._trainer = ContrastiveTrainer(self._base, self.config)
 
     def manifest(
         self, candidate: CandidateVersion, ordinal: int, data: tuple[DataRange, ...], created: float

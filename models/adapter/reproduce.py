@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass, field
 import torch
 
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.risk.network import LORA_TARGETS, Base, adapter_shapes, probe_answers
 from fleetlore.wire.adapter_manifest import (
     Blend,
     DataRange,
-    GoalPrototypes,
     Place,
     Probe,
     ProceduralManifest,
@@ -23,7 +22,6 @@ from fleetlore.wire.adapter_manifest import (
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.admission import WaitingSession
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, version_of
-from models.adapter.private import PrivateTrainer
 from models.adapter.prototypes import goal_prototypes, signatures_of
 from models.data.dataset import Example, examples_of
 from models.promotion.gate import GateReport
@@ -82,7 +80,6 @@ class Provenance:
             blends: where it adds to the call model.
         """
         network = trainer.network_of(weights)
-        ledger = trainer.ledger if isinstance(trainer, PrivateTrainer) else None
         return ProceduralManifest(
             version=version_of(weights),
             ordinal=ordinal,
@@ -100,7 +97,7 @@ class Provenance:
             sessions=len(self.sessions),
             agents=len(self.agents),
             tools=report.tools,
-            vain_tools=() if ledger else report.ineffective_tools,
+            vain_tools=report.ineffective_tools,
             metrics=report.figures,
             probe=Probe(PROBE_SEED, probe_answers(network, PROBE_SEED)),
             created=created,
@@ -109,10 +106,8 @@ class Provenance:
             torch=str(torch.__version__),
             judges=dict(self.judges),
             blends=blends,
-            # Both are made of single sessions, which no noise has covered.
-            signatures=() if ledger else signatures_of(network, known),
-            familiar=GoalPrototypes() if ledger else goal_prototypes(known),
-            privacy=ledger,
+            signatures=signatures_of(network, known),
+            familiar=goal_prototypes(known),
         )
 
 
@@ -142,8 +137,6 @@ def reproduce(
     """
     if manifest.base_sha256 != base.sha256 or manifest.encoder_sha256 != encoder.sha256:
         raise AdapterRefused("foreign", "made over another base or with another encoder")
-    if manifest.privacy is not None:
-        raise AdapterRefused("foreign", "made with differential privacy: its noise is kept nowhere")
     known = TrainerConfig.__dataclass_fields__
     if not manifest.batches or set(manifest.training) != set(known):
         raise AdapterRefused("foreign", "its manifest does not say how it was made")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from fleetlore.errors import ConfigError
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.risk.network import Base, RiskNetwork
 from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.adapter_manifest import DataRange

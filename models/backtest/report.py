@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetlore.calls.model import CallModel
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, slices_of

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.risk.network import MAX_STEPS, TEXT_DIMENSIONS
 from fleetlore.risk.session_texts import session_texts
 from fleetlore.wire.adapter_manifest import Place

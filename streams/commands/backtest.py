@@ -125,7 +125,7 @@ def parts(
 def _run(
     train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int, curve: bool, hold_out: float | None
 ) -> dict[str, Any]:
-    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.retrieval.encoder import shared_encoder
     from models.backtest.report import backtest
     from streams.offline.hear import advice_report
 

@@ -39,7 +39,7 @@ def pretrain(
         raise ConfigError(f"--out {out}: give a file (not *.md) in an existing folder")
     import torch
 
-    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.retrieval.encoder import shared_encoder
     from fleetlore.risk.network import load_base
     from fleetlore.transcripts.read import read_sessions
     from models.adapter.finetune_base import own_base, own_card

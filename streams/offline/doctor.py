@@ -23,7 +23,7 @@ from fleetlore.config import STACK_FILE, Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections
 from sinks.metrics import Metrics

@@ -119,7 +119,7 @@ async def _remade_lora(
     import torch
 
     from fleetlore.adapters.blob_store import BlobStore
-    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.retrieval.encoder import shared_encoder
     from fleetlore.risk.network import load_base
     from models.adapter.reproduce import reproduce
 

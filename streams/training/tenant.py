@@ -76,7 +76,6 @@ class TenantTrainer:
         await self._publisher.restate(self._tenant)
         published = await self._publisher.published(self._tenant)
         self._ordinal = max((m.ordinal for m in published.versions.values()), default=0)
-        self._learner.skip_learned(published.versions.values())
         running = published.complete()
         if published.canary is not None and running is not None:
             # The trainer that counted its sessions is gone; a canary must not run without one.

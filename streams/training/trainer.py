@@ -132,7 +132,7 @@ async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
 
 def _learners(settings: Settings) -> dict[str, Learner]:
     """Make the learner of each tenant's LoRA. Raises ModelUnavailable without torch, peft or the base."""
-    from fleetlore.risk.encoder import shared_encoder
+    from fleetlore.retrieval.encoder import shared_encoder
     from fleetlore.risk.network import load_base
 
     base, encoder = load_base(settings.base), shared_encoder()
@@ -140,14 +140,10 @@ def _learners(settings: Settings) -> dict[str, Learner]:
         import torch
 
         from models.adapter.learner import Learner
-        from models.adapter.private import PrivacyConfig
     except ImportError as error:
         raise ModelUnavailable(f"the LoRA needs {error.name}") from error
     torch.set_num_threads(1)  # more threads would spin while other processes need the cores
-    privacy = None
-    if settings.privacy_noise > 0:
-        privacy = PrivacyConfig(settings.privacy_noise, settings.privacy_clip_norm, settings.privacy_delta)
-    return {tenant: Learner(tenant, base, encoder, privacy=privacy) for tenant in settings.tenants}
+    return {tenant: Learner(tenant, base, encoder) for tenant in settings.tenants}
 
 
 class TrainerRole:

@@ -9,7 +9,7 @@ from benchmarks.pretrain import (
     world_episodes,
     world_judgments,
 )
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from models.adapter.pretrain import BATCH, pretrain
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleetlore.config import Settings
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import encode_record

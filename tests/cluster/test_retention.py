@@ -15,7 +15,7 @@ from aiokafka.admin import RecordsToDelete
 
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics

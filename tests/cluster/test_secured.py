@@ -17,7 +17,7 @@ from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.read import read_to_end
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

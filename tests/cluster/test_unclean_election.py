@@ -17,7 +17,7 @@ from aiokafka.admin import NewTopic
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.metrics import Metrics

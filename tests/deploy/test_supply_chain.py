@@ -47,9 +47,9 @@ def test_the_lock_holds_what_is_required_in_the_versions_of_the_constraints(lock
             assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
 
 
-@pytest.mark.parametrize("package", ["openai", "s3fs", "opacus", "uvicorn", "stdnum"])
+@pytest.mark.parametrize("package", ["openai", "s3fs", "uvicorn", "stdnum"])
 def test_the_image_has_what_a_setting_of_a_role_asks_for(package: str, locked: dict[str, str]) -> None:
-    """FLEETLORE_LLM_URL, FLEETLORE_WEIGHTS_STORAGE, FLEETLORE_PRIVACY_NOISE, the console, FLEETLORE_MASK_PERSONAL."""
+    """FLEETLORE_LLM_URL, FLEETLORE_WEIGHTS_STORAGE, the console, FLEETLORE_MASK_PERSONAL."""
     assert {package, f"python-{package}"} & locked.keys()
 
 

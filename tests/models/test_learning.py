@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.pretrain import DOMAINS, UNSEEN_WORLD_SEEDS, WORLD_SEEDS, world_episodes
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from models.adapter.lora_trainer import ContrastiveTrainer
 from models.data.replay_buffer import ReplayBuffer

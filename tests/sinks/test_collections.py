@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetlore.errors import ConfigError
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.testing.clock import FakeClock
 from sinks.collections import COLLECTIONS, MADE_BY, drop_version, list_versions, make_live
 from sinks.metrics import Metrics

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetlore.errors import ConfigError, RowRefused, StoreUnavailable
-from fleetlore.risk.encoder import StaticEncoder, Vectors
+from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from sinks.collections import COLLECTIONS
 from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore, row_id

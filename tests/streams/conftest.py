@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fleetlore.config import Settings
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from fleetlore.config import Settings
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, to_cloudevent
 from fleetlore.wire.topics import TOPICS, topic

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from fleetlore.kafka.dead_letter_log import read_dead_letters
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.dead_letter import ROW_REFUSED, DeadLetterRecord
 from fleetlore.wire.topics import topic

@@ -14,7 +14,7 @@ from benchmarks.evaluate.runner import Plan, follow, history
 from benchmarks.evaluate.worlds.long_world import FORBIDDEN, SHORTCUT, LongWorld
 from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.tool_world import ToolWorld
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.testing import sessions
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event

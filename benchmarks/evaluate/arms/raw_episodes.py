@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.evaluate.arms.memory import READ_CHARACTERS, Memory, Note, Recall, Situation
 from benchmarks.evaluate.worlds.recorded import Recorded
-from fleetlore.risk.encoder import StaticEncoder, Vectors
+from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from fleetlore.risk.session_texts import action_text, outcome_text
 from fleetlore.wire.trajectory import Step
 

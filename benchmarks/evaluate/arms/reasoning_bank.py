@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.evaluate.arms.memory import Memory, Note, Recall, Situation
 from benchmarks.evaluate.worlds.recorded import Recorded
-from fleetlore.risk.encoder import StaticEncoder, Vectors
+from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 

@@ -12,7 +12,7 @@ from benchmarks.evaluate.arms.in_fleet import InFleet, events_of
 from benchmarks.evaluate.arms.memory import Recall, Situation
 from benchmarks.evaluate.worlds.recorded import TENANT, Recorded
 from fleetlore.calls.model import CallModel
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import Base
 from fleetlore.wire.adapter_manifest import DataRange

@@ -38,7 +38,7 @@ from benchmarks.evaluate.logged.world import LoggedTask, LoggedWorld
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
 from fleetlore.errors import ConfigError
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 
 OWN = ("weights", "warnings", "text", "both", "placebo")
 RIVALS = ("log", "look-up", "counts", "LR", "raw-episodes", "reasoning-bank", "reasoning-bank-steps")

@@ -13,7 +13,7 @@ from math import log
 from typing import Any, NamedTuple
 
 from benchmarks.evaluate.logged.figures import interval
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.risk.network import Base, RiskNetwork
 from fleetlore.risk.outlook import blended
 from fleetlore.wire.adapter_manifest import Blend, State

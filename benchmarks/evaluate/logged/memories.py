@@ -19,7 +19,7 @@ from benchmarks.evaluate.arms.memory import Note, Recall
 from benchmarks.evaluate.logged.world import LoggedTask, Reply
 from fleetlore.calls.context import words_of
 from fleetlore.errors import ModelUnavailable
-from fleetlore.risk.encoder import StaticEncoder, Vectors
+from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
 from models.backtest.advice.heard import Call, plain_text
 from streams.offline.hear import call_log

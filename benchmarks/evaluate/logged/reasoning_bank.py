@@ -15,7 +15,7 @@ from benchmarks.evaluate.arms.memory import Note, Recall
 from benchmarks.evaluate.arms.reasoning_bank import KINDS, MOST_ITEMS, item_text
 from benchmarks.evaluate.logged.memories import Memory
 from benchmarks.evaluate.logged.world import LoggedTask
-from fleetlore.risk.encoder import StaticEncoder, Vectors
+from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.trajectory import Judgment
 from models.distil.distiller import distil

@@ -18,7 +18,7 @@ from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from benchmarks.evaluate.worlds.tool_world import ToolWorld
 from benchmarks.evaluate.worlds.world import Task
 from benchmarks.random_adapters import manifest_for, random_weights
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from streams.demo.world import Call, Reply
 

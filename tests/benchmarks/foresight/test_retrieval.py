@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.foresight.retrieval import retrieval
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from models.backtest.cases import Case
 
 MakeCase = Callable[..., Case]

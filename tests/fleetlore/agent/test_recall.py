@@ -10,7 +10,7 @@ import pytest
 from fleetlore import BlockingFleet, Fleet, MemoryItem, StoreUnavailable
 from fleetlore.advice.provenance import MARK
 from fleetlore.emit.emitter import Emitter
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event

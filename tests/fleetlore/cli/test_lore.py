@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from fleetlore.cli import app as cli_app
 from fleetlore.cli import lore as cli_lore
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.stats.health import health
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern

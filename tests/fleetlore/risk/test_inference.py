@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.random_adapters import random_weights
-from fleetlore.risk.encoder import Vectors
+from fleetlore.retrieval.encoder import Vectors
 from fleetlore.risk.inference import NOTHING, InferenceEngine
 from fleetlore.risk.network import (
     MAX_TOKENS,

@@ -25,7 +25,7 @@ from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
 from fleetlore.errors import AdapterRefused
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.model import KEPT_SESSIONS, PrefixCache, RiskModel, packed, unpacked
 from fleetlore.risk.network import MAX_STEPS, read_adapter
 from fleetlore.risk.outlook import Outlook, blended

@@ -13,7 +13,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.store.search import (
     ALIKE,
     CANDIDATES,

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.adapter_manifest import Blend, State
 from models.adapter.beside import MOST_EVIDENCE, MOST_WAITING, Beside, Line, line_of

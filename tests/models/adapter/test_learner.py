@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.pretrain import world_judgments
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import load_base
 from fleetlore.wire.adapter_manifest import ProceduralManifest

@@ -10,7 +10,7 @@ import torch
 from benchmarks.pretrain import world_episodes
 from benchmarks.random_adapters import random_weights
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import Reading, base_to_bytes, load_base, read_adapter
 from fleetlore.wire.adapter_manifest import Place
 from models.adapter.lora_trainer import ContrastiveTrainer, TrainerConfig, pair_loss, supervised_contrast

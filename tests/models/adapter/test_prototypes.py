@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.model import unpacked
 from models.adapter.prototypes import goal_prototypes
 from models.data.dataset import Example

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from benchmarks.pretrain import world_judgments
 from fleetlore.errors import AdapterRefused
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from fleetlore.wire.adapter_manifest import Place, ProceduralManifest
 from fleetlore.wire.trajectory import Judgment

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.pretrain import world_episodes
 from benchmarks.random_adapters import random_weights
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import RiskNetwork, adapter_shapes, load_base, merge_lora, read_adapter
 from fleetlore.wire.adapter_manifest import State
 from models.adapter.lora_trainer import ContrastiveTrainer

@@ -13,7 +13,7 @@ from benchmarks.random_adapters import manifest_for, random_weights
 from benchmarks.rollouts import rollouts
 from fleetlore.cli.app import build_app
 from fleetlore.errors import AdapterRefused, ModelUnavailable
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.model import RiskModel
 from fleetlore.risk.network import base_to_bytes, load_base
 from models.adapter.learner import Learner

@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 
 from fleetlore.config import Settings
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.searchable import keep_searchable

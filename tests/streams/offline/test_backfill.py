@@ -19,7 +19,7 @@ from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError, StoreUnavailable
 from fleetlore.kafka.read import observer, partitions_of
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event

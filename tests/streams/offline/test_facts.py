@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.store.search import LoreSearch
 from models.memory.facts import read_facts
 from sinks.metrics import Metrics

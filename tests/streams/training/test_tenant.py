@@ -13,7 +13,7 @@ from aiokafka import ConsumerRecord
 from benchmarks.pretrain import world_judgments
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.config import Settings
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from fleetlore.testing.clock import FakeClock
 from fleetlore.testing.sessions import call, judgment

@@ -24,7 +24,7 @@ from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.read import observer
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from fleetlore.wire.adapter_manifest import AdapterPointer, ProceduralManifest
 from fleetlore.wire.topics import topic

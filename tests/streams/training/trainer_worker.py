@@ -7,7 +7,7 @@ import asyncio
 import torch
 
 from fleetlore.config import Settings
-from fleetlore.risk.encoder import shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import load_base
 from fleetlore.wire.adapter_manifest import ProceduralManifest
 from models.adapter.admission import Cadence

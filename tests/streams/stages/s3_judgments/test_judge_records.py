@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from fleetlore.cli.main import main
-from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Feedback, Trajectory, Verdict
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge

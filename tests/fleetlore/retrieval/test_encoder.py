@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import ModelUnavailable
-from fleetlore.risk.encoder import StaticEncoder, shared_encoder
+from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
 
 TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok", "größe 数据"]
 
@@ -68,7 +68,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 def test_it_needs_neither_torch_nor_wordllamas_side_effects() -> None:
     code = (
-        "import sys, fleetlore.risk.encoder as e; e.StaticEncoder().encode(['x']); "
+        "import sys, fleetlore.retrieval.encoder as e; e.StaticEncoder().encode(['x']); "
         "print({'torch', 'wordllama'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
