@@ -21,6 +21,7 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step, Trajectory
@@ -51,8 +52,17 @@ def read_trajectories(folder: Path) -> Iterator[Trajectory]:
             started=float(number),
             ended=float(number),
             ending="success" if row["outcome"] else "failure",
-            steps=tuple(_step(place, step) for place, step in enumerate(steps[row["session"]])),
+            steps=tuple(_steps(steps[row["session"]])),
         )
+
+
+def _steps(rows: list[dict[str, Any]]) -> Iterator[Step]:
+    """The steps of a session, each call with the loop that it was in."""
+    detector = LoopDetector()
+    for place, row in enumerate(rows):
+        step = _step(place, row)
+        loop = detector.take(row["input"] or "", step) if step.role == "tool" else None
+        yield replace(step, loop=loop.pattern.exact) if loop else step
 
 
 def _step(place: int, row: dict[str, Any]) -> Step:

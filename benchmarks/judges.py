@@ -1,18 +1,10 @@
 """Count how often the judges are right, by tools, on logged runs whose reward they do not see.
 
-    python -m benchmarks.judges FOLDER [--critic FILE | --fit-critic] [--sessions N] [--llm N [--seed 0]]
+    python -m benchmarks.judges FOLDER [--llm N [--seed 0]]
 
-Every judge of the chain is asked about every session by itself, whether or not one before it would have decided: the
-rules; the learned critic in a file, or with `--fit-critic` one that is fitted here on half of the model families and
-half of the tasks (of the databases, where the log tells them) and asked about sessions of the others only; and with
-`--llm` the model that FLEETLORE_LLM_URL and its settings name, about N sessions of each source, drawn at random. What
-is true is the environment's reward. Sources whose agents end a session themselves come first. `--sessions` bounds those
-fitted on and those that a fitted judge is asked about, of each source.
-
-Beside a fitted critic stands a judge of the shape alone (`benchmarks.judge_structure`), fitted on the same sessions,
-and both once more with the last call cut off: where the environment stops who is right, the end tells the verdict.
-`heard` is what counts of a judge by a record that begins with these sessions (`benchmarks.judge_record`), and beside it
-one that calls every session a failure.
+The rules are asked about every session, and with `--llm` the model that FLEETLORE_LLM_URL and its settings name about N
+sessions of each source, drawn at random. What is true is the environment's reward. Sources whose agents end a session
+themselves come first.
 """
 
 from __future__ import annotations
@@ -28,19 +20,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from benchmarks.judge_and_distiller import read_trajectories
-from benchmarks.judge_record import always_failed, heard
-from benchmarks.judge_structure import structure, without_last_call
 from fleetlore.config import Settings
-from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.intervals import wilson
-from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.trajectory import Trajectory, Verdict
-from models.backtest.advice.places import places_of
 from models.backtest.scores import kappa_with_silence
 from models.judge.chain import RulesJudge
 from models.judge.record import tool_family
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE
-from streams.offline.hear import call_log
 
 FAMILIES_SHOWN = 4
 Judged = tuple[Trajectory, Verdict | None]
@@ -122,17 +108,6 @@ async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> l
         await model.close()
 
 
-def critic(path: Path | None, trajectories: Sequence[Trajectory]) -> Callable[[Trajectory], Verdict | None]:
-    """The critic in a file, or one that is fitted on these sessions."""
-    from models.judge.critic import Critic, CriticJudge
-    from models.judge.critic_fit import fit
-
-    if path is not None:
-        return CriticJudge(Critic.from_bytes(path.read_bytes())).judge
-    fitted, _ = fit([_hidden(each) for each in trajectories], [each.ending == "failure" for each in trajectories])
-    return CriticJudge(fitted).judge
-
-
 def show(source: str, name: str, judged: list[Judged]) -> None:
     """All sessions, those whose verdict is sure enough to teach, and each of the most frequent families of tools.
 
@@ -155,20 +130,12 @@ def show(source: str, name: str, judged: list[Judged]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--critic", type=Path, metavar="FILE")
-    which.add_argument("--fit-critic", action="store_true")
-    parser.add_argument("--sessions", type=int, metavar="N")
     parser.add_argument("--llm", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    path_of = {path.parent.name: path.parent for path in sorted(options.data.glob("**/trajectories.jsonl.gz"))}
-    sources = {name: list(read_trajectories(path)) for name, path in path_of.items()}
+    paths = sorted(options.data.glob("**/trajectories.jsonl.gz"))
+    sources = {path.parent.name: list(read_trajectories(path.parent)) for path in paths}
     sources = dict(sorted(sources.items(), key=lambda each: not _agents_end(each[1])))
-    held = {source: _held(path_of[source], trajectories) for source, trajectories in sources.items()}
-    known = [each for source in sources for each in _some(sources[source], held[source], False, options.sessions)]
-    learned = critic(options.critic, known) if options.critic or options.fit_critic else None
-    shape = structure(known) if options.fit_critic else None
     print(
         f"{'source':<12} {'judge':<13} {'tools':<24} {'asked':>7} {'abst.':>6}  "
         f"{'failure':>7} {'wrong':>6} {'precision':>9}  {'success':>7} {'wrong':>6} {'precision':>9}  "
@@ -176,17 +143,6 @@ def main() -> None:
     )
     for source, trajectories in sources.items():
         show(source, "rules", ask(RulesJudge().judge, trajectories))
-        if learned is not None:
-            asked = [True] * len(trajectories) if options.critic else held[source]
-            new = _some(trajectories, asked, True, options.sessions)
-            show(source, "critic", ask(learned, new))
-            if shape is not None:
-                cut = [without_last_call(each) for each in new]
-                show(source, "shape", ask(shape, new))
-                for name, judge in (("critic", learned), ("shape", shape), ("failed", always_failed)):
-                    show(source, f"{name}, heard", heard(judge, new))
-                show(source, "critic, cut", ask(learned, cut))
-                show(source, "shape, cut", ask(shape, cut))
         if options.llm:
             drawn = random.Random(options.seed).sample(trajectories, min(options.llm, len(trajectories)))
             show(source, "llm", asyncio.run(ask_model(Settings.from_env(), drawn)))
@@ -196,34 +152,9 @@ def _teaches(verdict: Verdict) -> bool:
     return not FAILURE_BELOW <= verdict.probability <= SUCCESS_ABOVE
 
 
-def _held(folder: Path, trajectories: Sequence[Trajectory]) -> list[bool | None]:
-    """Of each session whether its family and its task (or database) are held out both (True) or neither (False)."""
-    logged = read_sessions(folder)
-    places = places_of(map(call_log, logged))
-    source = {each.session: each.source for each in logged}
-    found: list[bool | None] = []
-    for each in trajectories:
-        place = places.get((source.get(each.session, ""), each.task), each.task)
-        out = {_half(each.agent.partition("/")[0]), _half(place)}
-        found.append(out.pop() if len(out) == 1 else None)
-    return found
-
-
-def _some(
-    trajectories: Sequence[Trajectory], held: Sequence[bool | None], wanted: bool, most: int | None
-) -> list[Trajectory]:
-    """Those that are held out, or not; drawn by hash where there are more than `most`."""
-    found = [each for each, out in zip(trajectories, held, strict=True) if out is wanted]
-    return sorted(found, key=lambda each: (stable_hash(each.session), each.session))[:most]
-
-
 def _agents_end(trajectories: Sequence[Trajectory]) -> bool:
     """Whether agents talk with a person there, so that no environment stops them when they are right."""
     return any(step.role == "user" for each in trajectories for step in each.steps)
-
-
-def _half(name: str) -> bool:
-    return stable_hash(name) % 2 == 1
 
 
 def _hidden(trajectory: Trajectory) -> Trajectory:

@@ -118,7 +118,6 @@ class Settings:
         "`session.recall` finds the rest in the store",
         "(0, inf)",
     )
-    critic: str = _setting("", "file of a learned critic; it judges where rewards, feedback and rules do not")
     llm_url: str = _setting("", "base URL of an OpenAI-compatible endpoint that judges the rest; empty: none")
     llm_model: str = _setting("", "model to ask there")
     llm_key: str = _setting("", "its API key", secret=True)

@@ -121,27 +121,20 @@ def _forgetting(figure: Figure, report: Report) -> None:
 
 
 def _backtest(figure: Figure, report: Report) -> None:
-    """By sessions seen: AUROC of failed sessions after one call, and of failing calls by adapter and bare base."""
+    """By sessions seen: AUROC of failing calls by adapter and bare base."""
     found = report["learning_curve"]
     seen, sources = found["sessions"], list(found["step_auroc"])
-    rows = figure.subplots(len(sources), 2, squeeze=False)
-    for (session, step), source in zip(rows, sources, strict=True):
-        for place, (slice_, models) in enumerate(found["failure_auroc"][source].items()):
-            for model, style in (("critic", "-"), ("tfidf", ":")):
-                _line(
-                    session, seen, models[model]["k1"], color=f"C{place}", linestyle=style, label=f"{model}, {slice_}"
-                )
-        session.set_title(f"{source}: P(session fails) after one call")
+    rows = figure.subplots(len(sources), 1, squeeze=False)
+    for (step,), source in zip(rows, sources, strict=True):
         row = found["step_auroc"][source]
         _line(step, seen, row["adapter"], color="C0", label="adapter in service")
         _line(step, seen, [row["base"]] * len(seen), color="grey", linestyle="--", label="bare base")
         step.set_title(f"{source}: P(this call fails), online")
-        for at in (session, step):
-            at.set(xscale="log", xlabel="sessions seen", ylabel="AUROC")
-            at.set_xticks(seen, [f"{each:,}" for each in seen], minor=False)
-            at.set_xticks([], minor=True)
-            at.grid(alpha=0.3)
-            at.legend(fontsize=7)
+        step.set(xscale="log", xlabel="sessions seen", ylabel="AUROC")
+        step.set_xticks(seen, [f"{each:,}" for each in seen], minor=False)
+        step.set_xticks([], minor=True)
+        step.grid(alpha=0.3)
+        step.legend(fontsize=7)
 
 
 def _line(at: Axes, x: Sequence[int], y: Sequence[float | None], **style: Any) -> None:

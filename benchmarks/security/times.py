@@ -50,7 +50,6 @@ from fleetlore.wire.records import MAX_BYTES
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.distil.distiller import distil
 from models.judge.chain import gave_up
-from models.judge.critic_features import features
 from models.llm.recording import recording
 from models.memory import facts, quality
 from models.memory.identities import identities
@@ -143,7 +142,7 @@ def _lessons(text: str) -> object:
     )  # fmt: skip
     verdict = Verdict(label="success", probability=0.99, source="reward", version="1")
     judgment = Judgment(trajectory=trajectory, verdict=verdict)
-    return distil(judgment), features(trajectory, [None]), gave_up(trajectory), recording(trajectory)
+    return distil(judgment), gave_up(trajectory), recording(trajectory)
 
 
 def _loops(text: str) -> object:

@@ -39,7 +39,7 @@ PANELS = {
     ),
     "Join": ("mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
-    "Check": ("doctor", "replay", "backtest", "critic", "pretrain"),
+    "Check": ("doctor", "replay", "backtest", "pretrain"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _OTHERS = "Commands"

@@ -28,7 +28,7 @@ CUT = "…"
 
 Ending = Literal["success", "failure", "unknown", "continued"]
 Label = Literal["success", "failure", "abstained"]
-Source = Literal["guard", "reward", "feedback", "rules", "critic", "llm", "none"]
+Source = Literal["guard", "reward", "feedback", "rules", "llm", "none"]
 
 encode = msgspec.json.Encoder().encode
 

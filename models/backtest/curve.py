@@ -1,95 +1,38 @@
-"""Measure learning curves: how well failures are predicted after more and more sessions, in the order of the stream.
+"""Measure the learning curve: how well failing calls are predicted after more and more sessions.
 
-P(the session fails) comes from the critic and its baseline, each fitted anew on the first sessions. P(this call fails)
-comes from the real learner and gate, which take in the training sessions one by one at the pace of a busy fleet; the
-version in service predicts the calls of the test sessions, beside the bare base. All fits together cost as much as one
-fit on all sessions, and online learning half a second of CPU for each 32 sessions.
+The real learner and gate take in the training sessions one by one, in the order of the stream and at the pace of a busy
+fleet; the version in service predicts the calls of the test sessions, beside the bare base. Online learning takes half
+a second of CPU for each 32 sessions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.risk.network import Base, RiskNetwork
 from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.adapter_manifest import DataRange
 from fleetlore.wire.trajectory import Judgment, Verdict
 from models.adapter.learner import Learner
-from models.backtest.baseline import fit_tfidf
-from models.backtest.cases import Case, Slice
-from models.backtest.foresight import BySlice, foresee, prediction_scores
+from models.backtest.cases import Case
 from models.data.dataset import Example, examples_of
-from models.judge.critic_fit import fit
 from models.promotion.metrics import predict
 
 SHARES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-VIEWS: Final = ("k1", "k2")
 # On the learner's clock: a busy fleet, whose updates take full batches.
 SECONDS_BETWEEN = 0.01
 
 
-def learning_curve(
-    train: Sequence[Case],
-    test: Sequence[Case],
-    slices: Sequence[Slice],
-    base: Base,
-    encoder: StaticEncoder,
-    *,
-    foreseen: BySlice,
-    baseline: BySlice,
-    seed: int,
-    progress: Callable[[str], None],
-) -> dict[str, Any]:
+def learning_curve(train: Sequence[Case], test: Sequence[Case], base: Base, encoder: StaticEncoder) -> dict[str, Any]:
     """Figures by number of training sessions; None after too few sessions.
 
-    Args:
-        foreseen, baseline: of critic and baseline fitted on all training sessions, the last point of the curve.
-
     Returns:
-        sessions: the points of the curve, along which all lists run. failure_auroc: by source, slice and model (critic,
-            tfidf) after one and two calls. step_auroc: by source, of the bare base (one figure) and of the adapter in
-            service. versions: published until then.
+        sessions: the points of the curve, along which all lists run. step_auroc: by source, of the bare base (one
+            figure) and of the adapter in service. versions: published until then.
     """
     points = sorted({max(1, round(share * len(train))) for share in SHARES})
-    curves: dict[str, list[BySlice | None]] = {"critic": [], "tfidf": []}
-    for seen in points[:-1]:
-        progress(f"learning curve: the first {seen:,} sessions")
-        curves["critic"].append(_critic(train[:seen], test, slices, seed))
-        curves["tfidf"].append(prediction_scores(test, slices, foresee(test, fit_tfidf(train[:seen], seed)))[0])
-    curves["critic"].append(foreseen)
-    curves["tfidf"].append(baseline)
-    progress("learning curve: online updates")
-    return {
-        "sessions": points,
-        "failure_auroc": {
-            source: {
-                slice_: {
-                    model: {view: [None if at is None else at[source][slice_][view] for at in curve] for view in VIEWS}
-                    for model, curve in curves.items()
-                }
-                for slice_ in sorted({s for c, s in zip(test, slices, strict=True) if c.source == source})
-            }
-            for source in sorted({case.source for case in test})
-        },
-        **_online(train, test, points, base, encoder),
-    }
-
-
-def _critic(train: Sequence[Case], test: Sequence[Case], slices: Sequence[Slice], seed: int) -> BySlice | None:
-    ended = [case for case in train if case.failed is not None]
-    try:
-        critic, _ = fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
-    except ConfigError:  # the first sessions all ended alike
-        return None
-    return prediction_scores(test, slices, foresee(test, critic.failure_probability))[0]
-
-
-def _online(
-    train: Sequence[Case], test: Sequence[Case], points: Sequence[int], base: Base, encoder: StaticEncoder
-) -> dict[str, Any]:
     asked: dict[str, list[Example]] = {}
     for case in test:
         asked.setdefault(case.source, []).extend(examples_of(_judgment(case), encoder))
@@ -102,6 +45,7 @@ def _online(
             for source, row in rows.items():
                 row.append(_auroc(network, asked[source]))
     return {
+        "sessions": points,
         "step_auroc": {source: {"base": bare[source], "adapter": row} for source, row in rows.items()},
         "versions": versions,
     }

@@ -13,20 +13,17 @@ from models.judge.chain import JudgeChain
 
 
 def judging(
-    cases: Sequence[Case], slices: Sequence[Slice], chain: JudgeChain, unrecorded: JudgeChain
+    cases: Sequence[Case], slices: Sequence[Slice], chain: JudgeChain
 ) -> dict[str, dict[str, dict[str, float | None]]]:
     """By source and slice, over the sessions with a known end.
 
     kappa, balanced_accuracy: over the judged sessions. kappa_all: over all, where no verdict is never right.
     false_success_rate: share of the judged failures called a success. abstained: share of all that were not judged.
-
-    Args:
-        unrecorded: the judges that speak where no record of a learned judge exists: at a new source.
     """
     said: dict[tuple[str, Slice], list[tuple[bool | None, bool]]] = defaultdict(list)
     for case, slice_ in zip(cases, slices, strict=True):
         if case.failed is not None:
-            label = (unrecorded if slice_ == "S" else chain).judge(case.trajectory).label
+            label = chain.judge(case.trajectory).label
             said[case.source, slice_].append((None if label == "abstained" else label == "failure", case.failed))
     figures: dict[str, dict[str, dict[str, float | None]]] = {}
     for source, slice_ in sorted(set(zip((case.source for case in cases), slices, strict=True))):

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fleetlore.calls.model import CallModel
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.lore import MemoryItem, Pattern
-from models.backtest.baseline import fit_tfidf
 from models.backtest.cases import Case, slices_of
-from models.backtest.foresight import foresee, prediction_scores
 from models.backtest.judging import judging
 from models.backtest.memory_quality import harmless_patterns, harmless_warnings, junk_reasons, recurrence
-from models.backtest.priors import priors
 from models.backtest.silence import silence
 from models.judge.chain import JudgeChain, RulesJudge
-from models.judge.critic import CriticJudge
-from models.judge.critic_fit import fit
 
 if TYPE_CHECKING:
     from fleetlore.risk.network import Base
@@ -53,22 +48,10 @@ def backtest(
         train, test: in the order of the stream.
         progress: called with the current step.
         base: of the risk model: asks for the learning curve too, which takes minutes of CPU.
-
-    Raises:
-        ConfigError: the training sessions have not both ended well and failed.
-        ModelUnavailable: the extra `[backtest]` is not installed.
     """
     slices = slices_of(train, test)
-    progress("fitting TF-IDF with logistic regression")
-    baseline, _ = prediction_scores(test, slices, foresee(test, fit_tfidf(train, seed)))
-    progress("fitting the critic")
-    ended = [case for case in train if case.failed is not None]
-    critic, _ = fit([case.trajectory for case in ended], [bool(case.failed) for case in ended], seed)
-    progress("foreseeing failures")
-    foreseen, calibration = prediction_scores(test, slices, foresee(test, critic.failure_probability))
     progress("judging")
-    rules = RulesJudge()
-    judged = judging(test, slices, JudgeChain([rules, CriticJudge(critic)]), JudgeChain([rules]))
+    judged = judging(test, slices, JudgeChain([RulesJudge()]))
     progress("looking for junk")
     harmless = harmless_patterns([*train, *test])
     recalled = [item for item in learned.items]
@@ -79,17 +62,12 @@ def backtest(
     if base is not None:
         from models.backtest.curve import learning_curve
 
-        curve["learning_curve"] = learning_curve(
-            train, test, slices, base, encoder, foreseen=foreseen, baseline=baseline, seed=seed, progress=progress
-        )
+        progress("learning curve: online updates")
+        curve["learning_curve"] = learning_curve(train, test, base, encoder)
     return {
-        "failure_auroc": foreseen,
-        "priors": priors(train, test, slices),
-        "tfidf_baseline": baseline,
         "judge": judged,
         "recurrence": recurrence(train, test),
         "silence": silence(train, test, recalled, seed),
-        "calibration": calibration,
         "junk_rate": reasons.total() / len(recalled) if recalled else None,
         "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),
         **curve,

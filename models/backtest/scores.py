@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-
-from models.data.auroc import pairs_won
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 CALIBRATION_BINS = 10
-CHANCE_DRAWS = 50
-
-
-def within_auroc(score: Floats, failed: Bools, groups: Sequence[Hashable]) -> float | None:
-    """AUROC over pairs of one group only, all pairs counted alike: the skill beyond knowing hard tasks."""
-    places: dict[Hashable, list[int]] = {}
-    for place, group in enumerate(groups):
-        places.setdefault(group, []).append(place)
-    won, pairs = 0.0, 0
-    for own in places.values():
-        won_inside, pairs_inside = pairs_won(score[own], failed[own])
-        won, pairs = won + won_inside, pairs + pairs_inside
-    return won / pairs if pairs else None
 
 
 def cohen_kappa(said: Bools, true: Bools) -> float | None:
@@ -53,11 +38,6 @@ def balanced_accuracy(said: Bools, true: Bools) -> float | None:
     return float((said[true].mean() + (~said[~true]).mean()) / 2)
 
 
-def brier(probability: Floats, failed: Bools) -> float | None:
-    """Mean squared error of the probabilities (Brier 1950)."""
-    return float(((probability - failed) ** 2).mean()) if len(failed) else None
-
-
 def calibration_error(probability: Floats, failed: Bools) -> float | None:
     """Expected calibration error over ten equal bins, weighted by their sizes (Guo et al. 2017)."""
     if not len(failed):
@@ -65,20 +45,6 @@ def calibration_error(probability: Floats, failed: Bools) -> float | None:
     bins = np.minimum((probability * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     gaps = [abs(float((probability[bins == each] - failed[bins == each]).sum())) for each in np.unique(bins)]
     return sum(gaps) / len(failed)
-
-
-def calibration_error_by_chance(probability: Floats, sessions: Sequence[int]) -> float | None:
-    """Mean `calibration_error` if every probability is true: few sessions in many bins never come out even.
-
-    Args:
-        sessions: the session of each probability, since a session has one end.
-    """
-    if not len(probability):
-        return None
-    of, own = np.unique(sessions, return_inverse=True)
-    chance = np.random.default_rng(0)
-    drawn = [chance.random(len(of))[own] < probability for _ in range(CHANCE_DRAWS)]
-    return mean([calibration_error(probability, failed) or 0.0 for failed in drawn])
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -97,7 +97,7 @@ class RulesJudge:
     sessions in another way.
     """
 
-    version = "rules-1"
+    version = "rules-2"
     audited = 1 / 32
     PROBABILITY_OF_SUCCESS: Final = 0.05
 
@@ -116,8 +116,7 @@ class JudgeChain:
     No judge sees a part of a session that was closed early (`ending == "continued"`): its end is not the session's end.
 
     On a share of the sessions, drawn by hash, the judges after the deciding one vote too, and the environment's reward
-    measures them (`models.judge.record`). Rules, which hold everywhere, are measured at a small part of the cost, a
-    critic, which is not heard without a record, on every session.
+    measures them (`models.judge.record`).
     """
 
     def __init__(self, judges: Sequence[Judge] | None = None) -> None:
@@ -171,20 +170,8 @@ def never_got_a_call_through(trajectory: Trajectory) -> bool:
 
 
 def ended_in_a_loop(trajectory: Trajectory) -> bool:
-    """The session ends in a loop: the same (call, result) pairs three times in a row, with a period of 1, 2 or 3.
-
-    Results are compared too, so that polling with changing results is no loop. A call that returns nothing is none
-    either.
-    """
-    if trajectory.steps[-1].role != "tool":
-        return False
-    pairs = [(step.tool, step.arguments, step.result, step.error_message) for step in trajectory.calls[-9:]]
-    return any(
-        len(pairs) >= 3 * period
-        and pairs[-period:] == pairs[-2 * period : -period] == pairs[-3 * period : -2 * period]
-        and all(result or error for _, _, result, error in pairs[-period:])
-        for period in (1, 2, 3)
-    )
+    """The very last step is a call that was in a loop (`fleetlore.fingerprint.loops`)."""
+    return trajectory.steps[-1].loop is not None
 
 
 _GAVE_UP = re.compile(

@@ -23,8 +23,6 @@ SAMPLED_CASES = 256
 # verdict that teaches claims to be right four times of five (`models.memory.candidate`).
 MOST_WRONG = 0.2
 FEWEST_CASES = 8
-# Least share of right verdicts of each kind of a critic that is heard.
-SOUND = 0.75
 MAX_FAMILY = 64
 
 
@@ -99,16 +97,6 @@ class JudgeRecord:
                 ]
             )
         return self._silenced
-
-    @property
-    def sound(self) -> bool:
-        """Whether both labels were measured and right often enough: who says one label only tells no sessions apart."""
-        matrix = self._counted
-        cases = [
-            (matrix[said, said], matrix[said, said] + matrix[said, other])
-            for said, other in (("success", "failure"), ("failure", "success"))
-        ]
-        return all(said >= FEWEST_CASES and right >= SOUND * said for right, said in cases)
 
     def precision(self, said: str) -> float | None:
         """Lower end of the 95 % interval of how often `said` is right; None before it was measured."""

@@ -166,21 +166,6 @@ def _say(doing: str) -> None:
 
 
 def _show(report: Mapping[str, Any]) -> None:
-    foreseen, baseline, prior = report["failure_auroc"], report["tfidf_baseline"], report["priors"]
-    views, rivals = ("k1", "k2", "k3", "within_task_k1"), ("task", "agent")
-    _table(
-        "AUROC of P(session fails) after 1, 2, 3 calls and within a task after 1; the same of TF-IDF; priors",
-        (*views, *(f"tfidf {view}" for view in views), *rivals),
-        {
-            (source, slice_): [
-                *(row[view] for view in views),
-                *(baseline[source][slice_][view] for view in views),
-                *(prior[source][slice_][rival] for rival in rivals),
-            ]
-            for source, slices in foreseen.items()
-            for slice_, row in slices.items()
-        },
-    )
     _figures(
         "Judging complete sessions, rewards hidden",
         {(source, at): row for source, slices in report["judge"].items() for at, row in slices.items()},
@@ -188,7 +173,6 @@ def _show(report: Mapping[str, Any]) -> None:
     for title, key in (
         ("Errors met earlier by another agent, by level of the pattern", "recurrence"),
         ("Failed without an error: the missing step is named", "silence"),
-        ("Calibration of P(session fails)", "calibration"),
     ):
         _figures(title, {(source,): row for source, row in report[key].items()})
     _table(
@@ -251,20 +235,9 @@ def _show_advice(report: Mapping[str, Any]) -> None:
 
 
 def _show_curve(found: Mapping[str, Any]) -> None:
-    names = [f"{seen:,}" for seen in found["sessions"]]
-    _table(
-        "Learning curve: AUROC of P(session fails) after one call, by sessions seen",
-        names,
-        {
-            (f"{source}, {model}", slice_): models[model]["k1"]
-            for source, slices in found["failure_auroc"].items()
-            for slice_, models in slices.items()
-            for model in models
-        },
-    )
     _table(
         "Learning curve: AUROC of P(this call fails) of the adapter in service, by sessions seen; the bare base first",
-        ("base", *names),
+        ("base", *(f"{seen:,}" for seen in found["sessions"])),
         {(source,): [row["base"], *row["adapter"]] for source, row in found["step_auroc"].items()},
     )
 

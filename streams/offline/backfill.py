@@ -33,6 +33,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.topics import PREFIX, topic
+from models.judge.chain import JudgeChain
 from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
@@ -44,7 +45,7 @@ from streams.offline.republish import republish
 from streams.stage.base import Record
 from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
-from streams.stages.pipeline import judge_chain, language_model, pipeline
+from streams.stages.pipeline import language_model, pipeline
 
 BATCH_RECORDS = 256
 
@@ -151,7 +152,7 @@ class Backfill:
             metrics,
             SystemClock(),
             settings.silent_seconds,
-            judge_chain(settings),
+            JudgeChain(),
             self._model,
             settings.item_half_life_seconds,
             erased,

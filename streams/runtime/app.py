@@ -21,6 +21,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StoreUnavailable, TopicsChanged
 from fleetlore.kafka.client import ConnectionRefused, backoff, faust_settings
 from fleetlore.wire.topics import topic
+from models.judge.chain import JudgeChain
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -37,7 +38,7 @@ from streams.stage.base import Stage, TopicPartition
 from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
 from streams.stage.operator_topic import OperatorTopic
-from streams.stages.pipeline import judge_chain, language_model, pipeline
+from streams.stages.pipeline import language_model, pipeline
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             metrics,
             clock,
             settings.silent_seconds,
-            judge_chain(settings),
+            JudgeChain(),
             self._model,
             settings.item_half_life_seconds,
             self._erased,

@@ -6,13 +6,11 @@ memory (`streams.offline`). A judge or a model that the settings do not name is 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS, Settings
-from fleetlore.errors import ConfigError
-from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
+from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
 from streams.stage.base import Stage, Store
 from streams.stage.distrusted import Distrusted
@@ -51,23 +49,6 @@ def pipeline(
         JudgmentsStage(store, judge or JudgeChain(), metrics, model, erased),
         ItemsStage(store, clock, metrics, half_life_seconds, erased, distrusted),
     )
-
-
-def judge_chain(settings: Settings) -> JudgeChain:
-    """Make the judges that answer at once, with the learned critic where the settings name one.
-
-    Raises:
-        ConfigError: the critic's file cannot be read.
-    """
-    if not settings.critic:
-        return JudgeChain()
-    from models.judge.critic import Critic, CriticJudge
-
-    try:
-        critic = Critic.from_bytes(Path(settings.critic).read_bytes())
-    except (OSError, ConfigError) as error:
-        raise ConfigError(f"FLEETLORE_CRITIC={settings.critic} is no critic: {error}") from None
-    return JudgeChain((RewardJudge(), RulesJudge(), CriticJudge(critic)))
 
 
 def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:

@@ -7,11 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from benchmarks.judge_record import always_failed, heard
-from benchmarks.judge_structure import structure, without_last_call
 from benchmarks.judges import Matrix, ask, kappa_all, main
-from fleetlore.testing.sessions import call, trajectory, verdict
-from fleetlore.wire.trajectory import Trajectory, Verdict
+from fleetlore.testing.sessions import trajectory, verdict
+from fleetlore.wire.trajectory import Trajectory
 
 
 def test_a_matrix_counts_what_was_said_against_what_was_true() -> None:
@@ -29,23 +27,6 @@ def test_over_all_sessions_silence_is_never_right() -> None:
     judged = [(trajectory(ending=truth, reward=1.0), verdict(truth)) for truth in ("failure", "success")]
     assert kappa_all(judged) == 1
     assert kappa_all([*judged, (trajectory(ending="failure", reward=0.0), None)]) < 1
-
-
-def test_the_shape_alone_tells_where_the_environment_stops_who_is_right() -> None:
-    def session(number: int, calls: int) -> Trajectory:
-        steps = tuple(call("t", f"{place}") for place in range(calls))
-        ending = "success" if calls == 1 else "failure"
-        return trajectory(*steps, session=f"s{number}", ending=ending, reward=None)
-
-    judge = structure([session(number, 1 + 9 * (number % 2)) for number in range(80)])
-    said = [judge(session(99, calls)) for calls in (1, 10)]
-    assert [each and each.label for each in said] == ["success", "failure"]
-
-
-def test_a_view_without_the_last_call_ends_before_it() -> None:
-    whole = trajectory(call("a"), call("b"), call("c"))
-    assert without_last_call(whole).steps == whole.steps[:2]
-    assert without_last_call(trajectory()).steps == ()
 
 
 def test_no_judge_sees_the_reward() -> None:
@@ -73,19 +54,3 @@ def test_one_command_prints_it(
     main()
     [_, line] = capsys.readouterr().out.splitlines()
     assert line.split()[1:7] == ["rules", "(all)", "6", "33%", "4", "0"]
-
-
-def test_a_judge_is_heard_once_its_record_bears_it_out_in_both_directions() -> None:
-    def sessions(one_success_in: int) -> list[Trajectory]:
-        endings = ("success" if n % one_success_in == 0 else "failure" for n in range(1200))
-        return [trajectory(call("sql"), session=f"s{n}", ending=each, reward=None) for n, each in enumerate(endings)]
-
-    def knows(whole: Trajectory) -> Verdict:
-        return verdict("failure" if int(whole.session[1:]) % 3 else "success")
-
-    found = heard(knows, sessions(3))
-    said = [(each.ending, told.label) for each, told in found if told is not None]
-    assert 500 < len(found) < 700
-    assert len(said) > 400
-    assert all(truth == label for truth, label in said)
-    assert not any(told for _, told in heard(always_failed, sessions(20)))

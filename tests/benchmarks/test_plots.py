@@ -19,7 +19,6 @@ RUN = {"transfer_success": 0.5, "recovery": 0.4, "repair": 0.3, "steps": 2.0, "e
 RUN |= {"guard_sessions": 0.0, "guard_calls": 0.0, **{row: 0.1 for row in ROWS if row.endswith("x")}}
 CURVE = {
     "sessions": [10, 20],
-    "failure_auroc": {"logs": {"AT": {"critic": {"k1": [None, 0.8]}, "tfidf": {"k1": [0.5, 0.7]}}}},
     "step_auroc": {"logs": {"base": 0.6, "adapter": [0.6, 0.9]}},
     "versions": [0, 1],
 }

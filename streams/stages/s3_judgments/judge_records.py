@@ -129,9 +129,8 @@ class JudgeRecords:
     def counted(self, place: tuple[str, int, str], votes: Iterable[Verdict]) -> tuple[Verdict, ...]:
         """Return the votes that count.
 
-        Those of a judge that was contradicted too often are left out. A critic's and a language model's are as sure as
-        their record is at the most. A critic is not heard before its record is sound in both directions: what it was
-        fitted on says nothing of a family that it meets here for the first time. The environment's own always count.
+        Those of a judge that was contradicted too often are left out. A language model's are as sure as its record. The
+        environment's own always count.
         """
         tenant, partition, family = place
         counted = []
@@ -140,16 +139,13 @@ class JudgeRecords:
                 counted.append(vote)
                 continue
             record = self._records[RecordKey(tenant, partition, vote.version, family)]
-            precision = record.precision(vote.label) if vote.source in ("critic", "llm") else None
-            unsound = vote.source == "critic" and not record.sound
-            if vote.label in record.silenced or unsound or (precision is not None and precision <= 0.5):
+            precision = record.precision(vote.label) if vote.source == "llm" else None
+            if vote.label in record.silenced or (precision is not None and precision <= 0.5):
                 self._metrics.judge_silenced(vote.source).inc()
             elif precision is None:
                 counted.append(vote)
             else:
-                own = max(vote.probability, 1 - vote.probability)
-                sure = min(precision, own) if vote.source == "critic" else precision
-                counted.append(replace(vote, probability=sure if vote.label == "success" else 1 - sure))
+                counted.append(replace(vote, probability=precision if vote.label == "success" else 1 - precision))
         return tuple(counted)
 
     def forget(self) -> None:

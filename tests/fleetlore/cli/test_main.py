@@ -133,7 +133,6 @@ HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafk
         ("ingest otel --data no-folder", 1),
         ("replay no-folder", 2),
         ("pretrain no-folder --out base.safetensors", 2),
-        ("critic fit no-folder --out critic.msgpack", 2),
         ("export pairs --out dataset --data no-folder", 1),
     ],
 )

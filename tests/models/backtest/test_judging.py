@@ -12,9 +12,6 @@ from models.judge.chain import JudgeChain
 MakeCase = Callable[..., Case]
 
 
-SILENT = JudgeChain([])
-
-
 class ByCall:
     """Says what the last call says; silent where it says nothing."""
 
@@ -39,7 +36,7 @@ def test_silence_counts_apart_from_what_was_said(make_case: MakeCase) -> None:
         make_case("4", "ann", "cook", ("?", None)),
         make_case("5", "ann", "cook", ("success", None), failed=None),
     ]
-    figures = judging(cases, ["A"] * 5, JudgeChain([ByCall()]), SILENT)
+    figures = judging(cases, ["A"] * 5, JudgeChain([ByCall()]))
     row = figures["shop"]["A"]
     assert row["abstained"] == 1 / 4
     assert row["false_success_rate"] == 1 / 2
@@ -55,22 +52,13 @@ def test_who_never_dares_does_not_look_good(make_case: MakeCase) -> None:
         for n in range(4)
     ]
     cases += [make_case(str(n), "ann", "cook", ("?", None), failed=bool(n % 2)) for n in range(4, 40)]
-    row = judging(cases, ["A"] * 40, JudgeChain([ByCall()]), SILENT)["shop"]["A"]
+    row = judging(cases, ["A"] * 40, JudgeChain([ByCall()]))["shop"]["A"]
     assert row["kappa"] == 1.0
     assert row["kappa_all"] is not None and row["kappa_all"] < 0.1
 
 
-def test_at_a_new_source_a_learned_judge_has_no_record_and_no_say(make_case: MakeCase) -> None:
-    cases = [
-        make_case("1", "ann", "cook", ("failure", None)),
-        make_case("2", "ann", "cook", ("failure", None), source="new"),
-    ]
-    figures = judging(cases, ["A", "S"], JudgeChain([ByCall()]), SILENT)
-    assert (figures["shop"]["A"]["abstained"], figures["new"]["S"]["abstained"]) == (0.0, 1.0)
-
-
 def test_a_judge_that_never_speaks_has_no_figures(make_case: MakeCase) -> None:
-    figures = judging([make_case("1", "ann", "cook", ("?", None))], ["AT"], JudgeChain([ByCall()]), SILENT)
+    figures = judging([make_case("1", "ann", "cook", ("?", None))], ["AT"], JudgeChain([ByCall()]))
     assert figures["shop"]["AT"] == {
         "kappa": None,
         "kappa_all": 0.0,

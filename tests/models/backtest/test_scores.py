@@ -1,55 +1,24 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.backtest.scores import (
-    balanced_accuracy,
-    brier,
-    calibration_error,
-    cohen_kappa,
-    mean,
-    within_auroc,
-)
+from models.backtest.scores import balanced_accuracy, calibration_error, cohen_kappa, mean
 
-PAIRS = st.lists(
-    st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.booleans(), st.sampled_from("abc")), max_size=30
-)
-
-
-def arrays(pairs: list[tuple[float, bool, str]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    return (
-        np.array([p for p, *_ in pairs], float),
-        np.array([failed for _, failed, _ in pairs], bool),
-        [group for *_, group in pairs],
-    )
+PAIRS = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.booleans()), max_size=30)
 
 
 @given(PAIRS)
-def test_within_auroc_counts_the_pairs_of_each_group_alone(pairs: list[tuple[float, bool, str]]) -> None:
-    score, failed, groups = arrays(pairs)
-    wins = [
-        (p > q) + (p == q) / 2
-        for (p, bad, group), (q, worse, other) in product(pairs, pairs)
-        if bad and not worse and group == other
-    ]
-    assert within_auroc(score, failed, groups) == pytest.approx(sum(wins) / len(wins) if wins else None)
-
-
-@given(PAIRS)
-def test_no_figure_is_ever_nan(pairs: list[tuple[float, bool, str]]) -> None:
-    score, failed, groups = arrays(pairs)
+def test_no_figure_is_ever_nan(pairs: list[tuple[float, bool]]) -> None:
+    score, failed = np.array([p for p, _ in pairs], float), np.array([bad for _, bad in pairs], bool)
     said = score > 0.5
     for figure in (
-        within_auroc(score, failed, groups),
         cohen_kappa(said, failed),
         balanced_accuracy(said, failed),
-        brier(score, failed),
         calibration_error(score, failed),
         mean(score.tolist()),
     ):

@@ -24,6 +24,7 @@ def session(*steps: Step, **fields: Any) -> Trajectory:
 
 FAILED = call("SELECT 1", error="no such table")
 WORKED = call("SELECT 2", "[(2,)]")
+LOOPED = replace(WORKED, loop="0" * 32)
 
 
 def feedback(label: Any) -> Feedback:
@@ -37,16 +38,13 @@ def test_feedback_outranks_the_environment() -> None:
     assert FeedbackJudge().judge(session(WORKED)) is None
 
 
-def test_where_an_environment_spoke_rules_vote_on_a_small_share_and_a_critic_on_all() -> None:
-    class Critic(RulesJudge):
-        version, audited = "critic", 1.0
-
-    chain = JudgeChain((RewardJudge(), RulesJudge(), Critic()))
+def test_where_an_environment_spoke_rules_vote_on_a_small_share() -> None:
+    chain = JudgeChain()
     voted = [
         {verdict.version for verdict in chain.votes(session(FAILED, ending="failure", reward=0.0, session=f"s{n}"))}
         for n in range(3_200)
     ]
-    assert all({RewardJudge.version, "critic"} <= versions for versions in voted)
+    assert all(RewardJudge.version in versions for versions in voted)
     assert 60 < sum(RulesJudge.version in versions for versions in voted) < 140  # 100 are expected
     alone = [chain.votes(session(FAILED, session=f"s{n}")) for n in range(20)]
     assert all(verdicts[0].version == RulesJudge.version for verdicts in alone)
@@ -78,17 +76,12 @@ def test_a_reward_that_says_nothing_or_contradicts_the_ending_abstains(ending: A
     assert RewardJudge().judge(session(WORKED, ending=ending, reward=reward)) is None
 
 
-POLL = [call("status", "pending 1"), call("status", "pending 2"), call("status", "done")]
-
-
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
         ("ended on a failed call", [WORKED, FAILED]),
         ("no call worked, though the agent went on talking", [FAILED, FAILED, says("The answer is 3.")]),
-        ("the same call with the same result three times", [FAILED, WORKED, WORKED, WORKED]),
-        ("a cycle of two", [call("a", "1"), call("b", "2")] * 3),
-        ("a cycle of three", [call("a", "1"), call("b", "2"), call("c", "3")] * 3),
+        ("the last call was in a loop", [FAILED, WORKED, LOOPED]),
         ("gave up in words", [WORKED, says("I give up.")]),
         ("gave up in the answer", [WORKED, call("I can't solve this task.", tool="answer")]),
     ],
@@ -105,10 +98,7 @@ def test_rules_see_a_failure(name: str, steps: list[Step]) -> None:
         ("nothing at all", []),
         ("a call that worked", [FAILED, WORKED]),
         ("one failure, then an answer", [WORKED, FAILED, says("The answer is 3.")]),
-        ("polling: the results differ", POLL),
-        ("a scratch pad that returns nothing", [call("thinking", tool="think")] * 3),
-        ("a loop that was left", [FAILED, WORKED, WORKED, WORKED, says("So it is 2.")]),
-        ("a cycle seen twice only", [call("a", "1"), call("b", "2")] * 2),
+        ("a loop that was left", [FAILED, WORKED, LOOPED, says("So it is 2.")]),
         ("refusing what a policy forbids", [WORKED, says("I am unable to refund this ticket. I cannot proceed.")]),
         ("the user gives up", [WORKED, says("I give up.", role="user")]),
     ],
@@ -121,7 +111,7 @@ def test_an_unknown_outcome_is_abstained_and_not_guessed() -> None:
     chain = JudgeChain()
     verdict = chain.judge(session(WORKED))
     assert (verdict.label, verdict.probability, verdict.source) == ("abstained", 0.5, "none")
-    assert verdict.version == chain.version == "guard-1+feedback-2+reward-1+rules-1"
+    assert verdict.version == chain.version == "guard-1+feedback-2+reward-1+rules-2"
 
 
 def test_no_judge_judges_a_part_of_a_session() -> None:
