@@ -29,8 +29,6 @@ from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, redact_value, suspects
 from fleetlore.risk.session_texts import action_text, goal_text, outcome_text
 from fleetlore.stats import text_index
-from fleetlore.watch.credit import blame
-from fleetlore.watch.episode import RecentSteps
 from fleetlore.watch.safety import PREFIX, dangers
 from fleetlore.watch.safety_rules import RULES
 from fleetlore.wire.events import (
@@ -157,12 +155,6 @@ def _ledger(text: str) -> object:
     return ledger.redact_shown({"a": [text]})
 
 
-def _episode(text: str) -> object:
-    steps = RecentSteps()
-    steps.record("bash", text, text, ("Error", text))
-    return blame(text, tuple(steps.moments))
-
-
 def _call(text: str) -> object:
     context = CallContext(text)
     context.record("bash", text_of(text), text, "Error")
@@ -197,7 +189,6 @@ READERS = (
     Reader("an agent's caution, SQL", lambda text: dangers("sql", {"query": "DROP " + text}), AGENT_SECONDS),
     Reader("an agent's caution, Python", lambda text: dangers("python", {"code": "os.system " + text}), AGENT_SECONDS),
     Reader("an agent's memory of advice", _ledger, AGENT_SECONDS),
-    Reader("an agent's memory of calls", _episode, AGENT_SECONDS),
     Reader("an agent's call, for the models", _call, AGENT_SECONDS),
     Reader("a failure, recognised", _failure, AGENT_SECONDS),
     Reader("loops", _loops, AGENT_SECONDS),

@@ -29,7 +29,6 @@ __all__ = ["Attempt", "AttemptOf", "Attempts", "best_of", "parallel", "sequentia
 Result = TypeVar("Result")
 
 MAX_ATTEMPTS = 64
-MAX_FAILURES_TOLD = 5
 
 _WORTH: dict[Outcome, int] = {"success": 2, "unknown": 1, "failure": 0}
 
@@ -189,10 +188,7 @@ def _told(session: Session, done: Attempt[Result]) -> str:
         f"Attempt {done.number + 1} at this goal ended as {done.outcome}{reward}: {done.calls} calls, {done.errors} "
         f"failed."
     ]
-    failed = [moment for moment in session.moments if moment.error is not None]
-    lines += [f"- step {each.number}: {clean(str(each))}" for each in failed[-MAX_FAILURES_TOLD:]]
-    if done.outcome != "success" and (decisive := session.blame()) is not None:
-        lines.append(f"- what most likely decided it (a guess): step {decisive.number}: {clean(str(decisive))}")
+    lines += [f"- {clean(each)}" for each in session.last_failed]
     if done.error is not None:
         lines.append(f"- it was ended by {type(done.error).__name__}: {clean(str(done.error))}")
     lines += [f"- note: {clean(note)}" for note in session.notes]

@@ -26,8 +26,6 @@ from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of,
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.stats.hashing import user_hash
-from fleetlore.watch.credit import blame
-from fleetlore.watch.episode import RecentStep, RecentSteps
 from fleetlore.watch.safety import SafetyWatch
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
 from fleetlore.wire import events as names
@@ -42,6 +40,8 @@ log = logging.getLogger(__name__)
 __all__ = ["KEPT_CALLS", "Recording", "asked"]
 
 _SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
+KEPT_FAILED = 5  # the next attempt is told of no more
+MAX_TOLD = 200  # characters of a call, and of its error
 KEPT_CALLS = 32  # a risk model reads no further back (`fleetlore.risk.network.MAX_STEPS`)
 
 
@@ -68,6 +68,7 @@ class Recording:
         earlier: how the attempt before this one went, for the model's context; empty where there was none.
         notes: what the agent wrote down for the next attempt.
         outcome, reward: as said so far; the outcome for good once the session is left.
+        calls, errors: how many calls ended so far, and how many of them failed.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Recording:
         self._rule = ""
         self.earlier = earlier
         self.notes: list[str] = []
+        self.calls = self.errors = 0
         self._own_failures: set[str] = set()
         self._failed: FailedCall | None = None
         self._preconditions = PreconditionTracker()
@@ -119,7 +121,7 @@ class Recording:
         self._brought: set[str] = set()
         self._watchdog = Watchdog(fleet.clock.monotonic(), budget, stall_seconds)
         self._safety = SafetyWatch(fleet.safety)
-        self._recent_steps = RecentSteps()
+        self._last_failed: deque[str] = deque(maxlen=KEPT_FAILED)
         self._context = CallContext(goal)
         self._own_expected: deque[Expected] = deque(maxlen=KEPT_CALLS)
         self._made: deque[_Made] = deque(maxlen=KEPT_CALLS)
@@ -232,7 +234,6 @@ class Recording:
         """Record a message of a person or the model between two calls."""
         text = str(text)
         with self._locked():
-            self._recent_steps.said(role, text)
             self._emit("message", {names.ROLE: role, names.CONTENT: self._advice_ledger.redact_shown(text)})
 
     def succeed(self, reward: float | None = None) -> None:
@@ -253,23 +254,9 @@ class Recording:
         self.notes.append(text)
 
     @property
-    def moments(self) -> tuple[RecentStep, ...]:
-        """The last calls and messages and what came of them, oldest first: the agent's own memory of the session."""
-        return tuple(self._recent_steps.moments)
-
-    def blame(self) -> RecentStep | None:
-        """The agent's own action that most likely decided the failure; a guess, see `fleetlore.watch.credit`."""
-        return blame(self.goal, self.moments)
-
-    @property
-    def calls(self) -> int:
-        """Calls that ended so far."""
-        return self._recent_steps.calls
-
-    @property
-    def errors(self) -> int:
-        """How many of them failed."""
-        return self._recent_steps.errors
+    def last_failed(self) -> tuple[str, ...]:
+        """The last calls that failed, at most five and the oldest first: the call's number, the call and its error."""
+        return tuple(self._last_failed)
 
     @property
     def loops(self) -> int:
@@ -361,7 +348,11 @@ class Recording:
     def _remember(self, action: Action, call: BegunCall, failure: Failure | None) -> None:
         tool, error = action.tool, action.error
         result = arguments_text(action.result)  # once for both
-        self._recent_steps.record(tool, call.text, result, error)
+        self.calls += 1
+        if error is not None:
+            self.errors += 1
+            told = f"{tool}({call.text[:MAX_TOLD]}) failed: {error[0]}: {error[1][:MAX_TOLD]}"
+            self._last_failed.append(f"call {self.calls}: {told}")
         self._watchdog.took_place(tool, call.text, result, (error[1] or error[0]) if error else None)
         self._safety.took_place(tool, action.arguments, failed=failure is not None)
         text = text_of(call.text)

@@ -149,7 +149,8 @@ def patterns(
         LevelName, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
     ] = LevelName.class_,
     text: Annotated[
-        str | None, typer.Option("--text", help="Show only patterns whose error, class or hint contains this text.")
+        str | None,
+        typer.Option("--text", help="Show only patterns with this text in their error, its class or the arguments."),
     ] = None,
     search: Searched = None,
     sort: Annotated[
@@ -192,10 +193,7 @@ def patterns(
         for each in lore_patterns
         if each.level == level.value
         and (tool is None or each.tool == tool)
-        and (
-            text is None
-            or text.casefold() in f"{each.error_class}\n{each.template}\n{each.shape}\n{each.hint}".casefold()
-        )
+        and (text is None or text.casefold() in f"{each.error_class}\n{each.template}\n{each.shape}".casefold())
     ]
     if search is None:
         field = "last_seen" if sort is PatternOrder.last else (sort or PatternOrder.failures).value
@@ -324,7 +322,6 @@ def _show_pattern(pattern: Pattern, tool: Pattern | None, json: bool) -> None:
         "coarser": pattern.parent,
         "failed": f"{failed_of(pattern, tool)} calls",
         "met by": _backed(pattern.sessions, pattern.agents),
-        "hint": pattern.hint,
         "last seen": moment(pattern.last_seen),
     }
     typer.echo(f"{safe(_said(pattern, None))}\n")

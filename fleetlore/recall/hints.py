@@ -41,7 +41,7 @@ def hint_text(pattern: Pattern, now: float, recoveries: Sequence[MemoryItem] = (
     if pattern.transient:
         return _transient(pattern, now) if transient_weight(pattern, now) else None
     helped = [item for item in recoveries if item.kind == "recovery"]
-    advice = pattern.hint or default_hint(pattern)
+    advice = default_hint(pattern)
     # What one of many sessions did is worse backed than what usually helps.
     if helped and (advice is None or helped[0].support > 1 or pattern.sessions < TRIED_SESSIONS):
         return _recovered(pattern, helped[0], now)

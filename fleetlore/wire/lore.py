@@ -90,7 +90,6 @@ class Pattern:
     by_agent: tuple[tuple[str, int, int], ...] = ()
     seen_by: tuple[int, ...] = ()
     group: int = 0
-    hint: str = ""
 
     @property
     def is_loop(self) -> bool:

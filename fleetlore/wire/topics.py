@@ -93,7 +93,7 @@ TOPICS: tuple[TopicSpec, ...] = (
         partitions=1,
     ),
     TopicSpec("observations", "-", False, 7, "what sessions saw of tools and patterns, cumulative"),
-    TopicSpec("patterns", "pattern", True, None, "failure pattern or call health with counts and hint"),
+    TopicSpec("patterns", "pattern", True, None, "failure pattern or call health with counts"),
     TopicSpec(
         "trajectories",
         "-",
