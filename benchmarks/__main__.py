@@ -35,7 +35,6 @@ NAMES = (
     "scale",
     "redaction",
     "patterns",
-    "utility",
     "label_noise",
     "recall",
     "policy",

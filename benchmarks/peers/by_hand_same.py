@@ -39,7 +39,7 @@ from models.memory.identities import without_identities
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from models.memory.quality import is_junk
-from models.memory.utility import Evidence, utility_evidence
+from models.memory.shown import Shown, shown_items
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
@@ -129,7 +129,7 @@ class ByHandSame:
                 if some:
                     self._records.note(place, each, said, ())
             self.rows["judgments"].update((row["id"], row) for row in self._records.take_rows())
-        came: defaultdict[str, list[Candidate | Evidence]] = defaultdict(list)
+        came: defaultdict[str, list[Candidate | Shown]] = defaultdict(list)
         for each, said, some, place in zip(trajectories, votes, measured, places, strict=True):
             counted = self._records.counted(place, said) if some else said
             for contribution in self._taught(each, SessionState(trajectory=each, votes=said), counted, published):
@@ -139,23 +139,23 @@ class ByHandSame:
 
     def _taught(
         self, trajectory: Trajectory, state: SessionState, votes: Any, published: Published
-    ) -> list[Candidate | Evidence]:
+    ) -> list[Candidate | Shown]:
         verdict = self._judge.conclude(trajectory, votes)
         digest, encoded = trajectory.digested()
         state.trajectory = digest
         kept = Judgment(trajectory=digest, verdict=verdict)
         judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
         published.append(("judgments", trajectory.session, judgment))
-        taught: list[Candidate | Evidence] = [
+        taught: list[Candidate | Shown] = [
             *state.teach(without_identities(distil(kept), digest), verdict),
-            *utility_evidence(kept),
+            *shown_items(digest),
         ]
         outline = {"session": trajectory.session, "events": trajectory.events, **asdict(verdict)}
         body, kept_state = encode(outline).decode(), state.to_json(encoded).decode()
         self.rows["judgments"][trajectory.id] = {"label": verdict.label, "body": body, "state": kept_state}
         return taught
 
-    def _merge(self, item_id: str, contributions: Sequence[Candidate | Evidence], published: Published) -> None:
+    def _merge(self, item_id: str, contributions: Sequence[Candidate | Shown], published: Published) -> None:
         item = self._items.get(item_id)
         if item is None:
             item = self._items[item_id] = ItemState.empty()

@@ -28,14 +28,12 @@ class Backing(NamedTuple):
 
     Attributes:
         tool: whose it is; empty for what is of no tool.
-        is_told: whether agents are told of it; a superseded item is only looked up.
         standing: `fleetlore.wire.lore.standing`.
         bytes: of memory, estimated.
         group: whose agents alone may know it (hash of its name); 0 for all of the tenant.
     """
 
     tool: str
-    is_told: bool
     standing: float
     bytes: int
     group: int = 0
@@ -61,7 +59,6 @@ class _ItemHead(msgspec.Struct):
     support: int = 0
     against: int = 0
     last_seen: float = 0.0
-    uplift_high: float | None = None
 
 
 # A fifth of the time that all fields take: most of what comes to a full replica is not held.
@@ -73,16 +70,15 @@ def backing_of_pattern(value: bytes) -> Backing:
     """Read it from a pattern as it lies on its topic. Raises ValueError."""
     head = _pattern_head(value)
     size = int(_PATTERN_BYTES * len(value)) + _ENTRY_BYTES
-    return Backing(intern(head.tool), True, standing(head.agents, head.sessions, 0, head.last_seen), size, head.group)
+    return Backing(intern(head.tool), standing(head.agents, head.sessions, 0, head.last_seen), size, head.group)
 
 
 def backing_of_item(value: bytes) -> Backing:
     """Read it from a memory item as it lies on its topic. Raises ValueError."""
     head = _item_head(value)
-    is_told = head.uplift_high is None or head.uplift_high >= 0
     size = int(_ITEM_BYTES * len(value)) + _ENTRY_BYTES
     stands = standing(head.agents, head.support, head.against, head.last_seen)
-    return Backing(intern(head.tool), is_told, stands, size, group_hash(head.group))
+    return Backing(intern(head.tool), stands, size, group_hash(head.group))
 
 
 class Bound:
@@ -164,6 +160,4 @@ class Bound:
                 return rank[-1]
 
     def _rank(self, id: str, backing: Backing) -> _Rank:
-        if not backing.is_told:
-            return 0, backing.standing, id
-        return 3 if backing.tool in self._own_tools else 1 if backing.tool else 2, backing.standing, id
+        return 2 if backing.tool in self._own_tools else 0 if backing.tool else 1, backing.standing, id

@@ -62,10 +62,8 @@ def _by_time(pattern: Pattern) -> tuple[float, str]:
     return pattern.last_seen, pattern.id
 
 
-def _by_worth(item: MemoryItem) -> tuple[bool, float, int, int, str]:
-    """What surely helped where it was shown (the whole interval of its uplift above 0), then what is best backed."""
-    helps = item.uplift_low is not None and item.uplift_low > 0
-    return helps, item.standing(), item.support, item.agents, item.id
+def _by_standing(item: MemoryItem) -> tuple[float, int, int, str]:
+    return item.standing(), item.support, item.agents, item.id
 
 
 Role = Literal[
@@ -80,7 +78,7 @@ Role = Literal[
 ]
 # Role of a group, and what it is about: a tool, a kind of call, a pattern, a cause, a task.
 _Key = tuple[Role, str]
-# How the patterns of a group are ranked; memory items by their worth.
+# How the patterns of a group are ranked; memory items by their standing.
 _RANKS: dict[Role, Callable[[Any], Any]] = {
     "failures of call": _by_failures,
     "transient of call": _by_failures,
@@ -89,9 +87,9 @@ _RANKS: dict[Role, Callable[[Any], Any]] = {
 
 
 def is_recalled(item: MemoryItem) -> bool:
-    """Not where sessions surely fare worse with it than without it, nor where it says of no change and no call."""
+    """Not a recovery that names no change and no other tool."""
     says = item.kind != "recovery" or item.was or item.now or (item.remedy or {}).get("tool", item.tool) != item.tool
-    return bool(says) and (item.uplift_high is None or item.uplift_high >= 0)
+    return bool(says)
 
 
 def _place(item: MemoryItem) -> tuple[object, ...]:
@@ -340,7 +338,7 @@ class LoreIndex:
     def _groups_of(self, entry: Pattern | MemoryItem) -> list[_Ranked[Any]]:
         keys = _keys_of_pattern(entry) if isinstance(entry, Pattern) else _keys_of_item(entry)
         return [
-            self._groups.get(key) or self._groups.setdefault(key, _Ranked(_RANKS.get(key[0], _by_worth)))
+            self._groups.get(key) or self._groups.setdefault(key, _Ranked(_RANKS.get(key[0], _by_standing)))
             for key in keys
         ]
 

@@ -257,7 +257,7 @@ def _grade(score: float) -> int:
 
 
 def _item_evidence(item: MemoryItem) -> tuple[float, ...]:
-    return (-item.agents, -(item.uplift or 0.0), -item.support)
+    return -item.agents, -item.support
 
 
 def _vector(text: str) -> list[float]:

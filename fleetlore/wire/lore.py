@@ -134,15 +134,12 @@ class MemoryItem:
         delayed: how many of the agents did not get there by their next call: to the others it was no news.
         against: how many distinct sessions contradict it, were their agents as busy as those that back it: one agent
             contradicts as much as one agent backs.
-        shown: how many distinct sessions were shown it (`models.memory.utility`; of many a sample is kept, and this is
+        shown: how many distinct sessions were shown it (`models.memory.shown`; of many a sample is kept, and this is
             an estimate).
         sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
         first_seen, last_seen: event times of the oldest and the newest session behind it, in seconds since the Unix
             epoch; 0 where it is not known.
         version: of the distiller.
-        uplift: by how much the share of sessions that succeed is higher where the item was shown than where it was
-            withheld at random, -1..1, with its 95 % interval `uplift_low`..`uplift_high`; None as long as too few are
-            known.
         source: of a fact: the document that it comes from.
         group: whose agents alone are told, because no agent of another has found it yet; empty for all of the tenant.
     """
@@ -174,9 +171,6 @@ class MemoryItem:
     version: str = ""
     against: int = 0
     shown: int = 0
-    uplift: float | None = None
-    uplift_low: float | None = None
-    uplift_high: float | None = None
     source: str = ""
     group: str = ""
     said_by: tuple[int, ...] = ()

@@ -27,8 +27,7 @@ from models.memory.quality import is_verdict
 def distil(judgment: Judgment) -> list[Candidate]:
     """The session's contributions: at most one candidate an item, sorted by item id.
 
-    A session that was shown an item does not back it, or the item would be its own evidence; it counts by how it ended
-    (`models.memory.utility`).
+    A session that was shown an item does not back it, or the item would be its own evidence.
     """
     calls = judgment.trajectory.calls
     failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]

@@ -2,7 +2,7 @@
 
 A document is cut into pieces that fit beside other advice: Markdown along headings, text along paragraphs, JSONL one
 fact a line. The content decides the id, so loading a document again changes nothing. No outcome touches a fact: its id
-is no item's (`models.memory.candidate.is_item`), so nothing merges with it, and it has no utility and no age.
+is no item's (`models.memory.candidate.is_item`), so nothing merges with it, and it has no age.
 """
 
 from __future__ import annotations

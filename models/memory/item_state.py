@@ -3,8 +3,8 @@
 Contributions arrive in any order, more than once, and through several workers. So the state is a join-semilattice:
 merging commutes, associates and is idempotent, and the item depends on the *set* of contributions alone. A session that
 is judged again replaces its earlier contribution. The state stays small: a bounded sample of sessions for the counts
-(`models.memory.bottom_k`), a few examples of each side, and a sample of the sessions that were shown the item or had
-it withheld (`models.memory.utility`). It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session
+(`models.memory.bottom_k`), a few examples of each side, and a sample of the sessions that were shown the item
+(`models.memory.shown`). It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session
 may leave a gap among the examples until the log is replayed.
 """
 
@@ -29,7 +29,7 @@ from models.memory.bottom_k import LatestSample
 from models.memory.candidate import Candidate, Side
 from models.memory.consolidation import Contributor, only_group, votes, weigh
 from models.memory.contrast import agreed, contrast, masked_alike, voices
-from models.memory.utility import Evidence, Row, Trials
+from models.memory.shown import Shown, ShownSample, ShownTo
 
 SAMPLED_SESSIONS = 64
 # Of a recovery all say the same; of a strategy each may show another way.
@@ -47,13 +47,13 @@ class ItemState:
     Attributes:
         contributors: of at most `SAMPLED_SESSIONS` sessions.
         examples: a few of each side, best first, one a session.
-        trials: sessions that were shown the item or had it withheld.
+        shown: sessions that were shown the item.
         first_seen, last_seen: event times of the oldest and the newest contribution, in seconds since the Unix epoch.
     """
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
-    trials: Trials = field(default_factory=Trials)
+    shown: ShownSample = field(default_factory=ShownSample)
     first_seen: float = math.inf
     last_seen: float = 0.0
 
@@ -61,8 +61,8 @@ class ItemState:
     def empty(cls) -> ItemState:
         return cls()
 
-    def merge(self, other: ItemState | Candidate | Evidence, distrusted: Collection[int] = ()) -> bool:
-        """Merge a contribution, evidence or another state of the same item in; say whether anything changed.
+    def merge(self, other: ItemState | Candidate | Shown, distrusted: Collection[int] = ()) -> bool:
+        """Merge a contribution, who was shown it or another state of the same item in; say whether anything changed.
 
         Args:
             distrusted: agents (hashes of their names) whose examples stand behind those of all others.
@@ -72,8 +72,8 @@ class ItemState:
         """
         if self.item_id and other.item_id and other.item_id != self.item_id:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
-        if isinstance(other, Evidence):
-            return self.trials.add(other)
+        if isinstance(other, Shown):
+            return self.shown.add(_hash(other.session), ShownTo(_hash(other.agent)))
         if isinstance(other, Candidate):
             contributor = Contributor(
                 other.revision,
@@ -89,23 +89,23 @@ class ItemState:
             changed = self.contributors.add(_hash(other.session), contributor)
             # Most contributions to a well backed item come too late to be among its examples.
             examples = () if self._outranked(other, distrusted) else (other,)
-            return self._show(examples, other.seen, other.seen, distrusted) or changed
-        changed = any([self.contributors.merge(other.contributors), self.trials.merge(other.trials)])
-        shown = [each for side in other.examples.values() for each in side]
-        return self._show(shown, other.first_seen, other.last_seen, distrusted) or changed
+            return self._add_examples(examples, other.seen, other.seen, distrusted) or changed
+        changed = any([self.contributors.merge(other.contributors), self.shown.merge(other.shown)])
+        examples = [each for side in other.examples.values() for each in side]
+        return self._add_examples(examples, other.first_seen, other.last_seen, distrusted) or changed
 
     @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
-        shown = [_hash(each.session) for side in self.examples.values() for each in side]
-        return {*self.contributors.kept, *self.trials.shown.kept, *self.trials.withheld.kept, *shown}
+        examples = [_hash(each.session) for side in self.examples.values() for each in side]
+        return {*self.contributors.kept, *self.shown.kept, *examples}
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions (hashes of their ids) out as if they had never been; say whether any was there.
 
         An example that is gone leaves its place to the next contribution that is merged in again.
         """
-        counted = [self.contributors.discard(sessions), self.trials.discard(sessions)]
+        counted = [self.contributors.discard(sessions), self.shown.discard(sessions)]
         kept = {
             side: tuple(each for each in found if _hash(each.session) not in sessions)
             for side, found in self.examples.items()
@@ -118,12 +118,12 @@ class ItemState:
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
-        """Hashes of the sessions of some agents (hashes of their names) that contributed, or tried it."""
-        shown = [each for side in self.examples.values() for each in side]
+        """Hashes of the sessions of some agents (hashes of their names) that contributed, or were shown it."""
+        examples = [each for side in self.examples.values() for each in side]
         return {
-            *self.trials.sessions_of(agents),
+            *(session for session, each in self.shown.kept.items() if each.agent in agents),
             *(session for session, each in self.contributors.kept.items() if each.agent in agents),
-            *(_hash(each.session) for each in shown if _hash(each.agent) in agents),
+            *(_hash(each.session) for each in examples if _hash(each.agent) in agents),
         }
 
     def without(self, agents: Collection[int]) -> ItemState:
@@ -135,7 +135,7 @@ class ItemState:
         left.discard(gone)
         return left
 
-    def _show(
+    def _add_examples(
         self, examples: Sequence[Candidate], first_seen: float, last_seen: float, distrusted: Collection[int]
     ) -> bool:
         seen = min(first_seen, self.first_seen), max(last_seen, self.last_seen)
@@ -148,13 +148,13 @@ class ItemState:
             known = newest.get(each.session)
             if known is None or _precedes(each, known):
                 newest[each.session] = each
-        shown: dict[Side, list[Candidate]] = {}
+        sides: dict[Side, list[Candidate]] = {}
         for each in newest.values():
             counted = self.contributors.kept.get(_hash(each.session))
             if counted is None or (counted.revision == each.revision and counted.side == each.side):
-                shown.setdefault(each.side, []).append(each)
+                sides.setdefault(each.side, []).append(each)
         before = self.examples
-        self.examples = {side: _in_turn(found, distrusted)[: _most(found[0])] for side, found in shown.items()}
+        self.examples = {side: _in_turn(found, distrusted)[: _most(found[0])] for side, found in sides.items()}
         return widened or before != self.examples
 
     def _outranked(self, candidate: Candidate, distrusted: Collection[int]) -> bool:
@@ -190,7 +190,7 @@ class ItemState:
         weights, even = (weigh([*backed, *against], half_life) for half_life in (half_life_seconds, math.inf))
         if len({each.goal for each in backed}) < shown[0].least_goals or weights["failure"] > weights["success"]:
             return None
-        scales, uplift = self.contributors.scales, self.trials.uplift
+        scales = self.contributors.scales
         support = round(fsum([scales[each.agent] for each in backed]))
         best = _told_way(shown, successes, failures, is_masked) if is_way else shown[0]
         quoted = [*shown, *failures] if is_way else shown
@@ -223,10 +223,7 @@ class ItemState:
             version=best.version,
             said_by=tuple(sorted({_hash(each.agent) for each in quoted})),
             against=round(support * even["failure"] / even["success"]),
-            shown=self.trials.shown_sessions,
-            uplift=uplift and uplift.estimate,
-            uplift_low=uplift and uplift.low,
-            uplift_high=uplift and uplift.high,
+            shown=self.shown.sessions,
         )
 
     @property
@@ -245,14 +242,12 @@ class ItemState:
 
     def to_json(self) -> bytes:
         """Equal states give equal bytes."""
-        shown, withheld = self.trials.to_rows()
         return encode(
             _Kept(
                 self.contributors.sorted(),
                 dict(sorted(self.examples.items())),
                 self.last_seen,
-                shown,
-                withheld,
+                [(session, each.agent) for session, each in self.shown.sorted()],
                 None if self.first_seen == math.inf else self.first_seen,
             )
         )
@@ -263,7 +258,7 @@ class ItemState:
         return cls(
             _contributors(kept.contributors),
             kept.examples,
-            Trials.from_rows(kept.shown, kept.withheld),
+            ShownSample([(session, ShownTo(agent)) for session, agent in kept.shown_to]),
             math.inf if kept.first_seen is None else kept.first_seen,
             kept.last_seen,
         )
@@ -275,8 +270,7 @@ class _Kept(msgspec.Struct, gc=False):
     contributors: list[tuple[int, Contributor]]
     examples: dict[Side, tuple[Candidate, ...]]
     last_seen: float
-    shown: list[Row] = []
-    withheld: list[Row] = []
+    shown_to: list[tuple[int, int]] = []
     first_seen: float | None = None
 
 

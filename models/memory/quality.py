@@ -51,12 +51,9 @@ def is_junk(item: MemoryItem) -> str | None:
         `transient`: it is about a transient error;
         `no_contrast`: a strategy whose two sides made the same calls;
         `contradicted`: more sessions contradict than back it;
-        `harmful`: even the upper end of the 95 % interval of its uplift is negative.
     """
     if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and item.remedy is None):
         return "empty"
-    if item.uplift_high is not None and item.uplift_high < 0:
-        return "harmful"
     if item.against > item.support:
         return "contradicted"
     lines = item.content.splitlines()

@@ -58,12 +58,11 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Helped:
-    """What came of advice: counts of calls with it, and the items whose effect is known, the surest first."""
+    """What came of advice, in calls."""
 
     given: int
     withheld: int
     cited: int
-    items: tuple[MemoryItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +138,7 @@ def learned(snapshot: Snapshot) -> list[MemoryItem]:
 def helped(snapshot: Snapshot) -> Helped:
     sample = snapshot.figures.sample
     calls = sample.by("advised_calls_total", "advice") if sample is not None else Counter[str]()
-    known = [each for each in snapshot.index.items.values() if each.uplift is not None]
-    known.sort(key=lambda each: (-(each.uplift_low or 0.0), -each.shown, each.id))
-    return Helped(calls["given"], calls["withheld"], calls["cited"], tuple(known[:ROWS]))
+    return Helped(calls["given"], calls["withheld"], calls["cited"])
 
 
 def versions(snapshot: Snapshot) -> list[Version]:

@@ -1,4 +1,4 @@
-"""Merge candidates and evidence of their utility into memory items, in Milvus and on the topic `items` (stage 4).
+"""Merge candidates into memory items, and count who was shown them, in Milvus and on the topic `items` (stage 4).
 
 A new item goes out at once, and one that no longer holds is withdrawn at once.
 """
@@ -18,7 +18,7 @@ from models.memory.candidate import Candidate
 from models.memory.consolidation import is_unconfirmed
 from models.memory.item_state import ItemState
 from models.memory.quality import is_junk
-from models.memory.utility import Evidence
+from models.memory.shown import Shown
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Store, Values
@@ -43,7 +43,7 @@ class _Item:
     published: bool = False
 
 
-class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
+class ItemsStage(MergingStage[_Item, Candidate | Shown]):
     """See the module."""
 
     name = "items"
@@ -64,7 +64,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
             store,
             clock,
             "items",
-            Values(Candidate | Evidence, Forget | Reconsider),
+            Values(Candidate | Shown, Forget | Reconsider),
             lambda row: _Item(ItemState.from_json(row["state"].encode()), public=bool(row["body"])),
             erased,
             distrusted,
@@ -72,10 +72,10 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
         self._metrics = metrics
         self._half_life_seconds = half_life_seconds
 
-    def id_of(self, value: Candidate | Evidence) -> str:
+    def id_of(self, value: Candidate | Shown) -> str:
         return value.item_id
 
-    def session_of(self, value: Candidate | Evidence) -> int:
+    def session_of(self, value: Candidate | Shown) -> int:
         return _hash(value.session)
 
     def discard(self, state: _Item, sessions: Collection[int]) -> bool:
@@ -87,7 +87,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
         return True
 
     def merge(
-        self, tenant: str, state: _Item | None, values: Sequence[Candidate | Evidence], effects: Effects
+        self, tenant: str, state: _Item | None, values: Sequence[Candidate | Shown], effects: Effects
     ) -> tuple[_Item, bool, bool]:
         item = state or _Item(ItemState.empty())
         distrusted = self._distrusted.agents(tenant)
@@ -108,7 +108,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Evidence]):
             effects.outgoing.append(Outgoing(key[0], "items", key[1], item.to_json()))
             self._metrics.items(item.kind).inc()
         elif state.public:
-            # Its evidence was corrected or outweighed, or it does harm: agents must not go on learning from it.
+            # Its evidence was corrected or outweighed: agents must not go on learning from it.
             effects.outgoing.append(Outgoing(key[0], "items", key[1], None))
         state.public = item is not None
         return item

@@ -1,4 +1,4 @@
-"""The benchmarks of what memory is worth: they tell what was planted, and run over logged runs."""
+"""The benchmarks of memory run over logged runs."""
 
 from __future__ import annotations
 
@@ -6,24 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import label_noise, recall, utility
+from benchmarks import label_noise, recall
 from fleetlore.errors import ConfigError
 
 SMOKE = Path(__file__).parents[3] / "shared" / "data" / "smoke"
-
-
-def test_a_wide_holdout_tells_planted_items_apart_where_success_with_them_does_not() -> None:
-    found = utility.simulate(1, 0.5, (400,))[400]
-    assert min(found["helpful"], found["harmful"]) > 0.8
-    # It credits an item for the tasks at which it is recalled, and half of the items are recalled at easy ones.
-    assert max(found["helpful naive"], found["harmful naive"]) < 0.8
-    assert found["helpful retired"] == 0.0 < found["harmful retired"]
-
-
-def test_a_quick_run_reports_both_sides() -> None:
-    report = utility.run(True)
-    assert 0.4 < report.figure <= 1.0
-    assert {"AUC helpful", "AUC harmful", "retired neutral"} <= {row.name for row in report.rows}
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:

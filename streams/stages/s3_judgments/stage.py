@@ -29,7 +29,7 @@ from models.judge.record import measurable, tool_family
 from models.judge.session_state import SessionState
 from models.memory.candidate import Candidate
 from models.memory.identities import without_identities
-from models.memory.utility import Evidence, utility_evidence
+from models.memory.shown import Shown, shown_items
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
@@ -211,9 +211,9 @@ class JudgmentsStage(Stage):
         known = self._model.distiller.known(kept) if self._model is not None and self._model.notes(kept) else None
         for notes in session.notes if known is None else (known,):
             candidates += state.note(notes, verdict)
-        contributions: list[Candidate | Evidence] = [
+        contributions: list[Candidate | Shown] = [
             *state.teach(without_identities(candidates, digest), verdict),
-            *utility_evidence(kept),
+            *shown_items(digest),
         ]
         for contribution in contributions:
             effects.outgoing.append(Outgoing(tenant, "candidates", contribution.item_id, contribution.to_json()))

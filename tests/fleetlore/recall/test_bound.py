@@ -16,17 +16,17 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 
 ENTRIES = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=2),
-    st.tuples(st.sampled_from(["", "sql", "shell"]), st.booleans(), st.integers(0, 5), st.integers(1, 40)),
+    st.tuples(st.sampled_from(["", "sql", "shell"]), st.integers(0, 5), st.integers(1, 40)),
 )
 
 
-def backing(tool: str = "", is_told: bool = True, standing: float = 0.0, bytes: int = 1) -> Backing:
-    return Backing(tool, is_told, standing, bytes)
+def backing(tool: str = "", standing: float = 0.0, bytes: int = 1) -> Backing:
+    return Backing(tool, standing, bytes)
 
 
 @given(entries=ENTRIES, most=st.integers(1, 100), own=st.sampled_from(["sql", "shell"]), when=st.integers(0, 10))
 def test_what_is_best_backed_is_held_whatever_the_order(
-    entries: dict[str, tuple[str, bool, int, int]], most: int, own: str, when: int
+    entries: dict[str, tuple[str, int, int]], most: int, own: str, when: int
 ) -> None:
     bound, held = Bound(most), set()
     for number, (id, given_) in enumerate(entries.items()):
@@ -38,8 +38,8 @@ def test_what_is_best_backed_is_held_whatever_the_order(
         assert all((each in bound) == (each in held) for each in entries)
     assert bound.left_out == len(entries) - len(held)
     if when == 0:
-        classes = {id: 0 if not told else {own: 3, "": 2}.get(tool, 1) for id, (tool, told, *_) in entries.items()}
-        best, room = sorted(entries, key=lambda id: (classes[id], entries[id][2], id), reverse=True), most
+        classes = {id: {own: 2, "": 1}.get(tool, 0) for id, (tool, *_) in entries.items()}
+        best, room = sorted(entries, key=lambda id: (classes[id], entries[id][1], id), reverse=True), most
         for id in best:
             room -= entries[id][-1]
             if room < 0:

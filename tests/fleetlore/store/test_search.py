@@ -168,10 +168,10 @@ async def test_of_items_that_match_alike_what_more_agents_met_comes_first(
     alike = [
         item("once", "No such table", agents=1, support=9),
         item("often", "No such table", agents=4, support=5),
-        item("helps", "No such table", agents=4, support=4, uplift=0.2),
+        item("seldom", "No such table", agents=4, support=4),
     ]
     await put(store, tenant, *alike, item("worse", "No such file in the table of contents", agents=99, support=99))
-    assert ids(await search.items("no such table")) == ["helps", "often", "once", "worse"]
+    assert ids(await search.items("no such table")) == ["often", "seldom", "once", "worse"]
 
 
 async def test_patterns_of_a_level_and_a_tool(store: MilvusStore, tenant: str, search: LoreSearch) -> None:

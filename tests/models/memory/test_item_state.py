@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.testing import sessions
 from fleetlore.testing.sessions import judgment
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 from models.memory.item_state import EXAMPLES, SAMPLED_SESSIONS, ItemState
-from models.memory.quality import is_junk
-from models.memory.utility import ARM_SESSIONS, Evidence
+from models.memory.shown import SHOWN_SESSIONS, Shown, shown_items
 from tests import candidates
 
 MAX_FIELD_BYTES = 65_535  # of Milvus
@@ -47,7 +47,7 @@ AGAIN = st.builds(
 )
 
 
-def state(candidates: Sequence[Candidate | Evidence]) -> ItemState:
+def state(candidates: Sequence[Candidate | Shown]) -> ItemState:
     merged = ItemState.empty()
     for each in candidates:
         merged.merge(each)
@@ -164,29 +164,15 @@ def test_a_correction_replaces_what_the_session_contributed_before() -> None:
     assert item is not None and (item.sessions, item.support) == (("b",), 1)
 
 
-def evidence(session: str, **changes: object) -> Evidence:
-    base = Evidence(
-        item_id="i",
-        tenant="default",
-        session=session,
-        revision=(1, 0.0),
-        # The draw decides by a hash, so that a session is in one arm whatever else changes.
-        shown=stable_hash(session) % 2 == 0,
-        outcome=1,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+def shown(session: str, item_id: str = "i", agent: str = "a") -> Shown:
+    return Shown(item_id=item_id, tenant="default", session=session, agent=agent)
 
 
-EVIDENCE = st.builds(
-    lambda session, outcome, revision: evidence(session, outcome=outcome, revision=revision),
-    st.text("abc", min_size=1, max_size=4),
-    st.sampled_from([1, 0, -1]),
-    st.tuples(st.integers(1, 2), st.sampled_from([0.0, 5.0])),
-)
+SHOWN = st.builds(shown, st.text("abc", min_size=1, max_size=4))
 
 
-@given(st.lists(st.one_of(ONCE, EVIDENCE), max_size=16), st.randoms(use_true_random=False))
-def test_evidence_merges_like_contributions(arrived: list[Candidate | Evidence], random: Random) -> None:
+@given(st.lists(st.one_of(ONCE, SHOWN), max_size=16), st.randoms(use_true_random=False))
+def test_who_was_shown_it_merges_like_contributions(arrived: list[Candidate | Shown], random: Random) -> None:
     again = [*arrived, *arrived[:5]]
     random.shuffle(again)
     merged = state(arrived)
@@ -217,9 +203,9 @@ def test_a_state_fits_its_field_of_the_store_at_its_fullest() -> None:
         )
         (strategy,) = [each for each in distil(judged) if each.kind == "strategy"]
         merged.merge(strategy)
-    for number in range(3 * ARM_SESSIONS):
-        merged.merge(replace(evidence(f"{number}", revision=(1000, 1.7e9 + number / 7)), item_id=merged.item_id))
-    assert min(len(merged.trials.shown), len(merged.trials.withheld)) == ARM_SESSIONS
+    for number in range(3 * SHOWN_SESSIONS):
+        merged.merge(shown(f"{number}", merged.item_id, f"agent {number}"))
+    assert len(merged.shown) == SHOWN_SESSIONS
     assert len(merged.to_json()) < MAX_FIELD_BYTES
     item = merged.to_item()
     assert item is not None and len(item.to_json()) < MAX_FIELD_BYTES
@@ -247,13 +233,25 @@ def test_a_strategy_in_its_own_words_needs_no_contrast() -> None:
     assert item is not None and item.content == "Look before you write."
 
 
-def test_a_harmful_item_says_so() -> None:
-    merged = state([candidate("a", kind="recovery", remedy={})])
-    for number in range(100):
-        shown = evidence(f"{number}").shown
-        merged.merge(evidence(f"{number}", outcome=int(not shown), agent=f"agent-{number % 4}"))
+def test_it_counts_the_sessions_that_were_shown_it() -> None:
+    taught = candidate("a", kind="recovery", remedy={})
+    once = [shown(f"{number}", agent=f"agent-{number % 4}") for number in range(100)]
+    merged = state([taught, *once, *once[:9]])
     item = merged.to_item()
-    assert item is not None and item.uplift == -1.0
-    assert item.uplift_high is not None and item.uplift_high < 0
-    assert item.shown == sum(evidence(f"{number}").shown for number in range(100))
-    assert is_junk(item) == "harmful"
+    assert item is not None and item.shown == 100
+    left = merged.without([stable_hash("agent-1")]).to_item()
+    assert left is not None and left.shown == 75
+    for number in range(2000):
+        merged.merge(shown(f"{number}", agent=f"agent-{number % 4}"))
+    item = merged.to_item()
+    assert item is not None and 1600 < item.shown < 2400
+    assert len(merged.shown) == SHOWN_SESSIONS
+
+
+def test_a_session_was_shown_the_learned_items_among_its_advice() -> None:
+    steps = [
+        sessions.call("t", advice=("item1", "0af3", "guard:loop", "fact9"), withheld=("item2",)),
+        sessions.call("t", advice=("item3", "item1")),
+    ]
+    assert [each.item_id for each in shown_items(sessions.trajectory(*steps))] == ["item1", "item3"]
+    assert shown_items(sessions.trajectory()) == []

@@ -101,7 +101,6 @@ def test_a_good_item_is_no_junk() -> None:
             },
         ),
         ("contradicted", {"against": 3}),
-        ("harmful", {"uplift": -0.3, "uplift_low": -0.5, "uplift_high": -0.1}),
     ],
 )
 def test_junk_has_a_reason(reason: str, changes: dict[str, object]) -> None:

@@ -46,12 +46,6 @@ def test_only_items_first_seen_in_a_day_are_new() -> None:
     assert blocks.learned(snapshot(today, before, item("unknown", first_seen=0.0))) == [today]
 
 
-def test_what_surely_helps_stands_before_what_may() -> None:
-    sure = item("sure", uplift=0.2, uplift_low=0.1, uplift_high=0.3)
-    maybe = item("maybe", uplift=0.4, uplift_low=-0.1, uplift_high=0.9)
-    assert blocks.helped(snapshot(maybe, sure, item("unmeasured"))).items == (sure, maybe)
-
-
 def test_advice_is_counted_by_what_was_done_with_it() -> None:
     metrics, scraper = Metrics("worker"), Scraper(["http://a"], FakeClock())
     metrics.advised_calls("given").inc(5)
