@@ -50,7 +50,7 @@ $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 	@touch $@
 
 demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine
-	$(BIN)/fleetlore demo $(ARGS)
+	$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(STAMP)  ## Run the tests, in at most six minutes on two cores (ARGS="tests/sinks -x" for some of them)
 	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not cluster and not long' $(ARGS)

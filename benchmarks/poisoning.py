@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from benchmarks.demo.world import World
 from benchmarks.evaluate.worlds.disturbed import ChangedWorld, fallible, lie, sessions
 from benchmarks.pretrain import judged
 from benchmarks.report import Report, Row
@@ -29,7 +30,6 @@ from models.adapter.learner import Learner
 from models.adapter.lora_trainer import ContrastiveTrainer
 from models.data.dataset import Example, examples_of
 from models.promotion.metrics import Predictions, predict
-from streams.demo.world import World
 
 WORLD = 0
 AGENTS = [f"agent-{number:02}" for number in range(20)]

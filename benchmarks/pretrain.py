@@ -1,8 +1,9 @@
 """Build the frozen base that every adapter starts from: `python -m benchmarks.pretrain`.
 
-It learns from random sessions in many scripted worlds (`streams.demo.world`), each with rules of its own: so it learns
-how sessions go (an error without a remedy comes again, a remedy helps), not what is right in one world. Three domains
-are left out, and no world that a demo or a test uses is among the seeds. Deterministic; under 3 minutes on one core.
+It learns from random sessions in many scripted worlds (`benchmarks.demo.world`), each with rules of its own: so it
+learns how sessions go (an error without a remedy comes again, a remedy helps), not what is right in one world. Three
+domains are left out, and no world that a demo or a test uses is among the seeds. Deterministic; under 3 minutes on one
+core.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from streams.demo.world import Environment, World
+from benchmarks.demo.world import Environment, World
 
 
 def rollouts(

@@ -1,6 +1,6 @@
 """Make the events that the benchmarks send: logged runs, in records as the emitter fills them.
 
-The runs are the real ones where their folder is there, and else those of the scripted world of `streams.demo.world`,
+The runs are the real ones where their folder is there, and else those of the scripted world of `benchmarks.demo.world`,
 whose errors are short and whose sessions hold no messages: figures of the two are not comparable, and `Traffic.source`
 says which it was.
 """

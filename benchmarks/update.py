@@ -16,6 +16,7 @@ from functools import partial
 
 import torch
 
+from benchmarks.demo.world import World
 from benchmarks.evaluate.worlds.disturbed import sessions
 from benchmarks.poisoning import AGENTS, SECONDS_A_SESSION
 from benchmarks.pretrain import judged
@@ -25,7 +26,6 @@ from fleetlore.risk.network import load_base
 from models.adapter.learner import Learner
 from models.data.dataset import examples_of
 from models.promotion.metrics import predict
-from streams.demo.world import World
 
 WORLD = 0
 UPDATES = 100

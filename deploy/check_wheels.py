@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -47,6 +48,8 @@ def main() -> None:
         )
         (agent,) = wheels.glob("fleetlore-*.whl")
         (server,) = wheels.glob("fleetlore_server-*.whl")
+        _hold(agent, {"fleetlore"})
+        _hold(server, {"models", "sinks", "streams"})
         python = _environment(Path(folder) / "agent")
         _pip(python, "install", "--constraint", str(CONSTRAINTS), str(agent))
         subprocess.run([python, "-c", AGENT], check=True, cwd=folder)
@@ -58,9 +61,16 @@ def main() -> None:
         listed = subprocess.run(
             [python.parent / "fleetlore", "--help"], check=True, cwd=folder, capture_output=True, text=True
         ).stdout
-        missing = [name for name in ("up", "worker", "trainer", "demo", "replay", "backtest") if name not in listed]
+        missing = [name for name in ("up", "worker", "trainer", "replay", "backtest") if name not in listed]
         assert not missing and "not installed" not in listed, listed
         print("fleetlore-server: every command is there")
+
+
+def _hold(wheel: Path, packages: set[str]) -> None:
+    """Check that a wheel has these packages alone: the laboratory (`benchmarks`) is in none."""
+    with ZipFile(wheel) as archive:
+        held = {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == packages, f"{wheel.name} holds {sorted(held)}"
 
 
 def _environment(folder: Path) -> Path:

@@ -40,7 +40,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "streams.offline streams.training",
         "streams.console",
         "streams.embedded",
-        "streams.demo streams.commands",
+        "streams.commands",
     )
 )
 FLOOR = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}

@@ -1,6 +1,6 @@
 """Draw the end of a command's output as SVG.
 
-    FORCE_COLOR=1 COLUMNS=100 fleetlore demo | python -m benchmarks.docs.picture docs/results/demo.svg
+    FORCE_COLOR=1 COLUMNS=100 make demo | python -m benchmarks.docs.picture docs/results/demo.svg
 
 A picture in the documentation shows only what a command printed.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-TITLE = "fleetlore demo"
+TITLE = "make demo"
 MOST_LINES = 40
 
 

@@ -1,7 +1,7 @@
 """Measure fleet immunity: how often agents run into failures that somebody has met before, as a fleet and each on its
 own.
 
-The agents, habits and tool world of `fleetlore demo`, and the same sessions in both arms: once every agent has a
+The agents, habits and tool world of `make demo`, and the same sessions in both arms: once every agent has a
 journal of its own, once all share a fleet's lore. Which task a session has follows Zipf's law, so a few failure classes
 are met by nearly all agents and most by few. `SHARE_AT_WORK` of the agents are at work at the same time: what one of
 them meets, the others know only when its session has ended. (How fast lore travels while sessions run is measured on
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
+from benchmarks.demo.advisers import FleetAdviser, Journal
+from benchmarks.demo.agents import Run, attend, repeated
+from benchmarks.demo.world import Task, World
 from fleetlore.wire.events import Event
-from streams.demo.advisers import FleetAdviser, Journal
-from streams.demo.agents import Run, attend, repeated
-from streams.demo.world import Task, World
 from streams.offline.memory_pipeline import MemoryPipeline
 
 SESSIONS = 3

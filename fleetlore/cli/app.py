@@ -24,7 +24,7 @@ GROUP = "fleetlore.commands"
 
 # The order and the panels of `fleetlore --help`.
 PANELS = {
-    "Start": ("demo", "up"),
+    "Start": ("up",),
     "Read": (
         "health",
         "patterns",

@@ -1,7 +1,7 @@
 """Run the command `fleetlore`.
 
 Commands of higher floors join through the entry-point group `fleetlore.commands`, so nothing here imports upward. An
-entry point is named like the command it brings (`demo`, or `adapters.rollback` for a command of a group) and is a
+entry point is named like the command it brings (`up`, or `adapters.rollback` for a command of a group) and is a
 function
 
     def register(app: typer.Typer) -> None

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from streams.demo import run as demo
-from streams.demo.arms import Plan
+from benchmarks.demo import run as demo
+from benchmarks.demo.arms import Plan
 from streams.embedded import stack
 from tests.cluster.kafka_cluster import CLIENT, KafkaCluster
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.demo.world import Call, Reply
 from benchmarks.evaluate.arms.agent import Mind
 from benchmarks.evaluate.arms.memory import Performs, Situation
 from benchmarks.evaluate.figures import figures
@@ -22,7 +23,6 @@ from fleetlore.wire.trajectory import Feedback, Trajectory
 from models.data.dataset import examples_of
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
-from streams.demo.world import Call, Reply
 from streams.offline.memory_pipeline import MemoryPipeline
 
 REFUND = Call("refund", {"order": 17, "reason": "late"})

@@ -31,11 +31,11 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from benchmarks.demo.world import NETWORK
 from benchmarks.evaluate.arms.memory import Memory, Recall, Situation, within_budget
 from benchmarks.evaluate.arms.reading import Story, Told, advised, failure_rate, stories
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from benchmarks.evaluate.worlds.world import Call, Environment, Proposal, Reply, Task
-from streams.demo.world import NETWORK
 
 HABIT = 1.0
 MOOD = 0.5

@@ -31,7 +31,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from streams.demo.world import Call
+from benchmarks.demo.world import Call
 
 _CALL = re.compile(r"([A-Za-z_][\w.|-]*)\((?=\{|\))")
 _STORY = re.compile(r"^- (?=\S)", re.MULTILINE)

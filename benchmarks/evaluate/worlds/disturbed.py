@@ -1,6 +1,6 @@
 """Make sessions of a tool world that does not hold still: rules that change, and agents that lie about what happened.
 
-For tests and benchmarks of the trainer. Deterministic, like the world itself; see :mod:`streams.demo.world`.
+For tests and benchmarks of the trainer. Deterministic, like the world itself; see :mod:`benchmarks.demo.world`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from random import Random
 from typing import Any
 
+from benchmarks.demo.catalogue import Job
+from benchmarks.demo.world import World
 from benchmarks.rollouts import wander
-from streams.demo.catalogue import Job
-from streams.demo.world import World
 
 
 class ChangedWorld(World):

@@ -1,4 +1,4 @@
-"""Add three domains for long tasks to those of `streams/demo/catalogue.toml`.
+"""Add three domains for long tasks to those of `benchmarks/demo/catalogue.toml`.
 
 They are apart because a world draws its rules over its whole catalogue: one more entry there would give every seed
 other rules, and the base that ships was trained in those worlds.
@@ -6,7 +6,7 @@ other rules, and the base that ships was trained in those worlds.
 
 from __future__ import annotations
 
-from streams.demo.catalogue import CATALOGUE, Catalogue, Fault, Job, Precondition, Remedy
+from benchmarks.demo.catalogue import CATALOGUE, Catalogue, Fault, Job, Precondition, Remedy
 
 MORE_PRECONDITIONS: dict[str, Precondition] = {
     "assignee": Precondition(

@@ -1,6 +1,6 @@
 """Grow the tool world: ten domains, tasks of at least 30 calls, rules that drift, and hosts that restart in the middle.
 
-Same jobs, preconditions and replies as in :mod:`streams.demo.world`. What is added:
+Same jobs, preconditions and replies as in :mod:`benchmarks.demo.world`. What is added:
 
 * length: a task of ``jobs`` subgoals over three domains; each subgoal is at least one call. * drift: in epoch 1 and
 later, ``DRIFTING`` of the domains have other rules: other values are refused, other remedies help. Names of tools stay.
@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import ClassVar
 
+from benchmarks.demo.catalogue import Catalogue, Fault, Job
+from benchmarks.demo.world import Call, Environment, Reply, Task, World
 from benchmarks.evaluate.worlds.long_catalogue import LONG_CATALOGUE
-from streams.demo.catalogue import Catalogue, Fault, Job
-from streams.demo.world import Call, Environment, Reply, Task, World
 
 DRIFTING = 2
 SLACK = 3.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from benchmarks.demo.world import Call, Reply
 from benchmarks.evaluate.worlds.world import is_error
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of
 from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire import events as ev
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.judge.chain import JudgeChain
-from streams.demo.world import Call, Reply
 
 TENANT = DEFAULT_TENANT
 # Event time that a session takes in the evaluation's own clock.

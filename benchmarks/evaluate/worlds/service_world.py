@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from benchmarks.demo.world import NETWORK
 from benchmarks.evaluate.worlds.world import Call, Proposal, Reply, Task
-from streams.demo.world import NETWORK
 
 SERVICES = ("archive", "billing", "catalog", "depot", "fleet", "ledger", "mailroom", "quotas")
 VERBS = ("close", "grant", "issue", "merge", "move", "renew", "split", "trace", "void")

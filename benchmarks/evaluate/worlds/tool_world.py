@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.demo.world import Call, Reply
 from benchmarks.evaluate.worlds.long_catalogue import LONG_CATALOGUE
 from benchmarks.evaluate.worlds.long_world import LongEnvironment, LongWorld
 from benchmarks.evaluate.worlds.world import Proposal, Task
-from streams.demo.world import Call, Reply
 
 SERVES = 4.0
 PREPARES = 1.0

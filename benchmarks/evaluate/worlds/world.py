@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from streams.demo.world import NETWORK, Call, Reply
+from benchmarks.demo.world import NETWORK, Call, Reply
 
 __all__ = ["Call", "Environment", "Proposal", "Reply", "Task", "World", "is_error"]
 

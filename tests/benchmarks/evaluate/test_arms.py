@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.demo.world import Call, Reply
 from benchmarks.evaluate.arms.memory import LogOnly, Memory, NoMemory, Recall, Situation
 from benchmarks.evaluate.arms.raw_episodes import STRIDE, WINDOW, RawEpisodes
 from benchmarks.evaluate.arms.reading import stories
@@ -20,7 +21,6 @@ from benchmarks.evaluate.worlds.world import Task
 from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.risk.network import load_base
-from streams.demo.world import Call, Reply
 
 PUSH = Call("push", {"branch": "fix-1", "force": False})
 PULL = Call("pull", {"rebase": True})

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.command import command_app
+from benchmarks.demo.world import Call, Reply, World
 from benchmarks.evaluate.__main__ import ARMS, evaluate, memories
 from benchmarks.evaluate.arms.memory import Situation
 from benchmarks.evaluate.arms.oracle import REFERENCES
@@ -22,7 +23,6 @@ from benchmarks.evaluate.report import ROWS, bars, lines, report
 from benchmarks.evaluate.runner import Plan, Results
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from fleetlore.wire.events import Event
-from streams.demo.world import Call, Reply, World
 from streams.offline.memory_pipeline import MemoryPipeline
 
 PUSH = Call("push", {"branch": "fix-1", "force": False})

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.demo.world import NETWORK, Call, Reply
 from benchmarks.evaluate.figures import figures, repairs, steps_taken
 from benchmarks.evaluate.past import contents
 from benchmarks.evaluate.statistics import interval, paired_difference
 from benchmarks.evaluate.worlds.recorded import Recorded
-from streams.demo.world import NETWORK, Call, Reply
 
 OK, ERROR, STORM = Reply("ok"), Reply("", "1", "no", "rule"), Reply("", "503", "busy", NETWORK)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from benchmarks.demo.world import NETWORK
 from benchmarks.evaluate.arms.agent import FRUITLESS, PATIENCE, SLIP, TRUST, Mind, attend, caution
 from benchmarks.evaluate.arms.memory import (
     READ_CHARACTERS,
@@ -20,7 +21,6 @@ from benchmarks.evaluate.arms.memory import (
 )
 from benchmarks.evaluate.worlds.tool_world import ToolWorld
 from benchmarks.evaluate.worlds.world import Call, Proposal, Reply
-from streams.demo.world import NETWORK
 
 A, B, C = (Call(name, {"x": 1}) for name in "abc")
 PROPOSALS = [Proposal(A, 4.0), Proposal(B, 4.0), Proposal(C, 4.0)]

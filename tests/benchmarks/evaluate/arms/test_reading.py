@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.demo.world import Call
 from benchmarks.evaluate.arms.reading import Told, advised, failure_rate, stories
-from streams.demo.world import Call
 
 PUSH = [Call("push", {"branch": "fix-1", "force": value}) for value in (True, False)]
 PULL = Call("git.pull", {"rebase": True})

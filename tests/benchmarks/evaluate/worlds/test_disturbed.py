@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.demo.world import World
 from benchmarks.evaluate.worlds.disturbed import ChangedWorld, fallible, lie, sessions
-from streams.demo.world import World
 
 
 def test_turned_rules_refuse_what_they_took_and_nothing_else_changes() -> None:

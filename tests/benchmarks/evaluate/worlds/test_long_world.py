@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.demo.catalogue import CATALOGUE
+from benchmarks.demo.world import Reply
 from benchmarks.evaluate.worlds.long_catalogue import LONG_CATALOGUE
 from benchmarks.evaluate.worlds.long_world import RESTARTED, SLACK, LongEnvironment, LongWorld
-from streams.demo.catalogue import CATALOGUE
-from streams.demo.world import Reply
 
 SEEDS = st.integers(0, 10_000)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from streams.demo.agents import Run, repeated
+from benchmarks.demo.agents import Run, repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The last line of `fleetlore demo --json`.
+    """The last line of `make demo ARGS=--json`.
 
     Attributes:
         events: sent by the agents and acknowledged by the broker.

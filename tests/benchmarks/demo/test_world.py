@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.demo.catalogue import CATALOGUE, Job
+from benchmarks.demo.world import NETWORK, Call, Environment, Reply, Task, World
 from benchmarks.rollouts import rollouts
-from streams.demo.catalogue import CATALOGUE, Job
-from streams.demo.world import NETWORK, Call, Environment, Reply, Task, World
 
 JOBS = [job for jobs in CATALOGUE.domains.values() for job in jobs]
 SEEDS = st.integers(0, 10_000)

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from streams.demo.arms import Plan
-from streams.demo.run import run_demo
+from benchmarks.demo.arms import Plan
+from benchmarks.demo.run import run_demo
 
 
 @pytest.mark.slow

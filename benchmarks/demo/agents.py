@@ -1,8 +1,8 @@
 """Script agents for the tool world: habits, recovery after an error, and advice from a memory.
 
 An agent prefers some calls over others by its seed, and does not know the world's rules. What it knows comes from its
-:class:`Adviser`: its own journal, or the fleet's memory (:mod:`streams.demo.advisers`). Apart from that every agent is
-the same, so a difference between two runs is the memory's.
+:class:`Adviser`: its own journal, or the fleet's memory (:mod:`benchmarks.demo.advisers`). Apart from that every agent
+is the same, so a difference between two runs is the memory's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
-from streams.demo.world import NETWORK, Call, Environment, Reply, Step
+from benchmarks.demo.world import NETWORK, Call, Environment, Reply, Step
 
 # Transient errors: every agent makes the same call again.
 RETRIED = frozenset({"502", "503", "504", "TimeoutError", "ConnectionResetError"})

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.demo.advisers import FleetAdviser, Journal, _remedy
+from benchmarks.demo.agents import Mind, Tip, attend, closest, repeated
+from benchmarks.demo.catalogue import CATALOGUE
+from benchmarks.demo.world import Call, Environment, Reply, Step, Task, World
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.changes import change_tip
 from fleetlore.risk.outlook import Outlook
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem
-from streams.demo.advisers import FleetAdviser, Journal, _remedy
-from streams.demo.agents import Mind, Tip, attend, closest, repeated
-from streams.demo.catalogue import CATALOGUE
-from streams.demo.world import Call, Environment, Reply, Step, Task, World
 
 PUSH = [Call("push", {"branch": "fix-1", "force": value}) for value in (True, False)]
 PULL = Call("pull", {"branch": "fix-1"})

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import torch
 from rich.progress import Progress
 
+from benchmarks.demo.arms import FleetArm, Plan, isolated_arm
+from benchmarks.demo.figures import Figures, Percentiles, advice_times, compare_repeats, compare_success
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
@@ -20,8 +22,6 @@ from fleetlore.wire.adapter_manifest import PROCEDURAL
 from fleetlore.wire.lore import PATTERN_LEVELS
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.demo.arms import FleetArm, Plan, isolated_arm
-from streams.demo.figures import Figures, Percentiles, advice_times, compare_repeats, compare_success
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
 from streams.offline.state_hash import Knowledge, read_knowledge

@@ -1,6 +1,6 @@
 """Simulate a tool world: tasks for agents, with hidden preconditions, realistic errors and a flaky network.
 
-A :class:`World` is a set of rules drawn by a seed from :mod:`streams.demo.catalogue`; another seed is another world
+A :class:`World` is a set of rules drawn by a seed from :mod:`benchmarks.demo.catalogue`; another seed is another world
 with other right answers. ``world.open(task, seed)`` starts a session; at each :class:`Step` the agent sees calls that
 would reach the next subgoal (``attempts``) and calls that might make one of them possible (``preparations``), and
 performs one. The environment decides by program whether the goal was reached. Everything is a function of (world seed,
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from streams.demo.catalogue import CATALOGUE, Catalogue, Fault, Job, Remedy
+from benchmarks.demo.catalogue import CATALOGUE, Catalogue, Fault, Job, Remedy
 
 # ``Reply.fault`` of a transient network error: it comes by chance, and no rule is behind it.
 NETWORK = "network"

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from benchmarks.demo.advisers import FleetAdviser, Journal
+from benchmarks.demo.agents import Run, attend
+from benchmarks.demo.world import Call, Reply, Task, World
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.fingerprint.fingerprint import failure_of
-from streams.demo.advisers import FleetAdviser, Journal
-from streams.demo.agents import Run, attend
-from streams.demo.world import Call, Reply, Task, World
 
 READY_SECONDS = 5.0
 FLUSH_SECONDS = 20.0

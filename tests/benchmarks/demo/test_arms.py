@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams.demo.arms import Plan, isolated_arm
-from streams.demo.figures import compare_repeats
+from benchmarks.demo.arms import Plan, isolated_arm
+from benchmarks.demo.figures import compare_repeats
 
 
 def test_the_plan_gives_every_agent_its_own_sessions_and_always_the_same() -> None:

@@ -1,6 +1,6 @@
 """Read what the scripted world is made of from `catalogue.toml`; its head says what the texts may use.
 
-A :class:`~streams.demo.world.World` draws from it by its seed.
+A :class:`~benchmarks.demo.world.World` draws from it by its seed.
 """
 
 from __future__ import annotations
@@ -64,4 +64,4 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flaky: tuple[Fault, ...]
 
 
-CATALOGUE = msgspec.toml.decode(files("streams.demo").joinpath("catalogue.toml").read_bytes(), type=Catalogue)
+CATALOGUE = msgspec.toml.decode(files("benchmarks.demo").joinpath("catalogue.toml").read_bytes(), type=Catalogue)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.demo.agents import Run
-from streams.demo.figures import Comparison, Figures, Percentiles, advice_times, compare_repeats, compare_success
+from benchmarks.demo.agents import Run
+from benchmarks.demo.figures import Comparison, Figures, Percentiles, advice_times, compare_repeats, compare_success
 
 
 @dataclass

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streams.demo.agents import RETRIED, Tip
-from streams.demo.world import Call, Environment, Reply
+from benchmarks.demo.agents import RETRIED, Tip
+from benchmarks.demo.world import Call, Environment, Reply
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Session
