@@ -3,8 +3,8 @@
 Agents and tasks are held out (as `fleetlore backtest --data` does it); the sessions left are learned in the order of
 the stream, one pass. Printed are: how well it foresees the calls of the held-out sessions after 300, 1,200 and all
 sessions; what its warnings would be worth at shares of first calls; the same at places (databases) that were held out,
-frozen and learning on; bytes of a version and CPU of learning and of asking. `fleetlore backtest` prints what an agent
-hears, beside rivals.
+frozen and learning on; bytes of a version and CPU of learning and of asking. `python -m benchmarks.backtest` prints
+what an agent hears, beside rivals.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import numpy as np
 import typer
 from msgspec.structs import replace
 
+from benchmarks.backtest.advice.places import Task, places_of, slices_by_place, split_by_place
+from benchmarks.backtest.scores import calibration_error
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected
@@ -29,9 +31,7 @@ from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
-from models.backtest.advice.heard import CallLog
-from models.backtest.advice.places import Task, places_of, slices_by_place, split_by_place
-from models.backtest.scores import calibration_error
+from models.backtest.heard import CallLog
 from models.backtest.splitting import split
 from models.calls.training import CallTraining, kind_of, said_by
 from models.data.auroc import auroc

@@ -14,7 +14,7 @@ shown is counted by the part of the product that it comes from (`fleetlore.advic
 | what brings names | the next call of the tool that worked has one of them, which the session had not seen |
 | any other | it holds all words of that call which the session had not seen; where there are none, nothing is counted |
 
-Calls of the log that no agent makes (`models.backtest.advice.heard.PSEUDO`) count neither as calls nor as failures, and
+Calls of the log that no agent makes (`models.backtest.heard.PSEUDO`) count neither as calls nor as failures, and
 what is shown at them is counted apart. `--golden FILE` writes all that was shown, there too, one line each, sorted:
 session, call, moment, source, text as JSON. Two trees that show the same write the same file.
 """
@@ -41,10 +41,10 @@ from fleetlore.cli.output import print_json, print_table
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
-from models.backtest.advice.heard import Call, CallLog, Heard, Turn, plain_text
-from models.backtest.advice.hearing import Shown, Told
-from models.backtest.advice.words import words
+from models.backtest.heard import Call, CallLog, Heard, Turn, plain_text
+from models.backtest.hearing import Shown, Told
 from models.backtest.splitting import split
+from models.backtest.ways_out import words
 from streams.offline.hear import hear, learned_of
 from streams.offline.memory_pipeline import run_logs
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from benchmarks.backtest.scores import kappa_with_silence
 from benchmarks.judge_and_distiller import read_trajectories
 from fleetlore.config import Settings
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict
-from models.backtest.scores import kappa_with_silence
 from models.judge.chain import RulesJudge
 from models.judge.record import tool_family
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE

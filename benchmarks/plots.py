@@ -29,8 +29,8 @@ def plots(
     form: Annotated[Form, typer.Option("--format", help="Kind of file.")] = Form.SVG,
     as_json: Json = False,
 ) -> None:
-    """Draw reports of `benchmarks.evaluate` (AdMem's table, learning curves, forgetting) and of `fleetlore backtest
-    --curve`.
+    """Draw reports of `benchmarks.evaluate` (AdMem's table, learning curves, forgetting) and of
+    `benchmarks.backtest --curve`.
 
     The same reports give the same files. Needs matplotlib.
     """

@@ -6,6 +6,7 @@ its own. What a server gets: every command.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,8 @@ print("fleetlore", importlib.metadata.version("fleetlore"), "imports without ext
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheels = Path(folder) / "wheels"
+        for built in (ROOT / "build/lib", ROOT / "deploy/server/build/lib"):  # deleted modules would stay
+            shutil.rmtree(built, ignore_errors=True)
         _pip(
             Path(sys.executable),
             "wheel",

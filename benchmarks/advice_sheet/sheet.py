@@ -15,7 +15,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem, standing
-from models.backtest.advice.heard import Call, Heard
+from models.backtest.heard import Call, Heard
 from models.backtest.report import Learned
 from models.backtest.splitting import split
 from streams.offline.hear import hear, learned_of

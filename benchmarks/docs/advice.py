@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/advice.md from reports of `fleetlore backtest --json`.
+"""Write the tables of docs/results/advice.md from reports of `python -m benchmarks.backtest --json`.
 
     python -m benchmarks.docs.advice a.json b.json …
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from streams.commands.backtest import ADVICE_TABLES
+from benchmarks.backtest.advice.figures import ADVICE_TABLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "advice.md"
 FIGURES = tuple(chain.from_iterable(ADVICE_TABLES.values()))

@@ -19,6 +19,7 @@ import torch
 import typer
 from torch import Tensor
 
+from benchmarks.backtest.hear import at_places
 from benchmarks.command import command_app
 from benchmarks.evaluate.logged.figures import interval
 from benchmarks.evaluate.logged.heard import heard
@@ -36,7 +37,6 @@ from models.data.auroc import auroc
 from models.data.dataset import UNLABELLED, Example, collate, examples_of
 from models.data.replay_buffer import ReplayBuffer
 from models.judge.chain import JudgeChain
-from streams.offline.hear import at_places
 from streams.offline.memory_pipeline import run_logs
 
 # Updates between two versions; the published one is the teacher of rehearsed sessions.

@@ -1,4 +1,4 @@
-"""Draw the reports of `benchmarks.evaluate` and `fleetlore backtest --curve`, as SVG or PNG.
+"""Draw the reports of `benchmarks.evaluate` and `python -m benchmarks.backtest --curve`, as SVG or PNG.
 
 The same report gives the same bytes: no date, path or random id is in a file.
 """
@@ -63,7 +63,7 @@ def _drawings(report: Report) -> list[tuple[str, Draw, tuple[float, float]]]:
         return found
     if "learning_curve" in report:
         return [("backtest-curve", _backtest, (9, 3.2 * len(report["learning_curve"]["step_auroc"])))]
-    raise ConfigError("no report of `python -m benchmarks.evaluate --json` or `fleetlore backtest --curve --json`")
+    raise ConfigError("no report of `python -m benchmarks.evaluate --json` or `… benchmarks.backtest --curve --json`")
 
 
 def _table(figure: Figure, report: Report) -> None:

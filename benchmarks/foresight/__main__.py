@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.backtest.cases import cases_of
 from benchmarks.command import command_app
 from benchmarks.foresight.retrieval import retrieval
 from fleetlore.cli.output import print_json
 from fleetlore.retrieval.encoder import shared_encoder
-from models.backtest.cases import slices_of
-from streams.commands.backtest import cases_of, parts
+from models.backtest.splitting import slices_of
+from streams.commands.backtest import parts, say
 
 
 def foresight(
@@ -26,7 +27,7 @@ def foresight(
     seed: Annotated[int, typer.Option(help="Seed of the order of sessions, the hold-out and the fits.")] = 0,
 ) -> None:
     """Print one JSON document: `retrieval`, by source and slice."""
-    known, unseen, _ = cases_of(*parts(train, test, data, share, None, seed), seed)
+    known, unseen, _ = cases_of(*parts(train, test, data, share, None, seed), seed, say)
     print_json({"retrieval": retrieval(known, unseen, slices_of(known, unseen), shared_encoder())})
 
 

@@ -1,3 +1,1 @@
-"""Measure what fleetlore would have learned from logged sessions, and how right that would have been on sessions it has
-not seen.
-"""
+"""Measure what agents of logged sessions would have heard, and how right it would have been."""

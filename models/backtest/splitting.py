@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, TypeVar
 
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
-from models.backtest.cases import Logged
+
+Slice = Literal["A", "T", "AT", "K", "S"]
+
+
+class Logged(Protocol):
+    """What a session is grouped by."""
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def agent(self) -> str: ...
+
+    @property
+    def task(self) -> str: ...
+
 
 L = TypeVar("L", bound=Logged)
 
@@ -40,6 +55,27 @@ def split(sessions: Sequence[L], seed: int, share: float, leave_out: str | None 
     if not train or not test:
         raise ConfigError("too few agents and tasks to hold some out: one part would be empty")
     return train, test
+
+
+def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
+    """The slice of each test session, by what its source's training sessions know.
+
+    A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: nothing of the source is
+    known. Agents and tasks are known by name within their source.
+    """
+    agents = {(case.source, case.agent) for case in train}
+    tasks = {(case.source, case.task) for case in train}
+    sources = {source for source, _ in agents}
+    names: Mapping[tuple[bool, bool], Slice] = {
+        (False, True): "A",
+        (True, False): "T",
+        (False, False): "AT",
+        (True, True): "K",
+    }
+    return [
+        names[(case.source, case.agent) in agents, (case.source, case.task) in tasks] if case.source in sources else "S"
+        for case in test
+    ]
 
 
 def _models(agents: Sequence[str], most: int) -> list[str]:

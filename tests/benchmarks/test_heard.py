@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from benchmarks.heard import Utterance, app, census, is_right, renamed, utterances
 from fleetlore.advice.sources import SOURCES
 from fleetlore.transcripts.session import LoggedSession
-from models.backtest.advice.heard import Call
-from models.backtest.advice.hearing import Shown, Told
-from tests.models.backtest.advice.made import SILENT, call, heard, log
+from models.backtest.heard import Call
+from models.backtest.hearing import Shown, Told
+from tests.models.backtest.made import SILENT, call, heard, log
 
 FAILED = call("SELECT a FROM items", error="Table 'shop.items' doesn't exist")
 WORKED = call("SELECT a FROM things")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import orjson
 
+from benchmarks.backtest.hear import at_places
 from benchmarks.evaluate.logged.world import LoggedTask, LoggedWorld, Reply
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
@@ -26,8 +27,8 @@ from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.transcripts.steps import TRAJECTORIES
 from fleetlore.wire import events as ev
-from models.backtest.advice.heard import Call
-from streams.offline.hear import at_places, call_log
+from models.backtest.heard import Call
+from streams.offline.hear import call_log
 
 
 def sql_log(folder: Path) -> LoggedWorld:

@@ -21,7 +21,7 @@ from fleetlore.calls.context import words_of
 from fleetlore.errors import ModelUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
-from models.backtest.advice.heard import Call, plain_text
+from models.backtest.heard import Call, plain_text
 from streams.offline.hear import call_log
 
 # Chance that a call fails, told by who knows that it does: also the surest may be misread.

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from benchmarks.evaluate.arms.memory import Recall, within_budget
 from fleetlore.calls.context import KEYWORDS, words_of
-from models.backtest.advice.heard import plain_text
+from models.backtest.heard import plain_text
 
 SAME_FAILED = 0.1
 SAME_SOLVED = 20.0

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.backtest.cases import Case
 from benchmarks.foresight.retrieval import retrieval
 from fleetlore.retrieval.encoder import StaticEncoder
-from models.backtest.cases import Case
 
 MakeCase = Callable[..., Case]
 NO_COLUMN = "no such column: 'name'"

@@ -1,0 +1,1 @@
+"""Measure what a backtest says beside rivals: the laboratory of `fleetlore backtest`."""

@@ -1,0 +1,115 @@
+"""Hold logged sessions call by call, and what an agent that made those calls was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fleetlore.calls.context import text_of
+from fleetlore.fingerprint.fingerprint import Failure
+from fleetlore.fingerprint.names import FailureKind, failure_kind
+from models.backtest.hearing import Told
+
+# What a log holds as a call and is none: the end of a session, a verdict on it, a call that its agent never made.
+PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solution", "your_code_here"})
+FIRST, WORKED, FAILED = "first", "worked", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call as it was logged.
+
+    Attributes:
+        text: its arguments as text.
+        said: what came back: the result, or what the error said.
+        failure: None where it worked.
+        before: messages since the call before it, one a line.
+    """
+
+    tool: str
+    text: str
+    said: str
+    failure: Failure | None
+    before: str = ""
+
+    @property
+    def kind(self) -> FailureKind | None:
+        """Kind of its failure and the names that it failed for; None where it worked."""
+        failure = self.failure
+        return failure and failure_kind(failure.error_class, failure.template, self.said, text_of(self.text))
+
+    @property
+    def passes(self) -> bool:
+        """Whether it failed for a reason that passes by itself: neither a failure to be warned of nor a success."""
+        return self.failure is not None and self.failure.transient
+
+    @property
+    def pseudo(self) -> str:
+        """Which pseudo-call it is; empty for a call."""
+        for name in (self.tool, self.text):
+            if (plain := plain_text(name)) in PSEUDO:
+                return plain
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLog:
+    """A session with its calls. `failed`: how it ended; None if the log does not say."""
+
+    session: str
+    source: str
+    agent: str
+    task: str
+    goal: str
+    failed: bool | None
+    calls: tuple[Call, ...]
+
+    def turns(self) -> Iterator[Turn]:
+        """The calls in order, pseudo-calls left out, each with what came before it."""
+        last, number = None, 0
+        for place, call in enumerate(self.calls):
+            if not call.pseudo:
+                yield Turn(place, call, last, number)
+                last, number = call, number + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A call in its session.
+
+    Attributes:
+        place: its index in `CallLog.calls`.
+        last: the call before it.
+        number: how many calls came before it.
+    """
+
+    place: int
+    call: Call
+    last: Call | None
+    number: int
+
+    @property
+    def after(self) -> str:
+        """What came before it: nothing, a call that worked, a call that failed."""
+        return FIRST if self.last is None else WORKED if self.last.failure is None else FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What an agent was told in a session: at its start, before each call, and after each that failed (by place)."""
+
+    log: CallLog
+    start: Told
+    before: tuple[Told, ...]
+    after: dict[int, Told]
+
+    @property
+    def characters(self) -> int:
+        """Of all that was told."""
+        return sum(len(each.text) for each in (self.start, *self.before, *self.after.values()))
+
+
+def plain_text(text: str) -> str:
+    """A call's text without what makes no difference: case, white space, a semicolon at its end."""
+    return " ".join(text.split()).rstrip("; ").casefold()
