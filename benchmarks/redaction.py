@@ -88,7 +88,7 @@ def _event_rows(quick: bool) -> tuple[Row, ...]:
     records = [orjson.loads(each.value) for each in sent.records]
     data = [[orjson.dumps(event["data"]) for event in record] for record in records]
     incoming = [
-        read_events(Record(TOPIC, 0, 0, None, each.value, dict(BATCH_HEADERS)), TENANT, time.time(), Effects())
+        read_events(Record(TOPIC, 0, 0, None, each.value, dict(BATCH_HEADERS)), TENANT, Effects())
         for each in sent.records
     ]
     batches = [list(chain(*incoming[start : start + TAKEN])) for start in range(0, len(incoming), TAKEN)]

@@ -73,9 +73,9 @@ class ByHandSame:
 
     async def take(self, batch: Sequence[Record]) -> Published:
         """Process records of events; return what other agents and the trainer are told."""
-        effects, now = Effects(), time.time()
+        effects = Effects()
         published: Published = []
-        events = [event for record in batch for event in read_events(record, TENANT, now, effects)]
+        events = [event for record in batch for event in read_events(record, TENANT, effects)]
         clean(events)
         failed: dict[int, OpenSession] = {}
         closed: list[OpenSession] = []

@@ -115,7 +115,7 @@ def _worker(text: str) -> object:
     while len(value := orjson.dumps(to_cloudevent(event))) > MAX_BYTES:
         share = share[: len(share) // 2]
         data.update({ARGUMENTS: {"command": share}, RESULT: share, ERROR_MESSAGE: share})
-    events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), "default", 1.0, Effects())
+    events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), "default", Effects())
     clean(events)
     session = OpenSession("default", "s", "agent", 0, 0)
     for each in events:

@@ -16,13 +16,18 @@ from typing import NamedTuple
 
 from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetOutOfRangeError
 
+from fleetlore.clock import Clock, SystemClock
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, partition_for
 
 Headers = tuple[tuple[str, bytes], ...]
 
 
 class Record(NamedTuple):
-    """One record, as a consumer sees it. A value of None is a tombstone."""
+    """One record, as a consumer sees it. A value of None is a tombstone.
+
+    Attributes:
+        timestamp: when it was appended, in milliseconds since the Unix epoch.
+    """
 
     topic: str
     partition: int
@@ -30,6 +35,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    timestamp: int = 0
 
 
 @dataclass(slots=True)
@@ -40,9 +46,14 @@ class _Partition:
 
 
 class InMemoryLog:
-    """Topics are created at their first use with `default_partitions`, or by `create_topic`."""
+    """Topics are created at their first use with `default_partitions`, or by `create_topic`.
 
-    def __init__(self, default_partitions: int = 1) -> None:
+    Args:
+        clock: the broker's own, which stamps each record.
+    """
+
+    def __init__(self, default_partitions: int = 1, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._default_partitions = default_partitions
         self._most_bytes: dict[str, int] = {}
         self._topics: dict[str, list[_Partition]] = {}
@@ -98,7 +109,7 @@ class InMemoryLog:
             partition = self._next_partition % len(partitions)
             self._next_partition += 1
         log = self._partition(topic, partition)
-        record = Record(topic, partition, log.end, key, value, given)
+        record = Record(topic, partition, log.end, key, value, given, int(self._clock.now() * 1000))
         log.records.append(record)
         log.end += 1
         return record

@@ -131,7 +131,8 @@ def parse_event(raw: object, tenant: str, now: float) -> Event:
     Args:
         raw: what the JSON decoder gave.
         tenant: whose topic it lay on; it decides, whatever the event claims.
-        now: wall time in seconds, to refuse events from the future (they would close other sessions as silent).
+        now: when the broker took it, in seconds, to refuse events from the future (they would close other sessions as
+            silent).
 
     Raises:
         InvalidEvent: with reason `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,

@@ -262,7 +262,15 @@ class Backfill:
         ends = await end_offsets(self._watcher, self._partitions)
         async for records in read_until(self._reader, ends, most=BATCH_RECORDS):
             yield [
-                Record(each.topic, each.partition, each.offset, each.key, each.value, dict(each.headers))
+                Record(
+                    each.topic,
+                    each.partition,
+                    each.offset,
+                    each.key,
+                    each.value,
+                    dict(each.headers),
+                    each.timestamp / 1000,
+                )
                 for each in records
             ]
         if self._sessions.holds:

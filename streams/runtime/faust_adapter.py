@@ -204,6 +204,7 @@ def current(app: faust.App, events: list[Any]) -> list[Record]:
             message.key,
             message.value,
             dict(message.headers or ()),
+            message.timestamp,
         )
         for message in (event.message for event in events)
         if message.generation_id == generation

@@ -31,7 +31,12 @@ class TopicPartition(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One Kafka record as it was read."""
+    """One Kafka record as it was read.
+
+    Attributes:
+        time: when the broker appended it (`LogAppendTime`), in seconds since the Unix epoch: the same for every reader.
+            Infinite where no broker has taken it.
+    """
 
     topic: str
     partition: int
@@ -39,6 +44,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, bytes]
+    time: float = inf
 
     @property
     def tp(self) -> TopicPartition:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent
 from fleetlore.wire.topics import tenant_of
 from streams.stage.base import Effects, Outgoing, Record, Stage, dead_letter
@@ -22,15 +21,11 @@ class FeedbackStage(Stage):
     name = "feedback"
     reads = "feedback"
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        now = self._clock.now()
         for record in batch:
             tenant = tenant_of(record.topic)
-            events = read_events(record, tenant, now, effects)
+            events = read_events(record, tenant, effects)
             clean(events)
             for event in events:
                 if event.type != FEEDBACK:

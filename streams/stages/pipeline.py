@@ -44,7 +44,7 @@ def pipeline(
     erased, distrusted = erased or Erased(), distrusted or Distrusted()
     return (
         SessionsStage(store, clock, metrics, silent_seconds, erased),
-        FeedbackStage(clock),
+        FeedbackStage(),
         PatternsStage(store, clock, metrics, erased, distrusted),
         JudgmentsStage(store, judge or JudgeChain(), metrics, model, erased),
         ItemsStage(store, clock, metrics, half_life_seconds, erased, distrusted),

@@ -184,10 +184,11 @@ class LogPipeline:
         self.tenant = tenant
         self.story = Story(tenant)
         self.batch_records = batch_records
-        self.log = InMemoryLog(PARTITIONS)
+        self.clock = FakeClock()
+        self.broker_clock = FakeClock()
+        self.log = InMemoryLog(PARTITIONS, self.broker_clock)
         # As the embedded broker, which has no limit: a stage must take what agents may send.
         self.log.create_topic(topic(tenant, "events"), PARTITIONS, max_message_bytes=MAX_SENT_BYTES)
-        self.clock = FakeClock()
         self.metrics = Metrics("worker")
         self.store = CheckedStore()
         self.producer = LogProducer(self.log)
@@ -282,7 +283,9 @@ class LogPipeline:
         read = self.log.read(topic(self.tenant, stage.reads), partition, self._positions[place], self.batch_records)
         if not read:
             return False
-        batch = [Record(r.topic, r.partition, r.offset, r.key, r.value, dict(r.headers)) for r in read]
+        batch = [
+            Record(r.topic, r.partition, r.offset, r.key, r.value, dict(r.headers), r.timestamp / 1000) for r in read
+        ]
         await self.run(stage, batch)
         self._positions[place] = read[-1].offset + 1
         return True

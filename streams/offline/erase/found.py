@@ -213,4 +213,4 @@ def _session_of(value: Any) -> int | None:
 
 def _events(record: ConsumerRecord) -> list[Incoming]:
     plain = Record(record.topic, record.partition, record.offset, record.key, record.value, dict(record.headers))
-    return read_events(plain, tenant_of(record.topic), record.timestamp / 1000 + DAY_SECONDS, Effects())
+    return read_events(plain, tenant_of(record.topic), Effects())

@@ -83,14 +83,16 @@ _read_all = msgspec.json.Decoder(list[Incoming]).decode
 _read_one = msgspec.json.Decoder(Incoming).decode
 _read_any = msgspec.json.Decoder().decode
 
+# Of a record: no event can be later than the year 9999.
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _BAD_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
-def read_events(record: Record, tenant: str, now: float, effects: Effects) -> list[Incoming]:
+def read_events(record: Record, tenant: str, effects: Effects) -> list[Incoming]:
     """The good events of a record from a topic of `tenant`; the bad ones become dead letters.
 
-    Args:
-        now: wall time in seconds, to refuse events from the future.
+    Events later than the record's own time are refused: a worker's clock says nothing of it, so each worker, and each
+    replay, takes the same ones.
     """
     value = record.value or b""
     if len(value) <= MAX_EVENT_BYTES and not record.headers.get("ce_specversion"):
@@ -99,11 +101,11 @@ def read_events(record: Record, tenant: str, now: float, effects: Effects) -> li
         except _BAD_JSON:
             pass
         else:
-            latest = datetime.fromtimestamp(now + MAX_FUTURE_SECONDS, UTC)
+            latest = datetime.fromtimestamp(min(record.time, _LATEST) + MAX_FUTURE_SECONDS, UTC)
             if all(_sound(event, tenant, latest) for event in events):
                 effects.processed += len(events)
                 return events
-    return _read_carefully(record, tenant, now, effects)
+    return _read_carefully(record, tenant, effects)
 
 
 def bytes_of(event: Incoming, record: Record) -> bytes:
@@ -140,7 +142,7 @@ def _sound(event: Incoming, tenant: str, latest: datetime) -> bool:
     )
 
 
-def _read_carefully(record: Record, tenant: str, now: float, effects: Effects) -> list[Incoming]:
+def _read_carefully(record: Record, tenant: str, effects: Effects) -> list[Incoming]:
     good: list[Incoming] = []
     try:
         parts = list(_parts(record))
@@ -149,7 +151,7 @@ def _read_carefully(record: Record, tenant: str, now: float, effects: Effects) -
         return good
     for part, event in parts:
         try:
-            good.append(_checked(event, part, tenant, now))
+            good.append(_checked(event, part, tenant, record.time))
         except InvalidEvent as error:
             effects.dead_letters.append(dead_letter(record, error, None if len(parts) == 1 else part))
     effects.processed += len(good)

@@ -82,11 +82,10 @@ class SessionsStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         self._drop_erased()
-        now = self._clock.now()
         arrivals: list[tuple[Record, list[Incoming]]] = []
         for record in batch:
             refused = len(effects.dead_letters)
-            events = read_events(record, tenant_of(record.topic), now, effects)
+            events = read_events(record, tenant_of(record.topic), effects)
             refused = len(effects.dead_letters) - refused
             self._metrics.received_events(record.topic).inc(len(events) + refused)
             arrivals.append((record, events))

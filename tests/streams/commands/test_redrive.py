@@ -63,7 +63,8 @@ class Worker:
     async def work(self) -> None:
         """Process all that is new."""
         batch = [
-            Record(each.topic, each.partition, each.offset, each.key, each.value, dict(each.headers))
+            # The broker's own clock cannot be moved: here it is the pipeline's.
+            Record(each.topic, each.partition, each.offset, each.key, each.value, dict(each.headers), self.clock.now())
             for each in await self.read("events")
             if each.offset >= self._positions[each.partition]
         ]
