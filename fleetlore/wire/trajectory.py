@@ -11,6 +11,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from fleetlore.stats.hashing import stable_hash
+
 MAX_TEXT = 2000
 
 # Of a digest: it fits a Milvus field (65,535 bytes) with room for what is kept beside it.
@@ -23,6 +25,8 @@ LEAST_STEPS = 32
 # of them is as much.
 DIGEST_TEXT = 300
 CALL_TEXTS = (MAX_TEXT, 1000, 500)
+# The last tenth of a second that `Trajectory.claim` tells apart, in the year 2187; and more events than a part has.
+_LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
 # At the end of a text that was cut.
 CUT = "…"
 
@@ -175,9 +179,19 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         return self.session if self.part == 0 else f"{self.session}#{self.part}"
 
     @property
+    def claim(self) -> int:
+        """Of several agents' sessions under one id the one with the greatest claim counts: the one that began first.
+
+        36 bits of tenths of a second, and 6 of the agent's hash for those that began at once: with `revision` it is a
+        whole number that JSON readers take, and as short as the rows need it.
+        """
+        began = min(max(int(self.started * 10), 0), _LAST_TENTH)
+        return (_LAST_TENTH - began) << 6 | stable_hash(self.agent) & 63
+
+    @property
     def revision(self) -> tuple[int, float]:
-        """(number of its events, time of the correction or 0): the greatest of a session is the newest."""
-        return self.events, self.feedback.time if self.feedback else 0.0
+        """(claim and number of its events in one, time of the correction or 0): the greatest under an id counts."""
+        return self.claim << 10 | min(self.events, _MOST_EVENTS), self.feedback.time if self.feedback else 0.0
 
     @property
     def correction(self) -> Feedback | None:

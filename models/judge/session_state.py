@@ -116,8 +116,8 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 def _replaces(new: Trajectory, known: Trajectory) -> bool:
-    if (new.started, new.agent) != (known.started, known.agent):
-        return (new.started, new.agent) < (known.started, known.agent)
+    if new.claim != known.claim:
+        return new.claim > known.claim
     # The same number of events: the session again, whole where only a digest was stored.
     return new.events >= known.events
 

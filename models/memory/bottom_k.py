@@ -34,7 +34,7 @@ WELL, BADLY = 1, 2
 
 
 class OfAgent(Protocol):
-    """A value of one session. All values of a session have the same agent."""
+    """A value of one session."""
 
     @property
     def agent(self) -> int:
@@ -246,6 +246,8 @@ class LatestSample(BottomK[Ordered]):
 class SessionCounts(NamedTuple):
     """What one session saw, cumulative: joining takes the maximum of each figure.
 
+    Of two agents under one session id one counts, whole: the one with the greater hash.
+
     Attributes:
         ended: how the session ended: 0 not known, 1 well, 2 badly.
         group: hash of the agent's group; 0 of none.
@@ -286,7 +288,7 @@ class CountSample(BottomK[SessionCounts]):
 
     @staticmethod
     def join(old: SessionCounts, new: SessionCounts) -> SessionCounts:
-        return SessionCounts(*map(max, old, new))
+        return SessionCounts(*map(max, old, new)) if old.agent == new.agent else max(old, new)
 
     def placeholder(self, agent: int) -> SessionCounts:
         return SessionCounts(agent, 0, 0)

@@ -36,7 +36,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         side: side of the contrast. A strategy has both. Successes back a recovery, and failures contradict it.
             `withdrawn`: the session, judged again, no longer teaches this.
         session: id of the trajectory that contributes.
-        revision: (events it was made from, time of the correction or 0); the greatest of a session counts.
+        revision: `Trajectory.revision`; the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
         goal: hash of the session's goal; of its task, or of itself, where it has none.
         group: that the agent belongs to; empty for none.

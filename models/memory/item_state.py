@@ -361,5 +361,5 @@ def _precedes(new: Candidate, known: Candidate) -> bool:
 
 
 def _precedence(candidate: Candidate) -> tuple[object, ...]:
-    events, corrected = candidate.revision
-    return -events, -corrected, _PRECEDENCE[candidate.side]
+    revision, corrected = candidate.revision
+    return -revision, -corrected, _PRECEDENCE[candidate.side]

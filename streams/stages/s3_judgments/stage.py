@@ -241,11 +241,11 @@ class JudgmentsStage(Stage):
 def _refuse_others(record: Record, state: SessionState, values: Sequence[Value], effects: Effects) -> None:
     """Make dead letters of other sessions under the same id than the one that counts: the one that began first."""
     sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
-    first = min(((each.started, each.agent) for each in sessions), default=None)
+    first = max(sessions, key=lambda each: each.claim, default=None)
     for each in sessions:
-        if first is not None and (each.started, each.agent) != first:
-            reason = "reused_session" if each.agent == first[1] else "foreign_agent"
+        if first is not None and each.claim != first.claim:
+            reason = "reused_session" if each.agent == first.agent else "foreign_agent"
             error = InvalidEvent(
-                reason, f"session {each.session!r} of {first[1]!r} began before that of {each.agent!r}"
+                reason, f"session {each.session!r} of {first.agent!r} began before that of {each.agent!r}"
             )
             effects.dead_letters.append(dead_letter(record, error, each.to_json()))

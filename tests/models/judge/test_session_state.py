@@ -77,7 +77,7 @@ def test_what_is_not_taught_any_more_is_withdrawn_again_and_again() -> None:
     for _ in range(2):
         again = {each.item_id: each for each in state.teach([taught("y"), taught("z")], SURE)}
         assert {id: each.side for id, each in again.items()} == {"x": "withdrawn", "y": "success", "z": "success"}
-        assert again["x"].revision == (4, 9.0)
+        assert again["x"].revision == trajectory(4, feedback("success", 9.0)).revision
 
 
 def test_notes_count_while_the_session_and_its_verdict_are_what_they_were() -> None:
